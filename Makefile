@@ -1,0 +1,37 @@
+# Each target works on a fresh machine that has Python >= 3.10 and make: what it needs it sets up itself.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: setup demo ui test lint bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): setup.py pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "mlflow-perf needs Python 3.10 or newer: make PYTHON=python3.12 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(STAMP)
+
+demo: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow-perf pipeline run pipelines/lightgbm_training.py --to demo $(ARGS)
+
+ui: setup
+	@echo "MLflow on what the demo logged: http://127.0.0.1:5000 (Ctrl-C ends it)"
+	$(BIN)/mlflow server --backend-store-uri sqlite:///demo/mlflow.db --artifacts-destination demo/artifacts --port 5000
+
+test: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

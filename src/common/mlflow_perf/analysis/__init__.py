@@ -1,0 +1,1 @@
+"""Package analysis of mlflow-perf."""

@@ -1,0 +1,44 @@
+"""Time as an argument: what the sampler and the timers ask, so that a test can answer instead.
+
+Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What tells the time and waits."""
+
+    def time(self) -> float:
+        """Return the wall-clock time in seconds since the Unix epoch; it may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes back; only differences have a meaning."""
+        ...
+
+    def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+        """Wait until `event` is set or the time is over; return whether it is set."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def time(self) -> float:
+        """Return `time.time()`."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return `time.monotonic()`."""
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+        """Return `event.wait(timeout_sec)`."""
+        return event.wait(timeout_sec)

@@ -1,0 +1,1 @@
+"""Package integrations of mlflow-perf."""

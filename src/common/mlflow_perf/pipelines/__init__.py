@@ -1,0 +1,1 @@
+"""Package pipelines of mlflow-perf."""

@@ -1,0 +1,1 @@
+"""Package readers of mlflow-perf."""

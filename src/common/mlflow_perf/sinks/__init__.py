@@ -1,0 +1,1 @@
+"""Package sinks of mlflow-perf."""

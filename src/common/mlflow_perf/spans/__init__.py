@@ -1,0 +1,1 @@
+"""Package spans of mlflow-perf."""

@@ -1,0 +1,1 @@
+"""Package web of mlflow-perf."""

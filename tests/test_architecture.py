@@ -1,0 +1,70 @@
+"""The ladder: a module may import only modules that stand below it (design, section 1)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import mlflow_perf
+
+PACKAGE = Path(mlflow_perf.__file__).parent
+
+# From the lowest step to the highest. Names on one step do not import each other.
+LADDER: list[set[str]] = [
+    {"_version", "errors", "clock"},
+    {"records"},
+    {"metric_table", "node"},
+    {"readers", "series", "operations", "transfers"},
+    {"summary"},
+    {"perf"},
+    {"integrations", "document"},
+    {"runs", "journal", "plotter", "analysis"},
+    {"sinks"},
+    {"session"},
+    {"testing", "plugin", "spans", "pipelines", "web"},
+    {"cli"},
+    {"__main__", "__init__"},
+]
+STEP = {name: step for step, names in enumerate(LADDER) for name in names}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _top(path: Path) -> str:
+    """Return the name on the ladder to which a file of the package belongs."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the names on the ladder that a file imports, at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "mlflow_perf":
+            found |= {alias.name for alias in node.names if alias.name in STEP}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlflow_perf."):
+            found.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            found |= {n.split(".")[1] for n in names if n.startswith("mlflow_perf.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_import_points_upward(path: Path) -> None:
+    """A module imports only from its own package or from a lower step of the ladder."""
+    top = _top(path)
+    assert top in STEP, f"{top} has no place on the ladder: give it one above"
+    upward = {name for name in _imported(path) if name != top and STEP[name] >= STEP[top]}
+    assert not upward, f"{path.relative_to(PACKAGE)} imports {sorted(upward)}, which stand above"
+
+
+def test_every_file_is_short() -> None:
+    """No file of the package is over 350 lines: one that is longer holds two things."""
+    long = {
+        str(p.relative_to(PACKAGE)): n
+        for p in MODULES
+        if (n := len(p.read_text(encoding="utf-8").splitlines())) > 350
+    }
+    assert not long
