@@ -1,0 +1,75 @@
+"""Reports as HTML: one self-contained page each. Imports the document and `sinks.report`.
+
+The data is built first (`sinks.report`), then rendered by templates with autoescape on; what the
+page's script needs travels as JSON. The page states a content security policy by which it can ask
+no host for anything and run no script but its own two.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from mlflow_perf._version import __version__
+from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.sinks.report.build import build_report
+
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["environment", "render"]
+
+
+def render(
+    document: PerfDocument | Iterable[NodeDocument],
+    *,
+    title: str | None = None,
+    workflow: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the report of a run, or of a whole workflow, as one HTML page.
+
+    Args:
+        document: The run's nodes; an iterator of nodes is read once, one node at a time.
+        title: Heading; default: the workflow's or the component's name.
+        workflow: The workflow's steps, as `mlflow_perf.analysis.workflow` gives them.
+    """
+    report = build_report(document, title=title)
+    return environment().get_template("report.html").render(report=report)
+
+
+@lru_cache(maxsize=1)
+def environment() -> jinja2.Environment:
+    """Return the templates' environment: autoescape is on, and a missing name is an error."""
+    import jinja2
+
+    env = jinja2.Environment(
+        loader=jinja2.PackageLoader("mlflow_perf.sinks", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    env.globals.update(asset=_asset, script_hash=_script_hash, version=__version__)
+    return env
+
+
+@lru_cache(maxsize=16)
+def _asset(name: str) -> Any:
+    """Return a script or a style sheet of ours, to stand in the page as it is."""
+    from markupsafe import Markup
+
+    text = resources.files("mlflow_perf.sinks").joinpath("templates", name).read_text("utf-8")
+    # No asset holds "</script" or "</style": a test reads them all.
+    return Markup(text)  # noqa: S704 - the package's own file, never a user's text
+
+
+@lru_cache(maxsize=16)
+def _script_hash(name: str) -> str:
+    """Return how the content security policy names a script of ours."""
+    digest = hashlib.sha256(str(_asset(name)).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
