@@ -11,17 +11,18 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
 from mlflow_perf.document import NodeDocument, PerfDocument
-from mlflow_perf.sinks.report.build import build_report
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["environment", "render"]
+__all__ = ["environment", "render", "render_comparison"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(
@@ -37,8 +38,36 @@ def render(
         title: Heading; default: the workflow's or the component's name.
         workflow: The workflow's steps, as `mlflow_perf.analysis.workflow` gives them.
     """
-    report = build_report(document, title=title)
-    return environment().get_template("report.html").render(report=report)
+    # numpy and jinja2 are loaded when a page is made, not when a job starts.
+    from mlflow_perf.sinks.report.build import build_report
+    from mlflow_perf.sinks.report.workflow import build_workflow
+
+    flow = None if workflow is None else build_workflow(workflow)
+    report = build_report(document, title=title or (flow.name if flow else None))
+    if flow and not report.metrics:
+        report.notes = []
+    template = environment().get_template("report.html")
+    return template.render(report=report, flow=flow, no_link=_no_link)
+
+
+def _no_link(_run_id: str) -> str:
+    """Return no address: in MLflow's artifact pane a link leads nowhere."""
+    return ""
+
+
+def render_comparison(data: Mapping[str, Any], *, title: str | None = None) -> str:
+    """Return a comparison of runs as one HTML page.
+
+    Args:
+        data: `runs` (labels), `rows` (`component`, `node`, `metric`, `unit`, `values`,
+            `change_pct`, `verdict`) and, where there are any, `notes` (sentences).
+        title: Heading.
+    """
+    from mlflow_perf.sinks.report.comparison import build_comparison
+
+    page = build_comparison(data)
+    heading = title or f"Comparison of {len(page.runs)} runs"
+    return environment().get_template("comparison.html").render(page=page, title=heading)
 
 
 @lru_cache(maxsize=1)
@@ -47,7 +76,7 @@ def environment() -> jinja2.Environment:
     import jinja2
 
     env = jinja2.Environment(
-        loader=jinja2.PackageLoader("mlflow_perf.sinks", "templates"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -63,7 +92,7 @@ def _asset(name: str) -> Any:
     """Return a script or a style sheet of ours, to stand in the page as it is."""
     from markupsafe import Markup
 
-    text = resources.files("mlflow_perf.sinks").joinpath("templates", name).read_text("utf-8")
+    text = (_TEMPLATES / name).read_text("utf-8")
     # No asset holds "</script" or "</style": a test reads them all.
     return Markup(text)  # noqa: S704 - the package's own file, never a user's text
 

@@ -21,6 +21,7 @@ from mlflow_perf.sinks.report.figures import (
     node_rows,
     tiles_of,
     verdict_of,
+    worst_status,
 )
 from mlflow_perf.sinks.report.text import clock_time, quantity
 from mlflow_perf.summary import summarise_run
@@ -116,7 +117,10 @@ def build_report(
     reader = _read(source)
     run = summarise_run(reader.summaries)
     report = Report(title or _first(reader.components) or "Performance report")
-    report.status, report.run_id = _status(reader.facts), _first(reader.run_ids)
+    report.status, report.run_id = (
+        worst_status(f["status"] for f in reader.facts),
+        _first(reader.run_ids),
+    )
     report.started = clock_time(min(reader.starts)) if reader.starts else ""
     report.tiles = tiles_of(reader.summaries, run)
     report.verdict = verdict_of(_extras(source, reader))
@@ -154,14 +158,6 @@ def _extras(source: Any, reader: _Reader) -> list[Mapping[str, Any]]:
     return [whole] if whole.get("bottleneck") else reader.extras
 
 
-_WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
-
-
-def _status(facts: list[dict[str, Any]]) -> str:
-    found = {fact["status"] for fact in facts}
-    return next((status for status in _WORST_FIRST if status in found), "")
-
-
 def _overhead(summaries: list[dict[str, float]]) -> str:
     costs = [s["perf_overhead_pct"] for s in summaries if "perf_overhead_pct" in s]
     return quantity(max(costs), "%") if costs else ""
@@ -188,7 +184,15 @@ def _chart_data(chart: Chart, curves: Curves) -> dict[str, Any] | None:
     if not any(curve["role"] == "line" for curve in drawn):
         return None
     parts = ("name", "title", "unit", "meaning", "top")
-    return {**{part: getattr(chart, part) for part in parts}, "curves": drawn}
+    minor = chart.minor or not any(_moves(curve["key"], curves) for curve in drawn)
+    return {**{part: getattr(chart, part) for part in parts}, "minor": minor, "curves": drawn}
+
+
+def _moves(key: str, curves: Curves) -> bool:
+    """Return whether a curve is anywhere above 0."""
+    if key in curves.spread:
+        return bool(curves.spread[key]["scale"] > 0)
+    return any(any(one) for one in curves.values[key] if one is not None)
 
 
 def _notes(reader: _Reader, curves: Curves | None) -> list[str]:

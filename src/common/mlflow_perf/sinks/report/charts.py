@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from mlflow_perf.column_table import COLUMNS, kind_of
@@ -60,6 +60,7 @@ class Chart:
         meaning: One sentence for the tooltip and for who cannot see the chart.
         curves: What it draws.
         top: Fixed end of the vertical axis; None to fit the values.
+        minor: Whether it stands below, folded: few look for it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Chart:
     meaning: str
     curves: tuple[Curve, ...]
     top: float | None = None
+    minor: bool = False
 
 
 # fmt: off
@@ -107,7 +109,7 @@ CHARTS: tuple[Chart, ...] = (
           "loopback interface.", (
               Curve("net_io_lo_recv_mb", "received", Source.RATE),
               Curve("net_io_lo_sent_mb", "sent", Source.RATE),
-          )),
+          ), minor=True),
     Chart("stalls", "Stalls", "%", "Share of the time in which some task waited for the "
           "resource (pressure stall information), or was throttled.", (
               Curve("cpu_stall_sec", "CPU", Source.SHARE),
@@ -116,9 +118,9 @@ CHARTS: tuple[Chart, ...] = (
               Curve("cpu_throttled_sec", "throttled", Source.SHARE),
           )),
     Chart("iowait", "IO wait", "cores", "CPUs that were idle while a disk request was "
-          "outstanding.", (Curve("cpu_iowait_sec", "IO wait", Source.RATE),)),
+          "outstanding.", (Curve("cpu_iowait_sec", "IO wait", Source.RATE),), minor=True),
     Chart("disk_usage", "Disk fill", "%", "How full the root file system is.",
-          (Curve("disk_usage_percent", "root"),), 100.0),
+          (Curve("disk_usage_percent", "root"),), 100.0, minor=True),
 )
 # fmt: on
 """The charts, in the order in which they stand."""
@@ -142,7 +144,7 @@ def charts_for(columns: Iterable[str]) -> list[Chart]:
 
 def _filled(chart: Chart, names: dict[str, None]) -> Chart:
     curves = tuple(curve for curve in chart.curves if curve.column in names)
-    return Chart(chart.name, chart.title, chart.unit, chart.meaning, curves, chart.top)
+    return replace(chart, curves=curves)
 
 
 def _is_peak(name: str, names: dict[str, None]) -> bool:

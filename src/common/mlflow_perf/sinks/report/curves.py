@@ -7,6 +7,7 @@ page gets the distribution over the nodes and a heat map: one byte per node and 
 from __future__ import annotations
 
 import base64
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class Curves:
     """
 
     started: float
-    x: list[float]
+    x: list[float | None]
     charts: list[Chart]
     nodes: list[int]
     values: dict[str, list[list[float | None] | None]]
@@ -114,9 +115,9 @@ def curves_of(nodes: Iterable[NodeCurves | None]) -> Curves | None:
 
 
 def _draw_each(kept: list[NodeCurves], charts: list[Chart], start: float, end: float) -> Curves:
-    if len(kept) == 1 and len(kept[0].seconds) <= _MOST_POINTS:
-        grid, x = None, kept[0].seconds - start
-    else:
+    grid: _Grid | None = None
+    x: npt.NDArray[Any] = kept[0].seconds - start
+    if len(kept) > 1 or len(x) > _MOST_POINTS:
         rows = max(len(node.seconds) for node in kept)
         points = max(_FEWEST_POINTS, min(_MOST_POINTS, _POINTS_OF_ALL // len(kept), rows))
         grid = _Grid(start, end, points)
@@ -167,9 +168,9 @@ def _on(
     if values is None or not np.isfinite(values).any():
         return None
     if grid is not None:
-        peak = key.endswith("_max") and f"{key.removesuffix('_max')}_min" not in key
-        values = grid.peaks(node.seconds, values) if peak else grid.means(node.seconds, values)
-    return plain(values, 2)
+        merge = grid.peaks if key.endswith("_max") else grid.means
+        values = merge(node.seconds, values)
+    return _rounded(values)
 
 
 class _Grid:
@@ -240,7 +241,7 @@ def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any]
         low, median, high = np.nanpercentile(means, (10, 50, 90), axis=0)
         top = np.nanmax(peaks, axis=0)
     distribution = {"low": low, "median": median, "high": high, "max": top}
-    return {**{k: plain(v, 2) for k, v in distribution.items()}, **_heat_map(peaks)}
+    return {**{k: _rounded(v) for k, v in distribution.items()}, **_heat_map(peaks)}
 
 
 def _heat_map(peaks: npt.NDArray[np.float32]) -> dict[str, Any]:
@@ -253,4 +254,10 @@ def _heat_map(peaks: npt.NDArray[np.float32]) -> dict[str, Any]:
 def plain(values: npt.NDArray[Any], decimals: int) -> list[float | None]:
     """Return an array as a list for JSON: rounded, None for NaN, whole numbers without a point."""
     rounded = np.round(values.astype(np.float64), decimals).tolist()
-    return [None if v != v else int(v) if v == int(v) else v for v in rounded]
+    return [None if math.isnan(v) else int(v) if v == int(v) else v for v in rounded]
+
+
+def _rounded(values: npt.NDArray[Any]) -> list[float | None]:
+    """Return a curve as a list, to three or four digits of its largest value."""
+    top = float(np.nanmax(np.abs(values)))
+    return plain(values, max(0, min(6, 3 - math.floor(math.log10(top)))) if top > 0 else 0)

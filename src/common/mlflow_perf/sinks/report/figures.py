@@ -11,9 +11,9 @@ from mlflow_perf.document import NodeDocument
 from mlflow_perf.metric_table import METRICS, metric_for
 from mlflow_perf.sinks.report.text import quantity
 
-__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of"]
+__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of", "worst_status"]
 
-_MB_PER_TB = 1024.0**2
+_NETWORK = ("total_net_io_ext_recv_mb", "total_net_io_ext_sent_mb")
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,10 @@ def tiles_of(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> 
         _unused(run),
         _memory(nodes, run),
         _gpu(nodes),
-        _moved("Disk", nodes, ("total_disk_io_read_mb", "total_disk_io_write_mb"), "read + written"),
-        _moved("Network", nodes, ("total_net_io_ext_recv_mb", "total_net_io_ext_sent_mb"),
-               "received + sent"),
+        _moved("Disk read", nodes, ("total_disk_io_read_mb", "total_disk_io_write_mb"), "written"),
+        _moved("Net received", nodes, _NETWORK, "sent"),
         _cost(nodes),
-    ]  # fmt: skip
+    ]
     return [tile for tile in found if tile is not None]
 
 
@@ -99,8 +98,8 @@ def _unused(run: Mapping[str, float]) -> Tile | None:
     unused, held = run.get("run_unused_cpu_hours"), run.get("run_cpu_hours")
     if unused is None:
         return None
-    detail = f"of {_hours(held)} held" if held is not None else ""
-    return Tile("CPU time unused", _hours(unused), detail, _meaning("run_unused_cpu_hours"))
+    detail = f"of {_hours(held)}" if held is not None else ""
+    return Tile("CPU unused", _hours(unused), detail, _meaning("run_unused_cpu_hours"))
 
 
 def _hours(cpu_hours: float) -> str:
@@ -131,13 +130,15 @@ def _gpu(nodes: Sequence[Mapping[str, float]]) -> Tile | None:
 
 
 def _moved(
-    label: str, nodes: Sequence[Mapping[str, float]], keys: tuple[str, str], words: str
+    label: str, nodes: Sequence[Mapping[str, float]], keys: tuple[str, str], other: str
 ) -> Tile | None:
     first, second = (_sum_of(nodes, key) for key in keys)
     if first is None and second is None:
         return None
-    value = f"{quantity(first or 0.0, 'MB')} + {quantity(second or 0.0, 'MB')}"
-    return Tile(label, value, words, f"{_meaning(keys[0])} {_meaning(keys[1])}")
+    detail = f"{quantity(second or 0.0, 'MB')} {other}"
+    return Tile(
+        label, quantity(first or 0.0, "MB"), detail, f"{_meaning(keys[0])} {_meaning(keys[1])}"
+    )
 
 
 def _cost(nodes: Sequence[Mapping[str, float]]) -> Tile | None:
@@ -160,6 +161,15 @@ def verdict_of(extras: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     most = Counter(name for name, _ in named).most_common(1)[0][0]
     advice = next((text for name, text in named if name == most and text), "")
     return {"bottleneck": most, "advice": advice}
+
+
+_WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
+
+
+def worst_status(found: Iterable[str]) -> str:
+    """Return the status of a whole from those of its parts; empty when none is known."""
+    known = set(found)
+    return next((status for status in _WORST_FIRST if status in known), "")
 
 
 _NODE_COLUMNS = (

@@ -35,10 +35,15 @@ def duration(seconds: float | None) -> str:
     if seconds < 59.95:
         return f"{number(seconds)} s"
     whole = round(seconds)
-    for big, small, size, part in (("min", "s", 60, 1), ("h", "min", 3600, 60)):
-        if whole < size * (60 if big == "min" else 48):
-            return f"{whole // size} {big} {whole % size // part:02d} {small}"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+    if whole < 3600:
+        return _two(whole // 60, "min", whole % 60, "s")
+    if whole < 48 * 3600:
+        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
+    return _two(whole // 86400, "d", whole % 86400 // 3600, "h")
+
+
+def _two(big: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{big} {unit} {small:02d} {small_unit}" if small else f"{big} {unit}"
 
 
 def quantity(value: float | None, unit: str) -> str:

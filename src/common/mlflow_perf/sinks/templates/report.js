@@ -54,7 +54,6 @@ const data = JSON.parse(holder.textContent);
 const box = document.getElementById("charts"), chooser = document.getElementById("node");
 const many = Object.keys(data.spread).length > 0;
 const HEIGHT = 132, HEAT = 130, AXIS = 46;
-const DASHES = [[], [6, 3], [2, 3]];
 let plots = [], rebuild = 0;
 
 const cells = {};
@@ -64,60 +63,53 @@ const nodeRow = (key, node) => {
   return Array.from(cellsOf(key).subarray(node * width, (node + 1) * width), v => v === 255 ? null : v / 254 * spread.scale);
 };
 
-/* What to draw of a chart, as { title, series: [{label, values, colour, dash, faint, shown}], bands, heat }. */
+/* What to draw of a chart: { chart, title, unit, series: [{ label, values, peak, colour, look }], bands, heat }.
+   look: "line", "edge" of a band, or "peak"; several edges share one place in the legend. */
+const colourOf = series => { const c = colour("--c" + series.colour % 8); return series.look ? fade(c, .4) : c; };
+const linesOf = chart => chart.curves.filter(curve => curve.role === "line");
 const ofOneNode = (chart, node) => {
-  const series = [], bands = [];
-  const edge = role => chart.curves.find(curve => curve.role === role);
-  const values = key => data.values[key]?.[node];
-  const add = item => series.push(item);
-  const low = edge("low") && values(edge("low").key);
-  const high = edge("high") && (values(edge("high").key + "_max") || values(edge("high").key));
-  const area = low && high;
+  const series = [], bands = [], values = key => data.values[key]?.[node];
+  const edge = role => { const curve = chart.curves.find(c => c.role === role); return curve && { ...curve, values: values(curve.key + "_max") || values(curve.key) }; };
+  const low = edge("low"), high = edge("high"), area = low?.values && high?.values;
   if (area) {
-    add({ label: edge("high").label, values: high, colour: 0, faint: true });
-    add({ label: edge("low").label, values: low, colour: 0, faint: true });
+    series.push({ label: high.label, values: high.values, colour: 0, look: "edge" }, { label: low.label, values: low.values, colour: 0, look: "edge" });
     bands.push({ series: [1, 2], alpha: .16, colour: 0 });
   }
-  chart.curves.filter(curve => curve.role === "line").forEach((curve, index) => {
+  linesOf(chart).forEach((curve, index) => {
     const line = values(curve.key), peak = values(curve.key + "_max");
     if (!line) return;
     if (peak && !area) {
-      add({ label: curve.label + " peak", values: peak, colour: index, faint: true });
+      series.push({ label: curve.label + " peak", values: peak, colour: index, look: "peak" });
       bands.push({ series: [series.length, series.length + 1], alpha: .14, colour: index });
     }
-    add({ label: curve.label, values: line, colour: index, peak });
+    series.push({ label: curve.label, values: line, colour: index, peak });
   });
-  return { chart, title: chart.title, series, bands };
+  return [{ chart, title: chart.title, series, bands }];
 };
-const overlaid = chart => {
-  const series = [];
-  const lines = chart.curves.filter(curve => curve.role === "line");
-  data.nodes.forEach((name, node) => lines.forEach((curve, index) => {
-    const values = data.values[curve.key]?.[node];
-    const label = lines.length > 1 ? `${name} ${curve.label}` : `node ${name}`;
-    if (values) series.push({ label, values, colour: node, dash: index, peak: data.values[curve.key + "_max"]?.[node] });
-  }));
-  return { chart, title: chart.title, series, bands: [] };
-};
-const spreadOf = (chart, curve, node) => {
-  const spread = data.spread[curve.key], lines = chart.curves.filter(c => c.role === "line");
+const titled = (chart, curve) => linesOf(chart).length > 1 ? `${chart.title}: ${curve.label}` : chart.title;
+const overlaid = chart => linesOf(chart).map(curve => ({
+  chart, title: titled(chart, curve), bands: [],
+  series: data.nodes.flatMap((name, node) => {
+    const values = data.values[curve.key]?.[node], peak = data.values[curve.key + "_max"]?.[node];
+    return values ? [{ label: "node " + name, short: String(name), values, peak, colour: node }] : [];
+  }),
+}));
+const spreadOf = (chart, node) => linesOf(chart).filter(curve => data.spread[curve.key]).map(curve => {
+  const spread = data.spread[curve.key];
   const series = [
-    { label: "90% of nodes", values: spread.high, colour: 0, faint: true },
-    { label: "10%", values: spread.low, colour: 0, faint: true },
+    { label: "90% of the nodes below", values: spread.high, colour: 0, look: "edge" },
+    { label: "10% of the nodes below", values: spread.low, colour: 0, look: "edge" },
     { label: "highest node", values: spread.max, colour: 1, thin: true },
     { label: "median", values: spread.median, colour: 0 },
   ];
   if (node != null) series.push({ label: `node ${data.nodes[node]}`, values: nodeRow(curve.key, node), colour: 4 });
-  const title = lines.length > 1 ? `${chart.title}: ${curve.label}` : chart.title;
-  return { chart, title, series, bands: [{ series: [1, 2], alpha: .2, colour: 0 }], heat: curve.key };
-};
-const drawings = () => {
+  return { chart, title: titled(chart, curve), series, bands: [{ series: [1, 2], alpha: .2, colour: 0 }], heat: curve.key };
+});
+const drawingsOf = chart => {
   const node = chooser && chooser.value !== "" ? +chooser.value : null;
-  if (many) {
-    return data.charts.flatMap(chart => chart.curves.filter(curve => data.spread[curve.key]).map(curve => spreadOf(chart, curve, node)));
-  }
+  if (many) return spreadOf(chart, node);
   const one = data.nodes.length === 1 ? 0 : node;
-  return data.charts.map(chart => one != null ? ofOneNode(chart, one) : overlaid(chart)).filter(d => d.series.length);
+  return (one != null ? ofOneNode(chart, one) : overlaid(chart)).filter(d => d.series.length);
 };
 
 const peakOf = series => {
@@ -133,7 +125,7 @@ const meanOf = series => {
 const axisBase = () => ({ stroke: colour("--soft"), font: "11px system-ui, sans-serif", grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } });
 const STEPS = [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
 const timeAxis = () => ({ ...axisBase(), size: 24, gap: 3, space: 60, incrs: STEPS, values: (_, ticks) => ticks.map(time) });
-const common = width => ({ width, legend: { show: false }, padding: [6, 8, 0, 0] });
+const common = width => ({ width, legend: { show: false }, padding: [6, 20, 0, 0] });
 const cursor = () => ({ sync: { key: "run", scales: ["x", null] }, drag: { x: true, y: false }, y: false, points: { size: 5 } });
 
 const optionsOf = (drawing, width, onCursor) => {
@@ -143,8 +135,7 @@ const optionsOf = (drawing, width, onCursor) => {
     scales: { x: { time: false }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), top ?? ((high || 1) * 1.08)] } },
     axes: [timeAxis(), { ...axisBase(), size: AXIS, gap: 4, space: 26, values: (_, ticks) => ticks.map(number) }],
     series: [{}, ...drawing.series.map(s => {
-      const stroke = colour("--c" + s.colour % 8);
-      return { label: s.label, stroke: s.faint ? fade(stroke, .35) : stroke, width: s.faint || s.thin ? 1 : 1.5, dash: DASHES[s.dash || 0], points: { show: drawing.series[0].values.length < 3 } };
+      return { label: s.label, stroke: colourOf(s), width: s.look || s.thin ? 1 : 1.5, points: { show: s.values.length < 3 } };
     })],
     bands: drawing.bands.map(b => ({ series: b.series, fill: fade(colour("--c" + b.colour % 8), b.alpha) })),
     hooks: { setCursor: [onCursor] },
@@ -200,37 +191,59 @@ const heatPlot = (drawing, width, place, label) => {
   };
   const plot = new uPlot({
     ...common(width), height: HEAT, cursor: cursor(),
-    scales: { x: { time: false }, y: { range: [nodes, 0] } },
+    scales: { x: { time: false }, y: { range: [0, nodes], dir: -1 } },
     axes: [{ ...timeAxis(), grid: { show: false } }, { ...axisBase(), size: AXIS, gap: 4, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000], values: (_, ticks) => ticks.map(t => data.nodes[t] ?? "") }],
     series: [{}, { show: true, stroke: "transparent", points: { show: false } }],
     hooks: { drawAxes: [draw], setCursor: [hover] },
   }, [data.x, data.x.map(() => null)], place);
-  plot.over.addEventListener("click", () => { if (plot.best != null) { chooser.value = String(plot.best); draw_all(); } });
+  plot.over.addEventListener("click", () => { if (plot.best != null) { chooser.value = String(plot.best); drawAll(); } });
   return plot;
 };
 
 /* ---- one chart: caption with legend and values, plot, table ---- */
-const legendOf = drawing => drawing.series.map(series => {
-  const mark = el("i"), value = el("span");
-  mark.style.borderTopStyle = ["solid", "dashed", "dotted"][series.dash || 0];
-  mark.style.borderTopColor = series.faint ? fade(colour("--c" + series.colour % 8), .5) : colour("--c" + series.colour % 8);
-  const key = el("span", { class: "key" }, mark, series.label + " ", value);
-  return { key, value, peak: peakOf(series), mean: meanOf(series), series };
-});
-const summaryOf = (item, unit) => item.series.faint || item.series.thin ? withUnit(item.peak, unit) : `${withUnit(item.mean, unit)} · peak ${withUnit(item.peak, unit)}`;
+const swatch = (series, area) => {
+  const mark = el("i");
+  if (area) { mark.className = "area"; mark.style.background = colour("--c" + series.colour % 8); }
+  else mark.style.borderTopColor = colourOf(series);
+  return mark;
+};
+/* Legend entries: { node, text(index) }, where index is null while no time is pointed at. */
+const legendOf = drawing => {
+  const unit = drawing.chart.unit === "%" ? "%" : "", short = drawing.series[0].short != null, entries = [];
+  const entry = (series, label, text, area) => {
+    const value = el("span"), node = el("span", { class: "key" }, swatch(series, area), label + " ", value);
+    entries.push({ node, show: index => { value.textContent = text(index); } });
+  };
+  const edges = drawing.series.filter(s => s.look === "edge");
+  for (const series of drawing.series) {
+    if (series.look) continue;
+    const peak = peakOf(series), mean = meanOf(series);
+    const resting = short ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : `${withUnit(mean, unit)}, peak ${withUnit(peak, unit)}`;
+    entry(series, short ? series.short : series.label, index => index == null ? resting : withUnit(series.values[index], unit));
+  }
+  if (edges.length) {
+    const [high, low] = edges, label = drawing.heat ? "10–90% of nodes" : "least–most busy";
+    entry(high, label, index => index == null ? "" : `${number(low.values[index])}–${withUnit(high.values[index], unit)}`, true);
+  }
+  return entries;
+};
+const describe = drawing => drawing.series.filter(s => !s.look).map(s => `${s.label}: mean ${withUnit(meanOf(s), drawing.chart.unit)}, peak ${withUnit(peakOf(s), drawing.chart.unit)}`).join("; ");
 const valuesAt = (drawing, index) => drawing.series.map(s => `${s.label} ${withUnit(s.values[index], drawing.chart.unit)}`).join(", ");
 
 const tableOf = drawing => {
-  const details = el("details"), unit = drawing.chart.unit;
-  details.append(el("summary", {}, "Table"));
-  details.addEventListener("toggle", () => {
-    if (details.childElementCount > 1) return;
-    const head = el("tr", {}, el("th", { scope: "col", class: "n" }, "Time"), ...drawing.series.map(s => el("th", { scope: "col", class: "n" }, `${s.label}${unit ? ` (${unit})` : ""}`)));
-    const rows = data.x.map((x, i) => el("tr", {}, el("th", { scope: "row", class: "n" }, time(x)), ...drawing.series.map(s => el("td", { class: "n" }, number(s.values[i])))));
-    const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows));
-    details.append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${drawing.title}: values` }, table));
+  const unit = drawing.chart.unit, head = text => el("th", { scope: "col", class: "n" }, text);
+  const heads = el("tr", {}, head("Time"), ...drawing.series.map(s => head(`${s.label}${unit ? ` (${unit})` : ""}`)));
+  const rows = data.x.map((x, i) => el("tr", {}, el("th", { scope: "row", class: "n" }, time(x)), ...drawing.series.map(s => el("td", { class: "n" }, number(s.values[i])))));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${drawing.title}: values` }, el("table", {}, el("thead", {}, heads), el("tbody", {}, ...rows)));
+};
+const tableButton = (drawing, figure) => {
+  const button = el("button", { type: "button", class: "as-table", "aria-expanded": "false", "aria-label": `${drawing.title}: show the values as a table` }, "table");
+  let table = null;
+  button.addEventListener("click", () => {
+    if (table) { table.remove(); table = null; } else figure.append(table = tableOf(drawing));
+    button.setAttribute("aria-expanded", String(!!table));
   });
-  return details;
+  return button;
 };
 
 const keyboard = (plot, place, drawing) => {
@@ -253,22 +266,22 @@ const keyboard = (plot, place, drawing) => {
 };
 const zoomOut = () => plots.forEach(({ plot }) => plot.setData(plot.data, true));
 
-const draw_one = drawing => {
-  const legend = legendOf(drawing), unit = drawing.chart.unit;
-  const at = el("span", { class: "unit" }, unit);
-  const caption = el("figcaption", { title: drawing.chart.meaning }, el("b", {}, drawing.title), at, ...legend.map(item => item.key));
+const drawOne = (drawing, parent) => {
+  const legend = legendOf(drawing), unit = drawing.chart.unit, at = el("span", { class: "unit" });
+  const figure = el("figure", { class: "chart" }), keys = el("div", { class: "keys" }, ...legend.map(entry => entry.node));
+  const caption = el("figcaption", { title: drawing.chart.meaning }, el("b", {}, drawing.title), at, tableButton(drawing, figure), keys);
   const place = el("div", {
     class: "plot", tabindex: "0", role: "slider", "aria-label": `${drawing.title} over time. ${drawing.chart.meaning}`,
-    "aria-valuemin": 0, "aria-valuemax": data.x.length - 1, "aria-valuenow": 0,
-    "aria-valuetext": legend.map(item => `${item.series.label} ${summaryOf(item, unit)}`).join(", "),
+    "aria-valuemin": 0, "aria-valuemax": data.x.length - 1, "aria-valuenow": 0, "aria-valuetext": describe(drawing),
   });
-  const figure = el("figure", { class: "chart" }, caption, place);
-  box.append(figure);
+  figure.append(caption, place);
+  parent.append(figure);
   const width = figure.clientWidth;
   const show = u => {
-    const { idx } = u.cursor;
-    at.textContent = idx == null ? unit : "at " + time(data.x[idx]);
-    for (const item of legend) item.value.textContent = idx == null ? summaryOf(item, unit) : withUnit(item.series.values[idx], unit);
+    const idx = u.cursor.idx ?? null;
+    at.textContent = idx == null ? unit : time(data.x[idx]);
+    at.classList.toggle("now", idx != null);
+    legend.forEach(entry => entry.show(idx));
   };
   const plot = new uPlot(optionsOf(drawing, width, show), [data.x, ...drawing.series.map(s => s.values)], place);
   show(plot);
@@ -277,22 +290,30 @@ const draw_one = drawing => {
   if (drawing.heat) {
     const label = el("span", { class: "key" });
     const heat = el("div", { class: "heat", "aria-hidden": "true" });
-    caption.append(label);
+    keys.append(label);
     figure.append(heat);
     plots.push({ plot: heatPlot(drawing, width, heat, label), figure });
   }
-  figure.append(tableOf(drawing));
 };
-const draw_all = () => {
+const drawAll = () => {
   plots.forEach(({ plot }) => plot.destroy());
   plots = [];
   box.replaceChildren();
-  drawings().forEach(draw_one);
+  for (const chart of data.charts) if (!chart.minor) drawingsOf(chart).forEach(drawing => drawOne(drawing, box));
+  if (more) {
+    minorBox.replaceChildren();
+    if (more.open) drawMinor();
+  }
 };
+const drawMinor = () => {
+  for (const chart of data.charts) if (chart.minor) drawingsOf(chart).forEach(drawing => drawOne(drawing, minorBox));
+};
+const more = document.getElementById("more"), minorBox = document.getElementById("minor");
+more?.addEventListener("toggle", () => { if (more.open && !minorBox.childElementCount) drawMinor(); });
 
-draw_all();
-chooser?.addEventListener("change", draw_all);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw_all);
+drawAll();
+chooser?.addEventListener("change", drawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 new ResizeObserver(() => {
   cancelAnimationFrame(rebuild);
   rebuild = requestAnimationFrame(() => plots.forEach(({ plot, figure }) => {
