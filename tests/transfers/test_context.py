@@ -43,7 +43,7 @@ def _sums(folder: Path | None) -> tuple[int, float]:
 
 
 def test_without_a_session_statistics_are_just_statistics() -> None:
-    """record works without a session, and nothing is kept of it."""
+    """Record works without a session, and nothing is kept of it."""
     stats = transfers.record("nixl")
     stats.record_failed_transfer()
     assert not stats.is_empty()

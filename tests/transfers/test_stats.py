@@ -59,7 +59,7 @@ def _vllm(made: list[tuple[int, int, int, int]]) -> dict[str, float]:
 
 @given(st.lists(transfer, min_size=1, max_size=60))
 def test_figures_are_vllms(made: Any) -> None:
-    """reduce gives vLLM's keys, and its figures rounded as there."""
+    """Reduce gives vLLM's keys, and its figures rounded as there."""
     reduced = _stats(made).reduce()
     expected = _vllm(made)
     assert list(reduced) == list(expected)
@@ -201,7 +201,7 @@ def test_any_name_becomes_a_key_that_mlflow_takes(name: str) -> None:
 
 
 def test_merge_of_documents() -> None:
-    """merge sums by name, keeps what only one side has, and changes neither side."""
+    """Merge sums by name, keeps what only one side has, and changes neither side."""
     left, right = {"a": _stats([(1, 1, 1, 1)])}, {"a": _stats([(3, 1, 1, 1)]), "b": _stats([], 1)}
     merged = merge(left, right)
     assert {name: stats.num_successful_transfers for name, stats in merged.items()} == {
