@@ -290,10 +290,10 @@ def test_sitecustomize_of_the_user_is_run(session: Any, tmp_path: Path) -> None:
 def test_interpreter_without_us(session: Any, tmp_path: Path) -> None:
     """A Python below the session in which mlflow_perf is not installed runs as without us."""
     startup = os.environ["PYTHONPATH"].split(os.pathsep)[0]
-    script = "import sys; print('fine', 'mlflow_perf' in sys.modules)"
+    script = f"import runpy; runpy.run_path({startup + '/sitecustomize.py'!r})"
+    script += "; import sys; print('fine', 'mlflow_perf' in sys.modules)"
     result = subprocess.run(
-        [sys.executable, "-S", "-c", f"import runpy; runpy.run_path({startup!r}+'/sitecustomize.py')"
-         f"\n{script}"],
-        env=os.environ | {"PYTHONPATH": startup}, capture_output=True, text=True, check=True,
+        [sys.executable, "-S", "-c", script], env=os.environ | {"PYTHONPATH": startup},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (result.stdout, result.stderr) == ("fine False\n", "")
