@@ -15,7 +15,7 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 LADDER: list[set[str]] = [
     {"_version", "errors", "clock"},
     {"records"},
-    {"metric_table", "node"},
+    {"column_table", "metric_table", "node"},
     {"readers", "series", "operations", "transfers"},
     {"summary"},
     {"perf"},
