@@ -1,8 +1,8 @@
 """Data, partition, data-parallel LightGBM training on two nodes, score.
 
 The same object runs here (`mlflow-perf pipeline run pipelines/lightgbm_training.py`), on a cluster
-(`--on CONFIG.py`) and on Azure ML (`--on azureml`). azure-ai-ml reads the annotations of the inputs,
-so this file does without `from __future__ import annotations`.
+(`--on CONFIG.py`) and on Azure ML (`--on azureml`). azure-ai-ml reads the annotations of the
+inputs, so this file does without `from __future__ import annotations`.
 """
 
 from pathlib import Path

@@ -81,7 +81,7 @@ def _matches(rules: list[GitIgnoreSpec], path: str) -> bool:
 def _ignored(folder: Path) -> GitIgnoreSpec:
     """Return the rules of the folder's ignore file, and those that always hold."""
     try:
-        from pathspec import GitIgnoreSpec  # noqa: PLC0415 - comes with an extra
+        from pathspec import GitIgnoreSpec
     except ImportError as error:
         raise MissingDependencyError("pathspec", "pipelines") from error
     lines: list[str] = []
