@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -71,7 +72,7 @@ class _Child:
             if pid:
                 self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
                 self.cpu_sec = usage.ru_utime + usage.ru_stime
-                self.max_rss_mb = usage.ru_maxrss / 1024
+                self.max_rss_mb = _own_peak_mb(usage.ru_maxrss)
         return self.code is not None
 
     def signal(self, number: int) -> None:
@@ -161,6 +162,12 @@ def _ended(group: _Group, first: _Child | None, *, timed_out: bool, stopped: boo
         cpu_sec=sum(c.cpu_sec for c in group.children),
         max_rss_mb=max((c.max_rss_mb for c in group.children), default=0.0),
     )
+
+
+def _own_peak_mb(peak_kb: int) -> float:
+    """Return a child's peak in MB; 0 where it is only what the fork copied from this process."""
+    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak_kb / 1024 if peak_kb > ours else 0.0
 
 
 def _last_line(log: Path) -> str:

@@ -95,7 +95,7 @@ def _measured(row: Row, outcome: Outcome) -> Row:
         **{
             **row.as_dict(),
             "cpu_hours_used": outcome.cpu_sec / 3600,
-            "max_mem_mb": outcome.max_rss_mb,
+            "max_mem_mb": outcome.max_rss_mb or None,
         }
     )
 

@@ -60,7 +60,7 @@ def read_graph(job: Any, *, source: Path | None = None) -> Graph:
         title=job.display_name or job.component.name or "pipeline",
         experiment=job.experiment_name or job.component.name or "pipeline",
         description=job.description or "",
-        steps=_in_order(steps),
+        steps={step.name: step for step in steps},
         inputs={k: v for k, v in scope.inputs.items() if not isinstance(v, (Ref, Parts))},
         outputs=_outputs(job.outputs, scope),
         source=source,
@@ -73,11 +73,11 @@ def _steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
     pending = dict(jobs)
     while pending:
         # A job stated as YAML may stand before the one whose outputs it takes.
-        ready = [n for n, node in pending.items() if not (_jobs_used(node) & set(pending)) - {n}]
-        if not ready:
+        ready = (n for n, node in pending.items() if not (_jobs_used(node) & set(pending)) - {n})
+        name = next(ready, None)
+        if name is None:
             raise PipelineError(f"The steps {', '.join(pending)} wait for each other.")
-        for name in ready:
-            yield from _node(name, pending.pop(name), scope)
+        yield from _node(name, pending.pop(name), scope)
 
 
 def _node(name: str, node: Any, scope: Scope) -> Iterator[Step]:
@@ -279,15 +279,3 @@ def _literal(value: Any) -> Literal | None:
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
-
-
-def _in_order(steps: list[Step]) -> dict[str, Step]:
-    """Return the steps by name, each after those it needs."""
-    left, ordered = {step.name: step for step in steps}, {}
-    while left:
-        ready = [s for s in left.values() if not set(s.needs) & set(left)]
-        if not ready:
-            raise PipelineError(f"The steps {', '.join(left)} wait for each other.")
-        for step in ready:
-            ordered[step.name] = left.pop(step.name)
-    return ordered
