@@ -29,6 +29,8 @@ class Scope:
     base: Path
     inputs: dict[str, Value] = field(default_factory=dict)
     outputs: dict[str, dict[str, Ref]] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
+    """Step by the identity of its node; shared by all scopes of one pipeline."""
 
 
 def flat(inputs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -52,11 +54,6 @@ def bound_value(data: Any, scope: Scope, where: str) -> Value:
     """Return the bound value, with the pipeline's inputs and nested outputs put in."""
     if data is None or isinstance(data, (bool, int, float)):
         return data
-    if type(data).__name__ == "PipelineExpression":
-        raise PipelineError(
-            f"{where} computes an input from an expression, which only Azure ML evaluates: "
-            "pass the result in as an input of the pipeline."
-        )
     path = _path(data)
     text = path if path is not None else str(data)
     if not _BINDING.search(text):

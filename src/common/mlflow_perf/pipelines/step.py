@@ -123,9 +123,9 @@ def run_step(job: StepJob, *_needed: Outcome) -> Outcome:
         StepEndedError: The step failed or was stopped.
     """
     tracking = Tracking(job.place)
-    started, began = time.time(), time.monotonic()
     run_id = _start_run(job, tracking)
     _note_start(job, run_id)
+    started, began = time.time(), time.monotonic()
     outcome = Outcome(job.name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
     try:
         outcome = _attempts(job, outcome)

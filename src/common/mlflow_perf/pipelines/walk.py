@@ -22,6 +22,7 @@ _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _DISTRIBUTIONS = ("mpi", "pytorch")
 # Why a kind of node cannot run here, in the words that complete "which …".
 _REFUSED = {
+    "parallel_for": "is control flow",
     "sweep": "tries many settings",
     "parallel": "deals mini-batches to workers of its own",
     "spark": "needs a Spark cluster",
@@ -30,7 +31,6 @@ _REFUSED = {
     "data_transfer": "copies between a cloud's stores",
     "if_else": "is control flow",
     "do_while": "is control flow",
-    "parallel_for": "is control flow",
     "fl_scatter_gather": "is federated",
 }
 
@@ -93,6 +93,7 @@ def _node(name: str, node: Any, scope: Scope) -> Iterator[Step]:
         )
     step = _command(name, node, scope, where)
     scope.outputs[name] = {output: Ref(step.name, output) for output in step.outputs}
+    scope.owners[id(node)] = step.name
     yield step
 
 
@@ -100,7 +101,7 @@ def _nested(name: str, node: Any, scope: Scope) -> Iterator[Step]:
     where = f"Pipeline {scope.prefix + name!r}"
     component = _component(node, where)
     ports = _ports(component.inputs)
-    inner = Scope(f"{scope.prefix}{name}.", scope.base)
+    inner = Scope(f"{scope.prefix}{name}.", scope.base, owners=scope.owners)
     given = {key: bound_value(data, scope, where) for key, data in flat(node.inputs)}
     inner.inputs = {key: _bound(port, given.get(key), where) for key, port in ports.items()}
     yield from _steps(component.jobs, inner)
@@ -109,6 +110,11 @@ def _nested(name: str, node: Any, scope: Scope) -> Iterator[Step]:
 
 def _command(name: str, node: Any, scope: Scope, where: str) -> Step:
     component = _component(node, where)
+    if component.name == "expression_component":
+        raise PipelineError(
+            f"{where} is an expression on an input ({component.display_name}), which only Azure ML "
+            "evaluates: give the result as an input of the pipeline, or use --on azureml."
+        )
     inputs = _ports(component.inputs)
     given = {key: bound_value(data, scope, where) for key, data in flat(node.inputs)}
     instances, processes, distribution = _ranks(node, where)
@@ -241,13 +247,19 @@ def _jobs_used(node: Any) -> set[str]:
 
 def _outputs(outputs: Mapping[str, Any], scope: Scope) -> dict[str, Ref]:
     """Return where a pipeline's outputs come from."""
-    found = {}
-    for name, output in outputs.items():
-        bindings = bindings_in(getattr(output, "_binding_output", None))
-        value = resolve(bindings[0], scope, f"Output {name}") if bindings else None
-        if isinstance(value, Ref):
-            found[name] = value
-    return found
+    found = {name: _output(name, output, scope) for name, output in outputs.items()}
+    return {name: ref for name, ref in found.items() if ref is not None}
+
+
+def _output(name: str, output: Any, scope: Scope) -> Ref | None:
+    source: Any = getattr(output, "_binding_output", None)
+    # What a nested pipeline passes on is bound to the node deep inside, by a name of that scope.
+    owner = scope.owners.get(id(getattr(source, "_owner", None)))
+    if owner is not None:
+        return Ref(owner, str(source.port_name))
+    bindings = bindings_in(source)
+    value = resolve(bindings[0], scope, f"Output {name}") if bindings else None
+    return value if isinstance(value, Ref) else None
 
 
 def _ports(declared: Mapping[str, Any], prefix: str = "") -> dict[str, Port]:
