@@ -12,7 +12,7 @@ from mlflow_perf.column_table import kind_of
 from mlflow_perf.errors import SettingError
 from mlflow_perf.records import Kind
 
-__all__ = ["BoundedSeries", "PEAK_SUFFIX", "even_length", "span_between"]
+__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "span_between"]
 
 PEAK_SUFFIX = "_max"
 """What a column's name ends in when it holds the peak of another within each merged interval."""
