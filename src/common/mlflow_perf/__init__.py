@@ -18,8 +18,13 @@ _PUBLIC = {
     "MlflowPerfError": "errors",
     "NixlKVConnectorStats": "transfers",
     "OperationMetrics": "operations",
+    "PerfDocument": "document",
+    "PerfReportPlotter": "plotter",
+    "PerformanceMetricsCollector": "perf",
+    "PerformanceReportingThread": "perf",
     "TimeStats": "operations",
     "Timer": "operations",
+    "report": "session",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come from the table above

@@ -304,6 +304,11 @@ class PerformanceMetricsCollector:
         with self._lock:
             return self.series.rows()
 
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
+        """Return the summary's state and the rows by column, of one instant."""
+        with self._lock:
+            return self.summary.state(), self.series.columns()
+
     def metrics(self) -> dict[str, float]:
         """Return the summary metrics of all reports so far: metric key → value."""
         with self._lock:

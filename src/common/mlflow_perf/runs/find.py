@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mlflow_perf.errors import RunNotFoundError, SettingError
@@ -91,8 +92,9 @@ def find_runs(
         conditions.insert(0, f"tags.`{TAG}component` = {_quoted(component)}")
     client = new_client()
     experiments = _experiment_ids(client, experiment_names)
-    runs = _search(client, experiments, " and ".join(conditions), max_results)
-    return _read([run for run in runs if of_mlflow(run).has_figures], documents)
+    found = _pages(client, experiments, " and ".join(conditions), min(_PAGE, 2 * max_results))
+    usable = (run for run in found if of_mlflow(run).has_figures)
+    return _read(list(islice(usable, max_results)), documents)
 
 
 def children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
@@ -160,23 +162,29 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
 def _search(
     client: MlflowClient, experiments: Sequence[str], query: str, max_results: int
 ) -> list[Run]:
+    return list(islice(_pages(client, experiments, query, min(_PAGE, max_results)), max_results))
+
+
+def _pages(
+    client: MlflowClient, experiments: Sequence[str], query: str, size: int
+) -> Iterator[Run]:
+    """Yield the runs that a query finds, asking for a page when the one before is used up."""
     from mlflow.exceptions import MlflowException
 
-    found: list[Run] = []
     token = None
     try:
-        while len(found) < max_results:
-            size = min(_PAGE, max_results - len(found))
-            page = client.search_runs(list(experiments), query, max_results=size, page_token=token)
-            found.extend(page)
+        while True:
+            page = client.search_runs(
+                list(experiments), query, max_results=max(1, size), page_token=token
+            )
+            yield from page
             token = page.token
             if not token:
-                break
+                return
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise SettingError(f"MLflow cannot search for {query!r}: {error}") from error
         raise RunNotFoundError(cannot_read("The list of runs", error)) from error
-    return found
 
 
 def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
@@ -195,5 +203,5 @@ def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
 
 def _wants_document(run: PerfRun, count: int, documents: bool | None) -> bool:
     if documents is None:
-        return count <= _DOCUMENTS_MAX or run.node_count > 1
+        return count <= _DOCUMENTS_MAX or (run.has_figures and not run.nodes)
     return documents
