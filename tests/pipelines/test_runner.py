@@ -123,7 +123,7 @@ def test_commands_are_filled_with_the_paths_of_other_steps(tmp_path: Path) -> No
     assert jobs["first"].command == f"do /raw {w}/first/outputs/out"
     assert jobs["second"].command == f"do {w}/first/outputs/out {w}/second/outputs/out"
     assert jobs["second"].params == {"data": f"{w}/first/outputs/out"}
-    assert jobs["second"].tags["mlflow_perf.needs"] == "first"
+    assert jobs["second"].tags["mlflow_perf.depends_on"] == "first"
 
 
 def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:

@@ -118,7 +118,9 @@ class Journal:
             "component": delivery.document.component,
             **facts,
         }
-        self.path = folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
+        self.path = (
+            folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
+        )
         self._thread: threading.Thread | None = None
         with self._one_warning():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
