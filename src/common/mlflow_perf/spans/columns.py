@@ -18,7 +18,7 @@ __all__ = ["Columns", "Ints", "Streams", "columns_of", "write_cache"]
 
 Ints = npt.NDArray[np.int64]
 
-# The name of each array: its table and the columns it has, which are read in the order of the first.
+# The name of each array, its table, and its columns, in the order of the first.
 _ARRAYS = {
     "span": ("span_row", "id", "type_id"),
     "event": ("event_row", "span_id", "time_us", "type_id"),
@@ -72,8 +72,8 @@ class Columns:
 
     def types_of(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""
-        types: Ints = self.span_type[np.searchsorted(self.span, spans)]
-        return types
+        found: Ints = self.span_type[np.searchsorted(self.span, spans)]
+        return found
 
     def closure(self, roots: Ints) -> tuple[Ints, Ints]:
         """Return every span that belongs to each root: down subspans, both ways over facets.
@@ -178,7 +178,8 @@ def columns_of(db: sqlite3.Connection) -> Columns:
         arrays = {name: _unpacked(blobs[name]) for name in _ARRAYS}
     else:
         arrays = {name: _read(db, *table) for name, table in _ARRAYS.items()}
-    return Columns(*arrays["span"], *arrays["event"], *arrays["subspan"], *arrays["facet"], names)
+    span, event, subspan, facet = (arrays[name] for name in _ARRAYS)
+    return Columns(span[0], span[1], *event, subspan[0], subspan[1], facet[0], facet[1], names)
 
 
 def write_cache(db: sqlite3.Connection) -> None:
@@ -202,12 +203,13 @@ def _read(db: sqlite3.Connection, table: str, *columns: str) -> Ints:
     tuples.
     """
     key, joined = columns[0], ", ".join(f"group_concat({c})" for c in columns)
-    low, high, rows = db.execute(f"SELECT min({key}), max({key}), count(*) FROM {table}").fetchone()
+    bounds = f"SELECT min({key}), max({key}), count(*) FROM {table}"  # noqa: S608 - names of ours
+    low, high, rows = db.execute(bounds).fetchone()
     step = (high - low) // (rows // _PART_ROWS + 1) + 1 if rows else 1
     parts = [np.zeros((len(columns), 0), dtype=np.int64)]
     for start in range(low or 0, (high or -1) + 1, step):
         (texts,) = db.execute(
-            f"SELECT {joined} FROM (SELECT * FROM {table} WHERE {key} >= ? AND {key} < ?"
+            f"SELECT {joined} FROM (SELECT * FROM {table} WHERE {key} >= ? AND {key} < ?"  # noqa: S608 - names of ours
             f" ORDER BY {key})",
             (start, start + step),
         )
@@ -232,11 +234,11 @@ def _unpacked(data: bytes) -> Ints:
     width, length = json.loads(data[:32])
     array = np.empty((width, length), dtype=np.int64)
     at = 32
-    for column in array:
+    for row in range(width):
         low, kind = data[at : at + 32].decode().split()
         values = np.frombuffer(data, dtype=np.dtype(kind), count=length, offset=at + 32)
-        column[:] = values
-        column += int(low)
+        array[row] = values
+        array[row] += int(low)
         at += 32 + values.nbytes
     return array
 

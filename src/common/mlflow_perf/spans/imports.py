@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.columns import write_cache
+from mlflow_perf.spans.facets import bind_known
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
 from mlflow_perf.spans.schema import DEFAULT_DB, connect
@@ -94,6 +95,7 @@ def _import(
     try:
         db.execute("BEGIN IMMEDIATE")
         importer.load(source, store)
+        bind_known(store)
         _note(db, importer, source, fingerprint, store)
         db.execute("COMMIT")
     except BaseException as error:
