@@ -26,7 +26,10 @@ _WQ_TASK = "parsl.executors.workqueue.executor_task"
 _WQ_REMOTE = "parsl.executors.workqueue.executor_task.remote"
 
 _RUN_ID = re.compile(rb"Run id is: ([\w-]+)")
-_LAUNCHED = re.compile(rb"Parsl task (\d+) try (\d+) launched on executor (.+?) with executor id (\w+|<)")
+_LAUNCHED = re.compile(
+    # Join apps run in Parsl itself, which gives them no id. A JSON line goes on after a quote.
+    rb'Parsl task (\d+) try (\d+) launched on executor (.+?)(?: with executor id (\w+))?(?:"|\s*$)'
+)
 _STATE = re.compile(rb"Task (\d+) (?:changing state from \w+ to|initializing state to) (\w+)")
 _SUBMITTED = re.compile(rb"Task (\d+) submitted for App (\S+?),? (?:not )?waiting on (.*)")
 _NUMBER = re.compile(rb"\d+")
@@ -123,7 +126,8 @@ def _read(path: Path, store: Store) -> _Run:
 def _read_tasks(log: Log, run: _Run, store: Store) -> None:
     for line in log.find(b" launched on executor "):
         if m := _matched(_LAUNCHED, line, store):
-            run.executors[int(m[1]), int(m[2])] = (m[3].decode("utf-8", "replace"), m[4].decode())
+            executor = (m[3].decode("utf-8", "replace"), (m[4] or b"").decode())
+            run.executors[int(m[1]), int(m[2])] = executor
     for words in (b" changing state from ", b" initializing state to "):
         for line in log.find(words):
             m, time = _matched(_STATE, line, store), log.time_us(line)
