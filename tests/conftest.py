@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+# The machines that run the tests are shared: a slow example is no fault.
+settings.register_profile("shared", deadline=None, max_examples=50)
+settings.load_profile("shared")
 
 
 @pytest.fixture(autouse=True)

@@ -13,15 +13,16 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
-    {"_version", "errors", "clock"},
-    {"records"},
-    {"metric_table", "node"},
+    {"_version", "errors", "clock", "errand"},
+    {"records", "settings"},
+    {"column_table", "metric_table", "node"},
     {"readers", "series", "operations", "transfers"},
     {"summary"},
     {"perf"},
     {"integrations", "document"},
-    {"runs", "journal", "plotter", "analysis"},
-    {"sinks"},
+    {"runs", "delivery", "plotter", "analysis"},
+    {"sinks", "journal"},
+    {"recording"},
     {"session"},
     {"testing", "plugin", "spans", "pipelines", "web"},
     {"cli"},

@@ -12,7 +12,7 @@ class Kind(Enum):
     """How the values of a column behave in time."""
 
     GAUGE = "gauge"
-    """A level at an instant, or over the interval that ends there; neighbours merge to their mean."""
+    """A level at an instant, or over the interval that ends there; neighbours merge to a mean."""
 
     COUNTER = "counter"
     """A sum that only grows; its total over a block is a difference, never a sum of rows."""

@@ -1,1 +1,4 @@
-"""Package analysis of mlflow-perf."""
+"""What the figures mean: verdict, right size, comparison, gate, workflow.
+
+Works on documents and summaries; prints, logs and renders nothing.
+"""

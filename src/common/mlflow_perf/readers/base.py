@@ -15,8 +15,8 @@ class Reader(Protocol):
     """A source of gauges and counters.
 
     A reader is made with its source as an argument (a procfs root, a psutil module, a URL), so that
-    a test can hand it a recorded one, and raises `SourceUnavailableError` there when the source does
-    not exist. `read` is called from the sampling thread: at the start of the job, then once per
+    a test can hand it a recorded one, and raises `SourceUnavailableError` there when the source
+    does not exist. `read` is called from the sampling thread: at the job's start, then once per
     interval, and at its end. It must not block: what may (a network mount, an HTTP endpoint) is
     asked in a thread of the reader's own, and `read` hands over the newest answer.
 

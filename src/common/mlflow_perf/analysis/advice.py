@@ -1,0 +1,246 @@
+"""Which resource held a node's job back, from its summary: one table of rules. Imports nothing.
+
+The session calls `verdict` when a job ends and logs it as the tags `mlflow_perf.bottleneck` and
+`mlflow_perf.advice`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["BOTTLENECKS", "RULES", "Rule", "Usage", "Verdict", "verdict"]
+
+BOTTLENECKS = ("cpu", "memory", "disk", "network", "gpu", "throttled", "idle", "balanced")
+"""Every value that `Verdict.bottleneck` can have."""
+
+_CPU_KEYS = {"cpu_avg_utilization_pct", "job_cpu_avg_cores"}
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What held a job back.
+
+    Attributes:
+        bottleneck: One of `BOTTLENECKS`.
+        advice: One sentence: the evidence, and what to do about it.
+    """
+
+    bottleneck: str
+    advice: str
+
+
+class Usage:
+    """A node's summary as the rules ask for it: derived figures, 0.0 where a source was missing.
+
+    Args:
+        summary: Metric key → value of one node.
+        node: Facts of the node; `cpu_count` stands in for a missing `cpu_limit_cores`.
+    """
+
+    def __init__(self, summary: Mapping[str, float], node: Mapping[str, Any] = _NO_FACTS) -> None:
+        self._summary = summary
+        self.cores = self["cpu_limit_cores"] or _number(node.get("cpu_count"))
+        self.mem_limit_mb = self["mem_limit_mb"]
+
+    def __getitem__(self, key: str) -> float:
+        return _number(self._summary.get(key))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._summary
+
+    @property
+    def node_busy_pct(self) -> float:
+        """How busy the job's CPUs were, whoever used them."""
+        return self["cpu_avg_utilization_pct"]
+
+    @property
+    def used_cores(self) -> float:
+        """Cores that the job kept busy on average; all that were busy where that is unknown."""
+        if "job_cpu_avg_cores" in self:
+            return self["job_cpu_avg_cores"]
+        return self.node_busy_pct / 100.0 * self.cores
+
+    @property
+    def busy_pct(self) -> float:
+        """How busy the job kept the CPUs that it owns, in per cent."""
+        return 100.0 * self.used_cores / self.cores if self.cores else self.node_busy_pct
+
+    @property
+    def mem_pct(self) -> float:
+        """Peak memory of the job as a share of its limit; the node's share where unknown."""
+        peak = self["job_max_mem_mb"]
+        if peak and self.mem_limit_mb:
+            return 100.0 * peak / self.mem_limit_mb
+        return self["max_t_mem_percent"]
+
+    @property
+    def disk_mb_s(self) -> float:
+        """Mean rate of the disks, read and written."""
+        return self._rate("total_disk_io_read_mb", "total_disk_io_write_mb")
+
+    @property
+    def net_mb_s(self) -> float:
+        """Mean rate of the network, sent and received, loopback left out."""
+        return self._rate("total_net_io_ext_sent_mb", "total_net_io_ext_recv_mb")
+
+    def _rate(self, *keys: str) -> float:
+        duration = self["duration_sec"]
+        return sum(self[key] for key in keys) / duration if duration > 0 else 0.0
+
+
+def _number(value: Any) -> float:
+    usable = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+    return float(value) if usable else 0.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table: when it holds, what it says.
+
+    Attributes:
+        bottleneck: The verdict where the rule holds.
+        holds: Whether it does.
+        evidence: The figures, and what to do, as one sentence.
+        when: The condition for people: what the documentation prints.
+    """
+
+    bottleneck: str
+    holds: Callable[[Usage], bool]
+    evidence: Callable[[Usage], str]
+    when: str
+
+
+def _cores(usage: Usage) -> str:
+    if not usage.cores:
+        return f"{usage.busy_pct:.0f}% of the CPUs"
+    return f"{_short(usage.used_cores)} of {_short(usage.cores)} CPUs"
+
+
+def _short(value: float) -> str:
+    """Return a figure with at most one decimal: `2`, `1.5`, `0.3`."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _cpu_is_full(usage: Usage) -> str:
+    gpu = ""
+    if "gpu_avg_utilization_pct" in usage:
+        gpu = f" while the GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
+    return (
+        f"The CPUs were {usage.busy_pct:.0f}% busy ({_cores(usage)}){gpu}: "
+        "more cores, or less work per item, would make it faster."
+    )
+
+
+def _is_contended(usage: Usage) -> bool:
+    return (
+        usage["cpu_stall_pct"] >= 25
+        and usage.node_busy_pct >= 80
+        and usage.used_cores >= 0.25
+        and usage.busy_pct < 85
+    )
+
+
+def _is_serial(usage: Usage) -> bool:
+    return usage.cores >= 1.5 and 0.85 <= usage.used_cores <= 1.15
+
+
+def _gpu_starves(usage: Usage) -> bool:
+    return (
+        "gpu_avg_utilization_pct" in usage
+        and usage["gpu_avg_utilization_pct"] < 40
+        and usage.busy_pct >= 60
+    )
+
+
+# fmt: off
+RULES: tuple[Rule, ...] = (
+    Rule("memory", lambda u: u["oom_kills"] >= 1,
+         lambda u: f"The kernel killed {u['oom_kills']:.0f} process(es) for want of memory "
+                   f"(peak {u.mem_pct:.0f}% of what the job may use): ask for more memory.",
+         "`oom_kills` ≥ 1"),
+    Rule("throttled", lambda u: u["cpu_throttled_pct"] >= 10,
+         lambda u: f"The CPU quota held the job back for {u['cpu_throttled_pct']:.0f}% of the time "
+                   f"(limit {_short(u.cores)} CPUs): raise the limit or start fewer threads.",
+         "`cpu_throttled_pct` ≥ 10"),
+    Rule("memory", lambda u: u["mem_stall_pct"] >= 10,
+         lambda u: f"The job waited for memory {u['mem_stall_pct']:.0f}% of the time "
+                   f"(peak {u.mem_pct:.0f}% of what it may use): ask for more memory.",
+         "`mem_stall_pct` ≥ 10"),
+    Rule("memory", lambda u: u.mem_pct >= 95,
+         lambda u: f"Memory peaked at {u.mem_pct:.0f}% of what the job may use: "
+                   "ask for more before the kernel kills it.",
+         "peak memory ≥ 95% of the limit (of the node where the job's own is unknown)"),
+    Rule("gpu", lambda u: u["gpu_avg_utilization_pct"] >= 80,
+         lambda u: f"The GPUs were {u['gpu_avg_utilization_pct']:.0f}% busy and the CPUs "
+                   f"{u.busy_pct:.0f}%: more or faster GPUs would make it faster.",
+         "`gpu_avg_utilization_pct` ≥ 80"),
+    Rule("cpu", _gpu_starves, _cpu_is_full,
+         "GPUs less than 40% busy while the CPUs are at least 60% busy"),
+    Rule("cpu", lambda u: u.busy_pct >= 85, _cpu_is_full,
+         "CPUs at least 85% busy with the job"),
+    Rule("cpu", _is_serial,
+         lambda u: f"The job kept one CPU busy ({_cores(u)}): run it in parallel, "
+                   "or ask for one CPU.",
+         "0.85 to 1.15 cores busy where the job has more"),
+    Rule("disk", lambda u: u["io_stall_pct"] >= 20,
+         lambda u: f"The job waited for disks {u['io_stall_pct']:.0f}% of the time "
+                   f"({_short(u.disk_mb_s)} MB/s moved, CPUs {u.busy_pct:.0f}% busy): "
+                   "use faster or local storage, or fewer, larger requests.",
+         "`io_stall_pct` ≥ 20"),
+    Rule("disk", lambda u: u["iowait_pct"] / 100 * max(u.cores, 1) >= 0.3,
+         lambda u: f"CPUs were idle for want of disks {u['iowait_pct']:.0f}% of the time "
+                   f"({_short(u.disk_mb_s)} MB/s moved): use faster or local storage, "
+                   "or fewer, larger requests.",
+         "`iowait_pct` × cores ≥ 0.3 cores"),
+    Rule("disk", lambda u: u.disk_mb_s >= 100 and u.busy_pct < 50,
+         lambda u: f"The disks moved {_short(u.disk_mb_s)} MB/s while the CPUs were "
+                   f"{u.busy_pct:.0f}% busy: use faster storage, or read less.",
+         "disks ≥ 100 MB/s while the CPUs are less than 50% busy"),
+    Rule("cpu", _is_contended,
+         lambda u: f"The job waited for a CPU {u['cpu_stall_pct']:.0f}% of the time on CPUs that "
+                   f"were {u.node_busy_pct:.0f}% busy, {u.busy_pct:.0f}% with the job: "
+                   "others use this node, ask for CPUs of its own.",
+         "`cpu_stall_pct` ≥ 25 on CPUs ≥ 80% busy, the job's own share below 85%"),
+    Rule("network", lambda u: u.net_mb_s >= 80 or (u.net_mb_s >= 10 and u.busy_pct < 30),
+         lambda u: f"The network moved {_short(u.net_mb_s)} MB/s while the CPUs were "
+                   f"{u.busy_pct:.0f}% busy: bring the data nearer, or move less of it.",
+         "network ≥ 80 MB/s, or ≥ 10 MB/s while the CPUs are less than 30% busy"),
+    Rule("cpu", lambda u: u.busy_pct >= 70, _cpu_is_full,
+         "CPUs at least 70% busy with the job"),
+    Rule("idle", lambda u: u.busy_pct < 10 and u["gpu_avg_utilization_pct"] < 10,
+         lambda u: f"The job used {_cores(u)} on average and waited for no disk, memory or network "
+                   "that we can see: ask for less, or find out what it waits for.",
+         "CPUs and GPUs less than 10% busy"),
+)
+# fmt: on
+"""The rules, in the order in which they are asked; the first that holds is the verdict."""
+
+
+def verdict(summary: Mapping[str, float], node: Mapping[str, Any] = _NO_FACTS) -> Verdict:
+    """Return what held the job on one node back, with the evidence.
+
+    Args:
+        summary: Metric key → value of the node; any key may be missing.
+        node: Facts of the node, such as `cpu_count`.
+    """
+    usage = Usage(summary, node)
+    rule = next((rule for rule in RULES if rule.holds(usage)), None)
+    if (rule is None or rule.bottleneck == "idle") and not _CPU_KEYS & summary.keys():
+        return Verdict("balanced", "The node reported no CPU figures: there is no verdict.")
+    if rule is None:
+        return Verdict("balanced", _balanced(usage))
+    return Verdict(rule.bottleneck, rule.evidence(usage))
+
+
+def _balanced(usage: Usage) -> str:
+    parts = [f"CPUs {usage.busy_pct:.0f}% busy", f"memory peak {usage.mem_pct:.0f}%"]
+    if "gpu_avg_utilization_pct" in usage:
+        parts.append(f"GPUs {usage['gpu_avg_utilization_pct']:.0f}% busy")
+    if "io_stall_pct" in usage:
+        parts.append(f"disks waited for {usage['io_stall_pct']:.0f}%")
+    return f"No single resource held the job back ({', '.join(parts)})."

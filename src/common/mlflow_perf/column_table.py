@@ -1,0 +1,73 @@
+"""The columns of a report: every value that our own readers put there, in one table.
+
+Imports only records. Readers, series and the summary look kinds and units up here, so that a list
+of plain reports (loaded from a file, say) is merged and summed as the live one was.
+"""
+
+from __future__ import annotations
+
+from mlflow_perf.records import Column, Kind
+
+__all__ = [
+    "COLUMNS",
+    "CPU_COLUMNS",
+    "DISK_IO_COLUMNS",
+    "DISK_USAGE_COLUMNS",
+    "MEMORY_COLUMNS",
+    "NETWORK_COLUMNS",
+    "SAMPLER_COLUMNS",
+    "kind_of",
+]
+
+_GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
+
+SAMPLER_COLUMNS = (
+    Column("timestamp", _COUNTER, "s", "Unix time of the report: the start's, plus `elapsed_sec`."),
+    Column("elapsed_sec", _COUNTER, "s", "Time since the start, on a clock that never jumps."),
+)
+CPU_COLUMNS = (
+    Column("cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of the CPUs."),
+    Column("cpu_pct_per_cpu_min", _GAUGE, "%", "Utilisation of the least busy CPU."),
+    Column("cpu_pct_per_cpu_max", _GAUGE, "%", "Utilisation of the busiest CPU."),
+    Column("cpu_busy_sec", _COUNTER, "s", "Busy time summed over the CPUs."),
+    Column("cpu_ticks_sec", _COUNTER, "s", "Busy and idle time summed over the CPUs."),
+    Column("cpu_iowait_sec", _COUNTER, "s", "Idle time with a disk request outstanding."),
+    Column("cpu_limit_cores", _GAUGE, "cores", "CPUs that the job may use."),
+)
+MEMORY_COLUMNS = (
+    Column("mem_percent", _GAUGE, "%", "Memory that is not available to a new process."),
+    Column("swap_percent", _GAUGE, "%", "Swap space in use; absent without swap."),
+)
+DISK_IO_COLUMNS = (
+    Column("disk_io_read_mb", _COUNTER, "MB", "Read from the node's disks."),
+    Column("disk_io_write_mb", _COUNTER, "MB", "Written to the node's disks."),
+)
+DISK_USAGE_COLUMNS = (
+    Column("disk_usage_percent", _GAUGE, "%", "How full the root file system is."),
+)
+NETWORK_COLUMNS = (
+    Column("net_io_lo_sent_mb", _COUNTER, "MB", "Sent over the loopback interface."),
+    Column("net_io_lo_recv_mb", _COUNTER, "MB", "Received over the loopback interface."),
+    Column("net_io_ext_sent_mb", _COUNTER, "MB", "Sent over the other interfaces."),
+    Column("net_io_ext_recv_mb", _COUNTER, "MB", "Received over the other interfaces."),
+)
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for group in (
+        SAMPLER_COLUMNS,
+        CPU_COLUMNS,
+        MEMORY_COLUMNS,
+        DISK_IO_COLUMNS,
+        DISK_USAGE_COLUMNS,
+        NETWORK_COLUMNS,
+    )
+    for column in group
+}
+"""Column name -> its record, for every column of our own readers."""
+
+
+def kind_of(name: str) -> Kind:
+    """Return how a column's values behave; a name that is not ours is taken for a gauge."""
+    column = COLUMNS.get(name)
+    return Kind.GAUGE if column is None else column.kind

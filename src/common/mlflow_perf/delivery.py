@@ -1,0 +1,69 @@
+"""What one node wants to have in MLflow, as plain data. Imports only the document.
+
+The session hands it to the sinks; the journal keeps it on disk, so that whoever finds it there
+after a crash can send it as the job itself would have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from mlflow_perf.document import NodeDocument
+from mlflow_perf.errors import DocumentError
+
+__all__ = ["Delivery"]
+
+
+@dataclass
+class Delivery:
+    """A node's document and where it goes.
+
+    Attributes:
+        document: What the node reported.
+        index: The node's index, the step of its metrics.
+        run_id: The run; None while none could be had.
+        own_run: Whether `report()` made the run, and so ends it.
+        tracking_uri: The MLflow store.
+        experiment_id: Where to make the run, if it is still to be made.
+        run_name: Name of the run, if it is still to be made.
+        artifact_path: Folder of the JSON artifact.
+        metrics_prefix: Put before each metric's key.
+        tags: Tags for the run.
+        note: Text for the run's overview page, where it has none.
+    """
+
+    document: NodeDocument = field(default_factory=NodeDocument)
+    index: int = 0
+    run_id: str | None = None
+    own_run: bool = False
+    tracking_uri: str = ""
+    experiment_id: str | None = None
+    run_name: str | None = None
+    artifact_path: str = "perf"
+    metrics_prefix: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+    note: str | None = None
+
+    def header(self) -> dict[str, Any]:
+        """Return everything but the document, as plain data."""
+        data = asdict(self)
+        del data["document"]
+        return data
+
+    @classmethod
+    def from_header(cls, data: dict[str, Any], document: NodeDocument) -> Delivery:
+        """Return the delivery that `header` described.
+
+        Raises:
+            DocumentError: When a value has another type than it must.
+        """
+        known = {f.name for f in fields(cls)} - {"document"}
+        delivery = cls(document=document, **{k: v for k, v in data.items() if k in known})
+        texts = (delivery.tracking_uri, delivery.artifact_path, delivery.metrics_prefix)
+        sound = all(isinstance(text, str) for text in texts)
+        sound = sound and type(data.get("index")) is int and type(data.get("tags")) is dict
+        sound = sound and isinstance(data.get("run_id"), (str, type(None)))
+        if not sound or ".." in delivery.artifact_path.split("/"):
+            raise DocumentError("The journal's header is damaged.")
+        return delivery

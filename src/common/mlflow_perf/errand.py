@@ -1,0 +1,86 @@
+"""Calls that may take too long, with a deadline: what keeps a dead server from hanging the job.
+
+Imports nothing of ours. MLflow's own retries block one call for minutes; they run on in a daemon
+thread here, and the caller goes on when its time is up.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Errand", "is_refused"]
+
+T = TypeVar("T")
+
+
+class Errand(threading.Thread, Generic[T]):
+    """A call in a daemon thread, started at once.
+
+    Args:
+        call: What to do.
+        name: Name of the thread.
+    """
+
+    def __init__(self, call: Callable[[], T], *, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._call = call
+        self._answer: list[T] = []
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Make the call and keep its answer or its exception."""
+        try:
+            self._answer.append(self._call())
+        except BaseException as error:  # noqa: BLE001 - raised again where the answer is asked for
+            self._error = error
+
+    def result(self, timeout_sec: float) -> T:
+        """Return the call's answer, or raise what it raised.
+
+        Args:
+            timeout_sec: Most seconds to wait.
+
+        Raises:
+            TimeoutError: When the call is not done by then; it goes on.
+        """
+        self.join(max(0.0, timeout_sec))
+        if self.is_alive():
+            raise TimeoutError(f"no answer within {timeout_sec:.0f} s")
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
+
+
+def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
+    """Tell whether a server certainly does not listen now, by knocking on its port.
+
+    A refused connection answers in a millisecond; MLflow would try it again for four minutes.
+
+    Args:
+        uri: Of a tracking server; anything but http(s) is never refused.
+        timeout_sec: Most seconds to knock.
+    """
+    parts = urllib.parse.urlsplit(uri)
+    host = parts.hostname
+    if parts.scheme not in ("http", "https") or host is None or _through_proxy(parts.scheme, host):
+        return False
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((host, port), timeout=timeout_sec):
+            return False
+    except (ConnectionRefusedError, socket.gaierror):
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _through_proxy(scheme: str, host: str) -> bool:
+    if scheme not in urllib.request.getproxies():
+        return False
+    return not urllib.request.proxy_bypass(host)

@@ -1,0 +1,318 @@
+"""Which node, rank and job this process is, from the environment that its launcher left.
+
+Imports only `errors`. One table, `LAUNCHERS`, names the variables of each launcher; everything else
+here is the arithmetic from a rank to a node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from mlflow_perf.errors import SettingError
+
+__all__ = ["LAUNCHERS", "Launcher", "Node", "detect", "without_launcher"]
+
+_INDEX = "MLFLOW_PERF_NODE"
+_COUNT = "MLFLOW_PERF_NODE_COUNT"
+_PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"
+_AZURE_NODES = "AZ_BATCH_NODE_LIST"
+_AZURE_NODE = "AZ_BATCHAI_NODE_IP"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The place of a process in its job.
+
+    Attributes:
+        index: Number of the node within the job, from 0; the `step` of its metrics.
+        count: Number of nodes in the job.
+        rank: Number of the process within the job, from 0.
+        local_rank: Number of the process on its node, from 0.
+        world_size: Number of processes in the job.
+        hostname: Name of the host.
+        launcher: Who started the process: a name of `LAUNCHERS`, or `local`.
+        job_id: The scheduler's name of the job, else the launcher's.
+        cpu_count: Logical CPUs of the host, whoever owns them.
+        pool: Whether the process is a worker of a pool, each of whose tasks is a job of its own.
+    """
+
+    index: int
+    count: int
+    rank: int
+    local_rank: int
+    world_size: int
+    hostname: str
+    launcher: str
+    job_id: str | None = None
+    cpu_count: int = 1
+    pool: bool = False
+
+    @property
+    def samples(self) -> bool:
+        """Whether this process is the one that samples on its node."""
+        return self.local_rank == 0 or self.pool
+
+    def as_dict(self) -> dict[str, int | str]:
+        """Return the `node` block of a performance document."""
+        block = asdict(self)
+        del block["pool"]
+        return {key: value for key, value in block.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """One row of facts: the variables that a launcher sets in each process that it starts.
+
+    Attributes:
+        name: What the launcher is called in documents and tags.
+        marks: Variables that all have to be set for this row to hold.
+        rank: Variable of the number of the process.
+        size: Variables of the number of processes; the first that is set counts.
+        local_rank: Variable of the number of the process on its node.
+        local_size: Variable of the number of processes on its node.
+        node: Variable of the number of the node, where the launcher tells it.
+        nodes: Variables of the number of nodes; the first that is set counts.
+        job: Variable of the launcher's own name of the job.
+        agrees: Variables of other launchers which, if set, must equal this row's rank: where they
+            do not, this row was inherited from an outer job.
+        pool: Whether it starts the workers of a pool and not the ranks of a job.
+        groups: Whether it numbers groups of ranks (torchrun's agents): a group is a node only as
+            long as nobody outside started several of them on one.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    rank: str = ""
+    size: tuple[str, ...] = ()
+    local_rank: str = ""
+    local_size: str = ""
+    node: str = ""
+    nodes: tuple[str, ...] = ()
+    job: str = ""
+    agrees: tuple[str, ...] = ()
+    pool: bool = False
+    groups: bool = False
+
+
+_MPI = "OMPI_COMM_WORLD_"
+_JSM = "JSM_NAMESPACE_"
+_MV2 = "MV2_COMM_WORLD_"
+
+# One row per launcher; laid out as the table it is.
+# fmt: off
+LAUNCHERS: tuple[Launcher, ...] = (
+    # Innermost first: what a scheduler set is inherited by every launcher started inside its job.
+    Launcher("torchrun", ("TORCHELASTIC_RUN_ID", "RANK"), "RANK", ("WORLD_SIZE",),
+             "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", ("GROUP_WORLD_SIZE",),
+             "TORCHELASTIC_RUN_ID", groups=True),
+    # OMPI_COMM_WORLD_NODE_RANK is a number of the process on its node: no node's index.
+    Launcher("openmpi", (_MPI + "RANK", _MPI + "SIZE"), _MPI + "RANK", (_MPI + "SIZE",),
+             _MPI + "LOCAL_RANK", _MPI + "LOCAL_SIZE", job="PMIX_NAMESPACE"),
+    Launcher("mpich", ("PMI_RANK", "MPI_LOCALRANKID"), "PMI_RANK", ("PMI_SIZE",),
+             "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    Launcher("mvapich", (_MV2 + "RANK",), _MV2 + "RANK", (_MV2 + "SIZE",),
+             _MV2 + "LOCAL_RANK", _MV2 + "LOCAL_SIZE"),
+    Launcher("pals", ("PALS_RANKID", "PALS_NODEID"), "PALS_RANKID", ("PMI_SIZE",),
+             "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_NODEID", job="PALS_APID"),
+    Launcher("jsrun", (_JSM + "RANK",), _JSM + "RANK", (_JSM + "SIZE",),
+             _JSM + "LOCAL_RANK", _JSM + "LOCAL_SIZE"),
+    Launcher("ray", ("RAY_JOB_ID", "RANK", "WORLD_SIZE"), "RANK", ("WORLD_SIZE",),
+             "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", job="RAY_JOB_ID"),
+    # A pool's workers are numbered within one pool on one host: that is no rank of a job.
+    Launcher("ray", ("RAY_JOB_ID",), job="RAY_JOB_ID", pool=True),
+    Launcher("dask", ("DASK_INTERNAL_INHERIT_CONFIG",), pool=True),
+    Launcher("parsl", ("PARSL_WORKER_RANK",), local_rank="PARSL_WORKER_RANK",
+             job="PARSL_WORKER_POOL_ID", pool=True),
+    # A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: there it is one process.
+    Launcher("slurm", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID"), "SLURM_PROCID",
+             ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID", "", "SLURM_NODEID",
+             ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+             "SLURM_JOB_ID", ("PMIX_RANK", "PMI_RANK")),
+    Launcher("pmi", ("PMI_RANK", "PMI_SIZE"), "PMI_RANK", ("PMI_SIZE",)),
+    Launcher("pmix", ("PMIX_RANK",), "PMIX_RANK", job="PMIX_NAMESPACE"),
+    Launcher("azureml", ("AZUREML_RUN_ID", "NODE_RANK"), "RANK", ("WORLD_SIZE",), "LOCAL_RANK",
+             "LOCAL_WORLD_SIZE", "NODE_RANK", ("AZUREML_NODE_COUNT",), "AZUREML_RUN_ID"),
+    Launcher("azureml", ("AZUREML_RUN_ID",), nodes=("AZUREML_NODE_COUNT",), job="AZUREML_RUN_ID"),
+    Launcher("pytorch", ("RANK", "WORLD_SIZE", "LOCAL_RANK"), "RANK", ("WORLD_SIZE",),
+             "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", ("NNODES",)),
+    # The number of completions is not in the environment: MLFLOW_PERF_NODE_COUNT tells it.
+    Launcher("kubernetes", ("JOB_COMPLETION_INDEX",), "JOB_COMPLETION_INDEX"),
+    Launcher("slurm", ("SLURM_JOB_ID",), job="SLURM_JOB_ID"),
+)
+# fmt: on
+
+# The schedulers' own names of a job come before a launcher's: they are what a person looks up.
+_JOB_IDS = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "COBALT_JOBID",
+    "FLUX_JOB_ID",
+    "AZUREML_RUN_ID",
+)
+
+
+def detect(environ: Mapping[str, str] = os.environ) -> Node:
+    """Return the place of this process in its job.
+
+    `MLFLOW_PERF_NODE`, `MLFLOW_PERF_NODE_COUNT` and `MLFLOW_PERF_RANKS_PER_NODE` go before what any
+    launcher says. What a launcher says and is no number is as if it were not there.
+
+    Args:
+        environ: Environment variables of the process.
+
+    Returns:
+        The place; index 0 of 1 where no launcher is known.
+
+    Raises:
+        SettingError: One of our three variables is no whole number in its range.
+    """
+    own = _own_settings(environ)
+    told = own[_INDEX]
+    found = [row for row in LAUNCHERS if _holds(row, environ)]
+    index, count, rank, local_rank, size = _place(found, environ)
+    if per_node := own[_PER_NODE]:
+        index, local_rank = divmod(rank, per_node)
+        count = -(-size // per_node)
+    index = index if told is None else told
+    count = own[_COUNT] or max(count, index + 1)
+    if index >= count:
+        raise SettingError(f"{_INDEX}={index} needs {_COUNT} above it, but that is {count}.")
+    return Node(
+        index=index,
+        count=count,
+        rank=rank,
+        local_rank=local_rank,
+        world_size=size,
+        hostname=socket.gethostname(),
+        launcher=found[0].name if found else "local",
+        job_id=_job_id(found, environ),
+        cpu_count=os.cpu_count() or 1,
+        pool=bool(found) and found[0].pool and not per_node,
+    )
+
+
+def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment less every launcher's rank, for a command that is a job of its own.
+
+    The schedulers' names of the job stay; so does what says which devices the job owns.
+    """
+    drop = {_INDEX, _COUNT, _PER_NODE, _AZURE_NODES, _AZURE_NODE}
+    for row in LAUNCHERS:
+        drop |= {row.rank, row.local_rank, row.local_size, row.node, *row.size, *row.nodes}
+        drop |= {*row.marks} - set(_JOB_IDS)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in drop and not name.startswith(("OMPI_", "PMIX_", "PMI_", "HYDI_"))
+    }
+
+
+def _place(found: list[Launcher], environ: Mapping[str, str]) -> tuple[int, int, int, int, int]:
+    """Return index, count, rank, local rank and size, from the innermost launcher outwards."""
+    if not found:
+        return 0, 1, 0, 0, 1
+    row = found[0]
+    rank = _number(environ, row.rank) or 0
+    size = max(_first(environ, row.size) or 1, rank + 1)
+    local_rank = _number(environ, row.local_rank)
+    index, count = _node_of(row, environ, rank, size)
+    if row.groups and (outer := _outer_groups(found[1:], environ)):
+        index, count, _, group_on_node, _ = outer
+        each = _number(environ, row.local_size) or 1
+        local_rank = group_on_node * each + (local_rank or 0)
+    if listed := _azure_node(environ):
+        index, count = listed
+    return index, count, rank, local_rank or 0, size
+
+
+def _node_of(row: Launcher, environ: Mapping[str, str], rank: int, size: int) -> tuple[int, int]:
+    """Return the node's index and count as the launcher tells them, or from the ranks."""
+    if row.pool or not row.rank:
+        return 0, 1
+    local_rank = _number(environ, row.local_rank)
+    local_size = _number(environ, row.local_size)
+    each = local_size or 1
+    index = _number(environ, row.node)
+    if index is not None:
+        return index, max(_first(environ, row.nodes) or -(-size // each), index + 1)
+    if local_rank is None or local_size is None:
+        return rank, size
+    return _divide(environ, rank, size, local=(local_rank, local_size))
+
+
+def _divide(
+    environ: Mapping[str, str], rank: int, size: int, *, local: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the node's index and count for ranks laid out in blocks, or in turns if it says so."""
+    local_rank, local_size = local
+    count = -(-size // max(local_size, 1))
+    if environ.get("OMPI_MCA_rmaps_base_mapping_policy", "").startswith("node"):
+        return rank % count, count
+    first = rank - local_rank
+    if size % local_size or first % local_size:
+        # Nodes of unequal size: the number of the node's first rank is at least unique.
+        return first, max(count, first + 1)
+    return first // local_size, count
+
+
+def _outer_groups(
+    rows: list[Launcher], environ: Mapping[str, str]
+) -> tuple[int, int, int, int, int] | None:
+    """Return the place of the group itself, if one of the rows started the groups."""
+    groups = _number(environ, "GROUP_WORLD_SIZE")
+    starters = [r for r in rows if r.rank not in ("", "RANK") and _first(environ, r.size) == groups]
+    return _place(starters[:1], environ) if starters else None
+
+
+def _azure_node(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return this node's place in Azure's own list, which holds whatever the launcher."""
+    addresses = [a for a in re.split(r"[;,\s]+", environ.get(_AZURE_NODES, "")) if a]
+    own = environ.get(_AZURE_NODE, "")
+    return (addresses.index(own), len(addresses)) if own in addresses else None
+
+
+def _holds(row: Launcher, environ: Mapping[str, str]) -> bool:
+    """Whether the row's variables are set, are numbers, and belong to the innermost launcher."""
+    if not all(environ.get(name) for name in row.marks):
+        return False
+    rank = _number(environ, row.rank)
+    if row.rank in row.marks and rank is None:
+        return False
+    others = [_number(environ, name) for name in row.agrees]
+    return all(other in (None, rank) for other in others)
+
+
+def _job_id(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
+    for name in (*_JOB_IDS, *(row.job for row in found)):
+        if name and environ.get(name):
+            return environ[name]
+    index = environ.get("JOB_COMPLETION_INDEX")
+    pod = environ.get("HOSTNAME", "")
+    # An indexed job's pod has the host name <job>-<index>.
+    return pod.removesuffix(f"-{index}") if index and pod.endswith(f"-{index}") else None
+
+
+def _own_settings(environ: Mapping[str, str]) -> dict[str, int | None]:
+    settings: dict[str, int | None] = {}
+    for name, least in ((_INDEX, 0), (_COUNT, 1), (_PER_NODE, 1)):
+        text = environ.get(name, "").strip()
+        value = _number(environ, name)
+        if text and (value is None or value < least):
+            raise SettingError(f"{name}={text!r} must be a whole number from {least} up.")
+        settings[name] = value
+    return settings
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    numbers = (_number(environ, name) for name in names)
+    return next((number for number in numbers if number is not None), None)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "").strip() if name else ""
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,86 @@
+"""Names and keys of operations: checks, what keys compare by, and their JSON. Imports only errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from mlflow_perf.errors import SettingError
+
+__all__ = ["as_text", "check_name", "json_key", "plain_key", "unjson_key"]
+
+_MAX_TEXT = 1000
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def check_name(name: object) -> None:
+    """Do nothing if this can be the name of an operation.
+
+    Raises:
+        SettingError: If it is not a string, or an empty one.
+    """
+    if not isinstance(name, str) or not name:
+        raise SettingError(
+            f"The name of an operation is {name!r}: give a string that is not empty."
+        )
+
+
+def plain_key(key: Any) -> Any:
+    """Return what a key compares by: a list becomes a tuple, a ProxyStore proxy its object's key.
+
+    Raises:
+        SettingError: If the key cannot be hashed.
+    """
+    if type(key) in (str, int, type(None)):
+        return key
+    if hasattr(type(key), "__factory__"):
+        return _proxy_key(key)
+    if isinstance(key, (list, tuple)) and any(hasattr(type(k), "__factory__") for k in key):
+        return tuple(plain_key(k) for k in key)
+    if isinstance(key, Sequence) and not isinstance(key, (tuple, str, bytes)):
+        key = tuple(key)
+    try:
+        hash(key)
+    except TypeError as error:
+        raise SettingError(
+            f"A key of type {type(key).__name__} cannot be hashed: give a string, a number, a "
+            "tuple of them, or a list of keys."
+        ) from error
+    return key
+
+
+def _proxy_key(proxy: Any) -> Any:
+    """Return a proxy's key without resolving it, which hashing it would do."""
+    factory = object.__getattribute__(proxy, "__factory__")
+    return getattr(factory, "key", None)
+
+
+def json_key(key: Any) -> Any:
+    """Return a key for JSON: scalars as they are, tuples as `{"all": […]}`, the rest as text."""
+    if isinstance(key, tuple):
+        return {"all": [json_key(part) for part in key]}
+    if type(key) in _SCALARS and (type(key) is not float or math.isfinite(key)):
+        return key
+    return as_text(key)
+
+
+def unjson_key(key: Any) -> Any:
+    """Return the key that `json_key` wrote.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if isinstance(key, dict):
+        return tuple(unjson_key(part) for part in key["all"])
+    if type(key) not in _SCALARS:
+        raise ValueError(f"{key!r} is not a key")
+    return key
+
+
+def as_text(value: Any) -> str:
+    """Return `str(value)`, cut where it is long; the type's name where that fails."""
+    try:
+        return str(value)[:_MAX_TEXT]
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything; the job must not see it
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,217 @@
+"""From a run id, a file or a folder to a document. Imports the document and the errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+from mlflow_perf.document import PerfDocument
+from mlflow_perf.errors import DocumentError, RunNotFoundError
+from mlflow_perf.runs.run import PARENT_TAG
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+__all__ = ["Source", "is_run_id", "load", "save"]
+
+Source = str | os.PathLike[str]
+"""A run id (`runs:/<id>` too), a path to a document, or a folder of `node-*.json`."""
+
+ARTIFACT_PATH = "perf"
+"""Folder of a run's artifacts in which the documents lie."""
+
+_THREADS = 8
+_RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
+_NODE_FILES = "node-*.json"
+_OTHER_FOLDERS_MAX = 20
+
+
+def is_run_id(source: Source) -> bool:
+    """Return whether a source names an MLflow run and not a file that exists."""
+    if not isinstance(source, str) or not _RUN_ID.fullmatch(bare_id(source)):
+        return False
+    return source.startswith("runs:/") or not Path(source).exists()
+
+
+def bare_id(source: Source) -> str:
+    """Return the run id in `runs:/<id>` or `<id>`."""
+    return str(source).removeprefix("runs:/").strip("/")
+
+
+def load(source: Source) -> PerfDocument:
+    """Return the performance document of a run, of a file or of a folder of `node-*.json`.
+
+    Args:
+        source: Run id, path to a document, or folder (also one that holds `perf/`).
+
+    Raises:
+        RunNotFoundError: When there is no such run or file, or it holds no performance data.
+        DocumentError: When a file is not a document that this version reads.
+    """
+    if is_run_id(source):
+        client = new_client()
+        run = fetch(client, bare_id(source))
+        document = document_of(client, run)
+        if document is None:
+            raise RunNotFoundError(_no_document(client, run))
+        return document
+    path = Path(source)
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.is_file():
+        raise RunNotFoundError(f"There is no run, file or folder {str(source)!r}.")
+    return _from_file(path)
+
+
+def save(document: PerfDocument, folder: Path) -> list[Path]:
+    """Write one `node-<n>.json` per node into a folder, which is made, and return their paths.
+
+    Raises:
+        OSError: When the place cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        PerfDocument({index: node}, document.extra).save(folder / f"node-{index}.json")
+        for index, node in sorted(document.nodes.items())
+    ]
+
+
+def _from_file(path: Path) -> PerfDocument:
+    try:
+        return PerfDocument.from_json(path.read_bytes())
+    except DocumentError as error:
+        raise DocumentError(f"{path}: {error}") from error
+    except OSError as error:
+        raise RunNotFoundError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+
+
+def _from_folder(folder: Path) -> PerfDocument:
+    for place in (folder, folder / ARTIFACT_PATH):
+        files = sorted(place.glob(_NODE_FILES))
+        if files:
+            return reduce(PerfDocument.merge, map(_from_file, files))
+    raise RunNotFoundError(f"The folder {str(folder)!r} holds no {_NODE_FILES}.")
+
+
+def new_client() -> MlflowClient:
+    """Return a client of the tracking store that MLflow's own settings name."""
+    from mlflow import MlflowClient
+
+    return MlflowClient()
+
+
+def fetch(client: MlflowClient, run_id: str) -> Run:
+    """Return a run of MLflow.
+
+    Raises:
+        RunNotFoundError: When it does not exist or the store does not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        raise RunNotFoundError(cannot_read(f"The run {run_id!r}", error)) from error
+
+
+def cannot_read(what: str, error: Exception) -> str:
+    """Return the sentence that says why something cannot be read from the tracking store."""
+    import mlflow
+
+    where = mlflow.get_tracking_uri()
+    if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+        return f"{what} does not exist in the tracking store {where}, nor as a file."
+    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"{what} cannot be read from the tracking store {where}: {first_line}"
+
+
+def _no_document(client: MlflowClient, run: Run) -> str:
+    what = f"The run {run.info.run_id!r} holds no performance document"
+    if _has_children(client, run):
+        return f"{what} of its own: it is the parent of others, name one of those."
+    if run.info.status == "RUNNING":
+        return f"{what} yet: it is still going, and a document is logged at the end."
+    return f"{what}."
+
+
+def _has_children(client: MlflowClient, run: Run) -> bool:
+    query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
+    return bool(client.search_runs([run.info.experiment_id], query, max_results=1))
+
+
+def document_of(client: MlflowClient, run: Run) -> PerfDocument | None:
+    """Return the document of a run of MLflow, None where it has none.
+
+    Raises:
+        RunNotFoundError: When the artifacts cannot be read.
+        DocumentError: When one is not a document that this version reads.
+    """
+    with _artifacts(client, run) as folder:
+        return None if folder is None else _from_folder(folder)
+
+
+@contextmanager
+def _artifacts(client: MlflowClient, run: Run) -> Iterator[Path | None]:
+    """Yield a folder on this machine with the run's `node-*.json`, or None."""
+    local = _local_folder(run.info.artifact_uri or "")
+    if local is not None:
+        yield next((p for p in _places(local) if any(p.glob(_NODE_FILES))), None)
+        return
+    with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+        yield _download(client, run.info.run_id, Path(folder))
+
+
+def _local_folder(uri: str) -> Path | None:
+    parsed = urlparse(uri)
+    if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
+        return Path(url2pathname(parsed.path))
+    # A scheme of one letter is a drive of Windows.
+    return Path(uri) if uri and len(parsed.scheme) <= 1 else None
+
+
+def _places(root: Path) -> list[Path]:
+    """Return where the documents may lie: `perf`, else another folder (`artifact_path=…`)."""
+    if not root.is_dir():
+        return []
+    others = sorted(p for p in root.iterdir() if p.is_dir() and p.name != ARTIFACT_PATH)
+    return [root / ARTIFACT_PATH, *others[:_OTHER_FOLDERS_MAX]]
+
+
+def _download(client: MlflowClient, run_id: str, target: Path) -> Path | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        names = _document_names(client, run_id)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            files = pool.map(lambda n: client.download_artifacts(run_id, n, str(target)), names)
+            return Path(list(files)[0]).parent if names else None  # noqa: RUF015 - waits for all
+    except (MlflowException, OSError) as error:
+        raise RunNotFoundError(cannot_read(f"The run {run_id!r}", error)) from error
+
+
+def _document_names(client: MlflowClient, run_id: str) -> list[str]:
+    """Return the paths of a run's node documents, asking for other folders only where needed."""
+    names = _node_files(client, run_id, ARTIFACT_PATH)
+    if names:
+        return names
+    folders = [f.path for f in client.list_artifacts(run_id) if f.is_dir]
+    for folder in sorted(set(folders) - {ARTIFACT_PATH})[:_OTHER_FOLDERS_MAX]:
+        names = _node_files(client, run_id, folder)
+        if names:
+            return names
+    return []
+
+
+def _node_files(client: MlflowClient, run_id: str, folder: str) -> list[str]:
+    files = client.list_artifacts(run_id, folder)
+    return [f.path for f in files if not f.is_dir and Path(f.path).match(_NODE_FILES)]

@@ -1,0 +1,206 @@
+"""Columns of bounded length that merge neighbours and keep every peak. Imports the column table."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Mapping
+from math import isnan, nan
+from typing import Any
+
+from mlflow_perf.column_table import kind_of
+from mlflow_perf.errors import SettingError
+from mlflow_perf.records import Kind
+
+__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "span_between"]
+
+PEAK_SUFFIX = "_max"
+"""What a column's name ends in when it holds the peak of another within each merged interval."""
+
+
+def even_length(max_length: Any) -> int:
+    """Return `max_length` rounded up to even.
+
+    Raises:
+        SettingError: When it is not a whole number of at least 1.
+    """
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise SettingError(
+            f"max_length is {max_length!r}; it must be a whole number of at least 1."
+        )
+    return max_length + max_length % 2
+
+
+def span_between(before: Mapping[str, float], now: Mapping[str, float]) -> float:
+    """Return the seconds between two reports, never negative; 1 where neither has a time."""
+    for name in ("elapsed_sec", "timestamp"):
+        if name in now and name in before:
+            return max(0.0, now[name] - before[name])
+    return 1.0
+
+
+def _mean(a: float, weight_a: float, b: float, weight_b: float) -> float:
+    if isnan(a):  # the value is missing
+        return b
+    if isnan(b):
+        return a
+    whole = weight_a + weight_b
+    return (a * weight_a + b * weight_b) / whole if whole > 0 else (a + b) / 2
+
+
+def _peak(a: float, b: float) -> float:
+    return a if isnan(b) or a > b else b
+
+
+def _latest(a: float, b: float) -> float:
+    return a if isnan(b) else b
+
+
+class BoundedSeries:
+    """Reports of a job of any length in at most `max_length` rows, evenly spaced.
+
+    The first and the last report stay as they were. Between them, neighbours are merged in pairs
+    whenever the room is used up: a gauge becomes its time-weighted mean and keeps its peak beside
+    it in `<column>_max`; a counter becomes its value at the interval's end.
+
+    Args:
+        max_length: Most rows to keep; rounded up to even.
+        kind: How a column's values behave.
+
+    Raises:
+        SettingError: When `max_length` is not a whole number of at least 1.
+    """
+
+    def __init__(self, max_length: int = 1000, *, kind: Callable[[str], Kind] = kind_of) -> None:
+        self.max_length = even_length(max_length)
+        # Room for the rows between the first and the last; with none, all between is one row,
+        # which `columns` merges into the last.
+        self._room = self.max_length - 2
+        self._kind = kind
+        self._first: dict[str, float] | None = None
+        self._last: dict[str, float] | None = None
+        self._last_span = 0.0
+        self._values: dict[str, array[float]] = {}
+        self._peaks: dict[str, array[float]] = {}
+        self._spans: array[float] = array("d")
+        self._stride = 1 if self._room else sys.maxsize  # reports in a full row
+        self._filled = 0  # reports in the newest row
+        self.count = 0
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        rows = (self._first is not None) + (self._last is not None) + len(self._spans)
+        return min(rows, self.max_length)
+
+    @property
+    def merged(self) -> bool:
+        """Whether any rows were merged, so that peaks stand beside the means."""
+        return self.count > self.max_length
+
+    def append(self, report: Mapping[str, float]) -> None:
+        """Add one report: column name → value; a column may come or go."""
+        self.count += 1
+        if self._first is None:
+            self._first = dict(report)
+            return
+        before = self._first if self._last is None else self._last
+        span = span_between(before, report)
+        if self._last is not None:
+            self._fold(self._last, self._last_span)
+        self._last, self._last_span = dict(report), span
+
+    def _fold(self, report: Mapping[str, float], span: float) -> None:
+        if self._filled < self._stride and self._spans:
+            self._merge_into_newest(report, span)
+            self._filled += 1
+            return
+        if len(self._spans) == self._room:
+            self._halve()
+        self._push(report, span)
+        self._filled = 1
+
+    def _push(self, report: Mapping[str, float], span: float) -> None:
+        rows = len(self._spans)
+        self._spans.append(span)
+        values, peaks = self._values, self._peaks
+        for name in report:
+            if name not in values:
+                self._add_column(name, rows)
+        for table in (values, peaks):
+            for name, column in table.items():
+                column.append(report.get(name, nan))
+
+    def _add_column(self, name: str, rows: int) -> None:
+        missing = array("d", [nan]) * rows
+        self._values[name] = missing
+        if self._stride > 1 and self._kind(name) is Kind.GAUGE:
+            self._peaks[name] = array("d", missing)
+
+    def _merge_into_newest(self, report: Mapping[str, float], span: float) -> None:
+        old_span = self._spans[-1]
+        for name in report:
+            if name not in self._values:
+                self._add_column(name, len(self._spans))
+        for name, column in self._values.items():
+            new = report.get(name, nan)
+            peaks = self._peaks.get(name)
+            if peaks is not None:
+                peaks[-1] = _peak(peaks[-1], new)
+                column[-1] = _mean(column[-1], old_span, new, span)
+            else:
+                column[-1] = _latest(column[-1], new)
+        self._spans[-1] += span
+
+    def _halve(self) -> None:
+        pairs = range(0, len(self._spans), 2)
+        spans = self._spans
+        for name, column in self._values.items():
+            if self._kind(name) is Kind.GAUGE:
+                peaks = self._peaks.get(name, column)
+                self._peaks[name] = array("d", [_peak(peaks[i], peaks[i + 1]) for i in pairs])
+                merged = [_mean(column[i], spans[i], column[i + 1], spans[i + 1]) for i in pairs]
+            else:
+                merged = [_latest(column[i], column[i + 1]) for i in pairs]
+            self._values[name] = array("d", merged)
+        self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
+        self._stride *= 2
+
+    def columns(self) -> dict[str, list[float]]:
+        """Return the rows by column, all of one length, NaN where a value is missing.
+
+        Where rows were merged, a gauge has a second column, `<column>_max`, with their peaks.
+        """
+        ends = [row for row in (self._first, self._last) if row is not None]
+        names = dict.fromkeys([*(name for row in ends for name in row), *self._values])
+        table = {}
+        for name in names:
+            gauge = self._kind(name) is Kind.GAUGE
+            table[name] = self._column(name, self._values, self._mean_of_last if gauge else _latest)
+            if gauge and self.merged:
+                table[name + PEAK_SUFFIX] = self._column(name, self._peaks, _peak)
+        return table
+
+    def _column(
+        self,
+        name: str,
+        inner: Mapping[str, array[float]],
+        squeeze: Callable[[float, float], float],
+    ) -> list[float]:
+        column = [] if self._first is None else [self._first.get(name, nan)]
+        column.extend(inner.get(name) or [nan] * len(self._spans))
+        if self._last is not None:
+            column.append(self._last.get(name, nan))
+        if len(column) > self.max_length:
+            column[-2:] = [squeeze(column[-2], column[-1])]
+        return column
+
+    def _mean_of_last(self, before: float, last: float) -> float:
+        return _mean(before, self._spans[-1], last, self._last_span)
+
+    def rows(self) -> list[dict[str, float]]:
+        """Return the rows as reports; a value that is missing has no key."""
+        table = self.columns()
+        return [
+            {name: column[i] for name, column in table.items() if not isnan(column[i])}
+            for i in range(len(self))
+        ]

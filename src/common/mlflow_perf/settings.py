@@ -1,0 +1,174 @@
+"""Every setting of `report()`: its argument, its environment variable, its range. Imports errors.
+
+A setting comes from the argument, else from the environment, else from the table's default; a wrong
+one is a `SettingError` before the job starts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow_perf.errors import SettingError
+
+__all__ = ["ENVIRONMENT", "Setting", "exit_timeout_sec", "is_disabled", "resolve", "setting"]
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        name: Argument of `report()`, or the part after `MLFLOW_PERF_` in lower case.
+        default: Value where neither argument nor environment gives one.
+        parse: From the environment's text, or the argument, to the value; raises `ValueError`.
+        meaning: One sentence for the documentation.
+    """
+
+    name: str
+    default: Any
+    parse: Callable[[Any], Any]
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        """Name of the environment variable."""
+        return f"MLFLOW_PERF_{self.name.upper()}"
+
+
+def _number(low: float, high: float, *, whole: bool = False) -> Callable[[Any], float]:
+    kind = "whole number" if whole else "number"
+
+    def parse(value: Any) -> float:
+        try:
+            if isinstance(value, bool):
+                raise ValueError  # noqa: TRY004 - caught below, with the message for all
+            number = float(value)
+            fits = low <= number <= high and not (whole and number != int(number))
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            most = "" if math.isinf(high) else f" and at most {high:g}"
+            raise SettingError(f"must be a {kind} of at least {low:g}{most}")
+        return int(number) if whole else number
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise SettingError("must be true or false")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise SettingError("must be a text that is not empty")
+    return value
+
+
+def _any_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise SettingError("must be a text")
+    return value
+
+
+def _artifact_path(value: Any) -> str:
+    path = _text(value).strip("/")
+    if not path or ".." in path.split("/") or "\\" in path:
+        raise SettingError("must be a folder inside the run's artifacts, such as 'perf'")
+    return path
+
+
+def _urls(value: Any) -> tuple[str, ...]:
+    urls = value.split(",") if isinstance(value, str) else list(value)
+    urls = [str(url).strip() for url in urls if str(url).strip()]
+    wrong = [url for url in urls if not url.startswith(("http://", "https://"))]
+    if wrong:
+        raise SettingError(f"must be http:// or https:// addresses; {wrong[0]!r} is not")
+    return tuple(urls)
+
+
+# fmt: off
+_TABLE = (
+    Setting("name", None, _text, "Name of the component; default: the script's."),
+    Setting("interval", 1.0, _number(0.05, 3600), "Seconds between two samples, 0.05 to 3600."),
+    Setting("node", None, _number(0, 10**9, whole=True),
+            "Index of this node; default: as the launcher says."),
+    Setting("run_id", None, _text, "MLflow run to report to; default: see `report()`."),
+    Setting("max_length", 1000, _number(1, 10**7, whole=True),
+            "Most reports that the document keeps; neighbours are merged beyond it."),
+    Setting("artifact_path", "perf", _artifact_path, "Folder of the JSON artifact in the run."),
+    Setting("metrics_prefix", "", _any_text, "Put before each metric's key."),
+    Setting("live", False, _flag, "Also log the curves while the job runs."),
+    Setting("scrape", (), _urls, "Prometheus endpoints to read during the job, comma-separated."),
+    Setting("node_price", None, _number(0, math.inf), "Price of one node for one hour."),
+    Setting("disable", False, _flag, "Make `report()` do nothing."),
+    Setting("start_timeout", 10.0, _number(0, 3600),
+            "Most seconds that the start waits for the tracking server."),
+    Setting("exit_timeout", 30.0, _number(0, 3600),
+            "Most seconds that the end waits for the tracking server."),
+    Setting("dir", None, _text, "Folder of the crash-safe journals; default: the state folder."),
+)
+# fmt: on
+
+ENVIRONMENT: dict[str, Setting] = {setting.name: setting for setting in _TABLE}
+"""Setting name → its row in the table."""
+
+
+def setting(name: str, given: Any = None, environ: Mapping[str, str] | None = None) -> Any:
+    """Return the value of one setting.
+
+    Args:
+        name: Name in the table.
+        given: The argument; None where the caller gave none.
+        environ: The environment variables; default: the process's.
+
+    Raises:
+        SettingError: When the argument or the variable holds a value that cannot be used.
+    """
+    row = ENVIRONMENT[name]
+    where, value = name, given
+    if value is None:
+        where, value = row.variable, (os.environ if environ is None else environ).get(row.variable)
+    if value is None or (where == row.variable and not value.strip()):
+        return row.default
+    try:
+        return row.parse(value)
+    except SettingError as error:
+        raise SettingError(f"{where} is {value!r}; it {error}.") from None
+
+
+def resolve(**given: Any) -> dict[str, Any]:
+    """Return the value of each named setting, with `setting` for each.
+
+    Raises:
+        SettingError: As `setting`.
+    """
+    return {name: setting(name, value) for name, value in given.items()}
+
+
+def is_disabled() -> bool:
+    """Return whether `MLFLOW_PERF_DISABLE` is set.
+
+    Raises:
+        SettingError: When it is neither true nor false.
+    """
+    return bool(setting("disable"))
+
+
+def exit_timeout_sec() -> float:
+    """Return the most seconds that the end of a job waits for the tracking server.
+
+    Raises:
+        SettingError: When the variable is no number of seconds.
+    """
+    return float(setting("exit_timeout"))

@@ -1,0 +1,99 @@
+"""The verdict: one table of rules, the first that holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlflow_perf.analysis.advice import BOTTLENECKS, RULES, Usage, verdict
+from mlflow_perf.metric_table import METRICS
+
+BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "max_t_mem_percent": 30.0}
+
+CASES: list[tuple[str, dict[str, float], str]] = [
+    ("cpu", {"cpu_avg_utilization_pct": 98.0}, "98% busy (3.9 of 4 CPUs)"),
+    ("cpu", {"cpu_avg_utilization_pct": 75.0}, "75% busy"),
+    ("cpu", {"cpu_avg_utilization_pct": 30.0, "job_cpu_avg_cores": 1.0}, "(1 of 4 CPUs)"),
+    ("cpu", {"cpu_avg_utilization_pct": 95.0, "job_cpu_avg_cores": 1.6, "cpu_stall_pct": 60.0},
+     "others use this node"),
+    ("cpu", {"cpu_avg_utilization_pct": 65.0, "gpu_avg_utilization_pct": 12.0},
+     "while the GPUs were 12% busy"),
+    ("gpu", {"cpu_avg_utilization_pct": 40.0, "gpu_avg_utilization_pct": 92.0}, "GPUs were 92%"),
+    ("disk", {"cpu_avg_utilization_pct": 12.0, "io_stall_pct": 71.0,
+              "total_disk_io_write_mb": 600.0}, "71% of the time (10 MB/s moved"),
+    ("disk", {"cpu_avg_utilization_pct": 12.0, "iowait_pct": 20.0}, "idle for want of disks 20%"),
+    ("disk", {"cpu_avg_utilization_pct": 20.0, "total_disk_io_read_mb": 12000.0}, "200 MB/s"),
+    ("memory", {"cpu_avg_utilization_pct": 90.0, "oom_kills": 1.0}, "killed 1 process"),
+    ("memory", {"cpu_avg_utilization_pct": 90.0, "mem_stall_pct": 33.0}, "33% of the time"),
+    ("memory", {"cpu_avg_utilization_pct": 50.0, "job_max_mem_mb": 980.0, "mem_limit_mb": 1000.0},
+     "peaked at 98%"),
+    ("throttled", {"cpu_avg_utilization_pct": 99.0, "cpu_throttled_pct": 45.0}, "45% of the time"),
+    ("network", {"cpu_avg_utilization_pct": 15.0, "total_net_io_ext_recv_mb": 3000.0}, "50 MB/s"),
+    ("idle", {"cpu_avg_utilization_pct": 0.4}, "0 of 4 CPUs"),
+    ("idle", {"cpu_avg_utilization_pct": 96.0, "job_cpu_avg_cores": 0.01}, "0 of 4 CPUs"),
+    ("balanced", {"cpu_avg_utilization_pct": 50.0}, "No single resource"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bottleneck", "summary", "evidence"), CASES)
+def test_each_situation_has_its_verdict(
+    bottleneck: str, summary: dict[str, float], evidence: str
+) -> None:
+    """The verdict names what held the job back, and its sentence holds the figure."""
+    found = verdict({**BASE, **summary})
+    assert (found.bottleneck, evidence in found.advice) == (bottleneck, True), found
+
+
+def test_what_kills_a_job_comes_before_what_slows_it() -> None:
+    """An out-of-memory kill is the verdict even where the CPUs were full and throttled."""
+    summary = {"oom_kills": 2.0, "cpu_throttled_pct": 90.0, "cpu_avg_utilization_pct": 100.0}
+    assert verdict(summary).bottleneck == "memory"
+
+
+def test_the_nodes_facts_stand_in_for_a_missing_limit() -> None:
+    """One of 16 CPUs is serial work, also where only the node's facts say that there are 16."""
+    summary = {"cpu_avg_utilization_pct": 6.25}
+    assert verdict(summary, {"cpu_count": 16}).bottleneck == "cpu"
+    assert "ask for one CPU" in verdict(summary, {"cpu_count": 16}).advice
+
+
+def test_without_figures_there_is_no_verdict() -> None:
+    """A node that reported nothing is not called idle."""
+    found = verdict({})
+    assert found.bottleneck == "balanced"
+    assert "no CPU figures" in found.advice
+
+
+def test_every_rule_has_a_case() -> None:
+    """Each row of the table is the first that holds for some case above."""
+    usages = [Usage({**BASE, **summary}) for _, summary, _ in CASES]
+    first = {next((r.when for r in RULES if r.holds(usage)), "") for usage in usages}
+    assert [rule.when for rule in RULES if rule.when not in first] == []
+
+
+def test_cpus_that_are_mostly_busy_are_the_bottleneck_when_nothing_else_is() -> None:
+    """At 75% the CPUs are the verdict, unless the disks were waited for."""
+    assert verdict({**BASE, "cpu_avg_utilization_pct": 75.0}).bottleneck == "cpu"
+    waits = {**BASE, "cpu_avg_utilization_pct": 75.0, "io_stall_pct": 40.0}
+    assert verdict(waits).bottleneck == "disk"
+
+
+_KEYS = [metric.key for metric in METRICS] + [
+    "cpu_stall_pct", "mem_stall_pct", "io_stall_pct", "cpu_throttled_pct", "oom_kills",
+    "job_cpu_avg_cores", "job_max_mem_mb", "mem_limit_mb", "gpu_avg_utilization_pct",
+]  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.sampled_from(_KEYS), st.floats(allow_nan=True, allow_infinity=True)),
+    st.dictionaries(st.just("cpu_count"), st.sampled_from([None, 4, -1, "four", float("nan")])),
+)
+def test_any_summary_has_a_verdict(summary: dict[str, float], node: dict[str, Any]) -> None:
+    """Whatever a summary holds, the verdict is one of the eight words and one line of text."""
+    found = verdict(summary, node)
+    assert found.bottleneck in BOTTLENECKS
+    assert found.advice.endswith(".")
+    assert "\n" not in found.advice

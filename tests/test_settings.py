@@ -1,0 +1,47 @@
+"""Settings: the argument, else the environment, else the default; a wrong one is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.settings import ENVIRONMENT, resolve, setting
+
+
+def test_argument_beats_environment_beats_default() -> None:
+    """The nearest to the call wins."""
+    assert setting("interval", 2, {"MLFLOW_PERF_INTERVAL": "3"}) == 2.0
+    assert setting("interval", None, {"MLFLOW_PERF_INTERVAL": "3"}) == 3.0
+    assert setting("interval", None, {"MLFLOW_PERF_INTERVAL": " "}) == 1.0
+    assert setting("interval", None, {}) == 1.0
+
+
+def test_every_setting_has_a_variable(monkeypatch) -> None:
+    """Each row of the table is read from MLFLOW_PERF_ and its name."""
+    assert all(row.variable == f"MLFLOW_PERF_{name.upper()}" for name, row in ENVIRONMENT.items())
+    monkeypatch.setenv("MLFLOW_PERF_MAX_LENGTH", "50")
+    monkeypatch.setenv("MLFLOW_PERF_LIVE", "yes")
+    assert resolve(max_length=None, live=None) == {"max_length": 50, "live": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("interval", 0), ("interval", 0.01), ("interval", "fast"), ("interval", 4000),
+        ("interval", float("nan")), ("interval", True),
+        ("max_length", -1), ("max_length", 0), ("max_length", 2.5), ("node", -1), ("node", "x"),
+        ("run_id", ""), ("run_id", 7), ("artifact_path", "../x"), ("artifact_path", "/"),
+        ("metrics_prefix", 3), ("live", "maybe"), ("scrape", "ftp://x"), ("node_price", -1),
+        ("name", ""), ("exit_timeout", -1), ("exit_timeout", float("inf")),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused(name: str, value: object) -> None:
+    """A wrong argument is a ValueError that names the setting and the value."""
+    with pytest.raises(ValueError, match=name):
+        setting(name, value, {})
+
+
+def test_a_wrong_variable_is_named_in_the_message() -> None:
+    """The message tells where the wrong value stands."""
+    with pytest.raises(SettingError, match="MLFLOW_PERF_INTERVAL is 'abc'; it must be a number"):
+        setting("interval", None, {"MLFLOW_PERF_INTERVAL": "abc"})
