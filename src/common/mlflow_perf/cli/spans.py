@@ -30,7 +30,7 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
     A SOURCE is a Parsl monitoring.db or runinfo folder, a Work Queue transaction log, a log with
     METRIC lines, a perf document (JSON), OTLP or Chrome trace JSON, or an MLflow run (runs:/ID).
     """
-    from mlflow_perf.spans import import_sources  # noqa: PLC0415 - numpy loads when it is needed
+    from mlflow_perf.spans import import_sources
 
     bar = ProgressBar()
     try:
@@ -56,7 +56,7 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
 @json_option
 def types(db: str, *, as_json: bool) -> None:
     """List the span types, with how many spans and events each has."""
-    from mlflow_perf.spans import types as analysis  # noqa: PLC0415 - as above
+    from mlflow_perf.spans import types as analysis
 
     _echo(analysis(db), as_json=as_json)
 
@@ -69,7 +69,7 @@ def types(db: str, *, as_json: bool) -> None:
 @click.option("--write", is_flag=True, help="Let the query change the database.")
 def sql(query: str, db: str, *, as_json: bool, as_csv: bool, write: bool) -> None:
     """Run one SQL statement; dnpcsql's tables are there as views. Read-only unless asked."""
-    from mlflow_perf.spans import sql as run  # noqa: PLC0415 - as above
+    from mlflow_perf.spans import sql as run
 
     form = "json" if as_json else "csv" if as_csv else "table"
     echo_rows(run(db, query, write=write), form=form)
@@ -83,7 +83,7 @@ def sql(query: str, db: str, *, as_json: bool, as_csv: bool, write: bool) -> Non
 @click.option("--percentiles", is_flag=True, help="Add the percentiles of each step.")
 def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentiles: bool) -> None:
     """List the orders in which events happen, the most frequent first, with mean times."""
-    from mlflow_perf.spans import sequences as analysis  # noqa: PLC0415 - as above
+    from mlflow_perf.spans import sequences as analysis
 
     rows = analysis(db, root, limit=limit, percentiles=percentiles)
     if as_json:
@@ -104,13 +104,13 @@ def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentil
 @json_option
 def between(start: str, end: str, root: str, db: str, *, as_json: bool) -> None:
     """Show how long it took from event START to event END, for each root span that has both."""
-    from mlflow_perf.spans import between as analysis  # noqa: PLC0415 - as above
+    from mlflow_perf.spans import between as analysis
 
     rows = analysis(db, start, end, root=root)
     if as_json:
         echo_rows(rows, form="json")
         return
-    from mlflow_perf.spans.analyses import summary_of  # noqa: PLC0415 - as above
+    from mlflow_perf.spans.analyses import summary_of
 
     echo_rows([summary_of(rows)], form="table")
 
@@ -121,7 +121,7 @@ def between(start: str, end: str, root: str, db: str, *, as_json: bool) -> None:
 @json_option
 def durations(root: str | None, db: str, *, as_json: bool) -> None:
     """Show how long spans took, from their own first event to their last, by type."""
-    from mlflow_perf.spans import durations as analysis  # noqa: PLC0415 - as above
+    from mlflow_perf.spans import durations as analysis
 
     _echo(analysis(db, root), as_json=as_json)
 
@@ -138,7 +138,7 @@ def durations(root: str | None, db: str, *, as_json: bool) -> None:
 )
 def states(root: str, db: str, *, as_json: bool, points: int | None) -> None:
     """Show how many spans are in which state over time."""
-    from mlflow_perf.spans import states as analysis  # noqa: PLC0415 - as above
+    from mlflow_perf.spans import states as analysis
 
     _echo(analysis(db, root, points=points or (1000 if as_json else 20)), as_json=as_json)
 

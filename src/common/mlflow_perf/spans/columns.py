@@ -179,7 +179,10 @@ def columns_of(db: sqlite3.Connection) -> Columns:
     else:
         arrays = {name: _read(db, *table) for name, table in _ARRAYS.items()}
     span, event, subspan, facet = (arrays[name] for name in _ARRAYS)
-    return Columns(span[0], span[1], *event, subspan[0], subspan[1], facet[0], facet[1], names)
+    time, kind = event[1], event[2]
+    return Columns(
+        span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
+    )
 
 
 def write_cache(db: sqlite3.Connection) -> None:

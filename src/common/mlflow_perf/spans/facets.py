@@ -18,6 +18,7 @@ _KNOWN = (
     ("parsl.monitoring.workflow", "parsl.rundir.workflow"),
     ("parsl.monitoring.task", "parsl.rundir.task"),
     ("parsl.monitoring.try", "parsl.rundir.try"),
+    ("mlflow.run", "mlflow_perf.component"),
 )
 _BY_KEY = (
     "INSERT OR IGNORE INTO facet_row"
@@ -63,9 +64,7 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
 
 def bind_known(store: Store) -> int:
     """Bind what Parsl's monitoring and its logs tell of the same run; return how many were new."""
-    return sum(
-        _bind(store, left, right, _BY_KEY, "joined by importer") for left, right in _KNOWN
-    )
+    return sum(_bind(store, left, right, _BY_KEY, "joined by importer") for left, right in _KNOWN)
 
 
 def _bind(store: Store, left: str, right: str, sql: str, note: str) -> int:

@@ -32,17 +32,37 @@ class _Wording(NamedTuple):
 
 
 _INTERCHANGE = (
-    _Wording(b"Sent tasks: [", re.compile(rb"Sent tasks: \[([\d, ]*)\] to manager"), "interchange_to_manager"),
-    _Wording(b"Removing task ", re.compile(rb"Removing task (\d+) from manager"), "interchange_removing_task"),
+    _Wording(
+        b"Sent tasks: [",
+        re.compile(rb"Sent tasks: \[([\d, ]*)\] to manager"),
+        "interchange_to_manager",
+    ),
+    _Wording(
+        b"Removing task ",
+        re.compile(rb"Removing task (\d+) from manager"),
+        "interchange_removing_task",
+    ),
 )
 _MANAGER = (
-    _Wording(b"Got executor tasks: [", re.compile(rb"Got executor tasks: \[([\d, ]*)\]"), "manager_got_task"),
+    _Wording(
+        b"Got executor tasks: [",
+        re.compile(rb"Got executor tasks: \[([\d, ]*)\]"),
+        "manager_got_task",
+    ),
     # Parsl before 2023.
     _Wording(b"Got tasks: [", re.compile(rb"Got tasks: \[([\d, ]*)\]"), "manager_got_task"),
 )
 _WORKER = (
-    _Wording(b"Received executor task ", re.compile(rb"Received executor task (\d+)"), "worker_received_task"),
-    _Wording(b"Completed executor task ", re.compile(rb"Completed executor task (\d+)"), "worker_completed_task"),
+    _Wording(
+        b"Received executor task ",
+        re.compile(rb"Received executor task (\d+)"),
+        "worker_received_task",
+    ),
+    _Wording(
+        b"Completed executor task ",
+        re.compile(rb"Completed executor task (\d+)"),
+        "worker_completed_task",
+    ),
     _Wording(
         b"All processing finished for executor task ",
         re.compile(rb"finished for executor task (\d+)"),
@@ -180,9 +200,7 @@ class _Executor:
         return {_task(key): span for key, span in here.items()}
 
 
-def _tasks(
-    log: Log, wordings: Sequence[_Wording], store: Store
-) -> Iterator[tuple[str, int, str]]:
+def _tasks(log: Log, wordings: Sequence[_Wording], store: Store) -> Iterator[tuple[str, int, str]]:
     """Yield the executor's task id, the Unix microseconds and the event of each line on tasks."""
     for words, pattern, event in wordings:
         for line in log.find(words):

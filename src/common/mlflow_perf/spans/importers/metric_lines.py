@@ -48,9 +48,7 @@ class MetricLinesImporter:
         import_metric_lines(source, store, store.scope(scope_of("metric", source, head)), offsets)
 
 
-def import_metric_lines(
-    source: Path, store: Store, scope: int, offsets: Sequence[Offset]
-) -> None:
+def import_metric_lines(source: Path, store: Store, scope: int, offsets: Sequence[Offset]) -> None:
     """Import the METRIC lines of a log into a scope; what a line has too little of is counted."""
     found: list[tuple[str, str, int]] = []
     figures: list[tuple[int, str, float]] = []

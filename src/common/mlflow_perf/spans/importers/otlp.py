@@ -110,7 +110,7 @@ def _attributes(holder: Any) -> dict[str, Any]:
 
 
 def _list(holder: Any, *names: str) -> list[dict[str, Any]]:
-    found = next((holder[n] for n in names if isinstance(holder, dict) and n in holder), [])
+    found: Any = next((holder[n] for n in names if isinstance(holder, dict) and n in holder), [])
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 

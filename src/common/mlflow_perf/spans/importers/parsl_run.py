@@ -35,9 +35,18 @@ _SUBMITTED = re.compile(rb"Task (\d+) submitted for App (\S+?),? (?:not )?waitin
 _NUMBER = re.compile(rb"\d+")
 # Three generations of Parsl wrote the same in three ways.
 _WQ_SUBMITTED = (
-    (b"submitted as Work Queue task", re.compile(rb"[Tt]ask (\d+) submitted as Work Queue task (\d+)")),
-    (b"submitted to Work Queue with", re.compile(rb"[Tt]ask (\d+) submitted to Work Queue with \D*(\d+)")),
-    (b"submitted to WorkQueue with", re.compile(rb"[Tt]ask (\d+) submitted to WorkQueue with id (\d+)")),
+    (
+        b"submitted as Work Queue task",
+        re.compile(rb"[Tt]ask (\d+) submitted as Work Queue task (\d+)"),
+    ),
+    (
+        b"submitted to Work Queue with",
+        re.compile(rb"[Tt]ask (\d+) submitted to Work Queue with \D*(\d+)"),
+    ),
+    (
+        b"submitted to WorkQueue with",
+        re.compile(rb"[Tt]ask (\d+) submitted to WorkQueue with id (\d+)"),
+    ),
 )
 _WQ_COMPLETED = re.compile(rb"Completed Work ?Queue task \d+, (?:parsl )?(?:executor )?task (\d+)")
 _REMOTE_LINE = re.compile(rb"^(\d+\.\d+) (.+)$", re.MULTILINE)

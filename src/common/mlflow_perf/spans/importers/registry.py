@@ -10,15 +10,30 @@ from pathlib import Path
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.importers.base import Importer, read_head
+from mlflow_perf.spans.importers.chrome import ChromeTraceImporter
 from mlflow_perf.spans.importers.metric_lines import MetricLinesImporter
+from mlflow_perf.spans.importers.mlflow_run import MlflowRunImporter
+from mlflow_perf.spans.importers.mlflow_store import MlflowStoreImporter
 from mlflow_perf.spans.importers.monitoring import MonitoringImporter
+from mlflow_perf.spans.importers.otlp import OtlpImporter
 from mlflow_perf.spans.importers.parsl_run import ParslRunImporter
+from mlflow_perf.spans.importers.perf_document import PerfDocumentImporter
 from mlflow_perf.spans.importers.workqueue import WorkQueueImporter
 
 __all__ = ["IMPORTERS", "expand", "importer_of"]
 
 # In this order they are asked: the first that recognises a source takes it.
-IMPORTERS: tuple[Importer, ...] = (MonitoringImporter(), ParslRunImporter(), WorkQueueImporter(), MetricLinesImporter())
+IMPORTERS: tuple[Importer, ...] = (
+    MlflowRunImporter(),
+    MonitoringImporter(),
+    MlflowStoreImporter(),
+    ParslRunImporter(),
+    WorkQueueImporter(),
+    PerfDocumentImporter(),
+    OtlpImporter(),
+    ChromeTraceImporter(),
+    MetricLinesImporter(),
+)
 
 _DEPTH = 6
 
