@@ -13,7 +13,15 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["ProgressBar", "db_option", "echo_rows", "json_option", "to_csv", "to_table"]
+__all__ = [
+    "ProgressBar",
+    "db_option",
+    "echo_rows",
+    "json_option",
+    "plot_option",
+    "to_csv",
+    "to_table",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -22,6 +30,9 @@ db_option: Callable[[_Command], _Command] = click.option(
 )
 json_option: Callable[[_Command], _Command] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON."
+)
+plot_option: Callable[[_Command], _Command] = click.option(
+    "--plot", "picture", metavar="FILE", help="Draw it too: a .png, .svg or .pdf file."
 )
 
 _SHOW_AFTER_SEC = 2.0

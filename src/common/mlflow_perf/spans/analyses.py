@@ -27,9 +27,11 @@ __all__ = [
     "load_streams",
     "matching_kinds",
     "running_count",
+    "span_durations",
     "span_times",
     "statistics",
     "summary_of",
+    "summary_of_concurrency",
     "types",
 ]
 
@@ -79,9 +81,7 @@ def between(db: Database, start: str, end: str, *, root: str = DEFAULT_ROOT) -> 
     ended, ends = _firsts(streams, end)
     _, left, right = np.intersect1d(begun, ended, assume_unique=True, return_indices=True)
     started, duration = begins[left], ends[right] - begins[left]
-    order = np.argsort(started, kind="stable")
-    pairs = zip(started[order].tolist(), duration[order].tolist(), strict=True)
-    return [{"start_s": s / 1e6, "duration_s": d / 1e6} for s, d in pairs]
+    return _time_rows(started, duration)
 
 
 def durations(db: Database, root: str | None = None) -> list[Row]:
@@ -109,6 +109,20 @@ def durations(db: Database, root: str | None = None) -> list[Row]:
     ]
     chosen = [row for row in rows if root is None or row["type"] == root]
     return sorted(chosen, key=lambda row: str(row["type"]))
+
+
+def span_durations(db: Database, root: str) -> list[Row]:
+    """Return how long each span of a type took, as rows of `start_s` and `duration_s`.
+
+    Raises:
+        SpansError: There are no spans of type `root`.
+    """
+    with reading(db) as connection:
+        columns = columns_of(connection)
+    _check_root(columns, root)
+    spans, start, end = span_times(columns)
+    chosen = columns.types_of(spans) == columns.number(root)
+    return _time_rows(start[chosen], (end - start)[chosen])
 
 
 def concurrency(
@@ -223,6 +237,26 @@ def statistics(seconds: npt.NDArray[np.float64]) -> Row:
 def summary_of(rows: list[Row]) -> Row:
     """Return the statistics of what `between` returned."""
     return statistics(np.array([row["duration_s"] for row in rows], dtype=np.float64))
+
+
+def summary_of_concurrency(rows: list[Row]) -> Row:
+    """Return the most spans at once, their mean over time, and how long any was under way."""
+    time = np.array([row["time_s"] for row in rows], dtype=np.float64)
+    spans = np.array([row["spans"] for row in rows], dtype=np.float64)
+    length = np.diff(time)
+    total = float(length.sum())
+    return {
+        "max": int(spans.max(initial=0)),
+        "mean": float((spans[:-1] * length).sum() / total) if total else 0.0,
+        "busy_s": float(length[spans[:-1] > 0].sum()),
+        "total_s": total,
+    }
+
+
+def _time_rows(start: Ints, took: Ints) -> list[Row]:
+    order = np.argsort(start, kind="stable")
+    pairs = zip(start[order].tolist(), took[order].tolist(), strict=True)
+    return [{"start_s": s / 1e6, "duration_s": d / 1e6} for s, d in pairs]
 
 
 def _firsts(streams: Streams, event: str) -> tuple[Ints, Ints]:

@@ -68,7 +68,8 @@ class Columns:
 
     def spans_of(self, span_type: str) -> Ints:
         """Return the numbers of the spans of a type."""
-        return self.span[self.span_type == self.number(span_type)]
+        found: Ints = self.span[self.span_type == self.number(span_type)]
+        return found
 
     def types_of(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""

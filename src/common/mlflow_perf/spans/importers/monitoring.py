@@ -7,16 +7,14 @@ loop takes minutes.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections import defaultdict
 from datetime import datetime
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from statistics import median
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
 from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_run
 from mlflow_perf.spans.schema import source_uri
 from mlflow_perf.spans.store import Store
@@ -35,30 +33,15 @@ _RESOURCE = {
     "psutil_process_memory_resident", "psutil_process_memory_percent",
 }  # fmt: skip
 _NODE = {
-    "run_id",
-    "uid",
-    "hostname",
-    "block_id",
-    "cpu_count",
-    "total_memory",
-    "active",
-    "timestamp",
-}
+    "run_id", "uid", "hostname", "block_id", "cpu_count", "total_memory", "active", "timestamp",
+    "worker_count",
+}  # fmt: skip
 _BLOCK = {"run_id", "executor_label", "block_id", "job_id", "timestamp", "status"}
 _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_mb")
 # A worker's clock that is off by this much is in another time zone: zones lie on quarters of an
 # hour, and results do not take half of that to come back.
 _QUARTER_HOUR_SEC = 900
 _SAMPLED_TRIES = 25
-# Parsl's states; others are looked for only where these leave rows over.
-_STATES = (
-    "pending", "launched", "running", "running_ended", "joining", "exec_done", "memo_done",
-    "failed", "dep_fail", "fail_retryable", "unsched", "exec_retry",
-)  # fmt: skip
-# What the statements call the source's tables.
-_ALIASES = {"w": "workflow", "t": "task", "y": "try", "try": "try"}
-# Written by the worker, in its own zone; the other states by the submitting process.
-_WORKER_STATES = ("running", "running_ended")
 
 
 class MonitoringImporter:
@@ -97,9 +80,7 @@ class _Load:
         self._source = source
         self._store = store
         self._columns = _columns(store.db, source)
-        self._changes = False
-        self._runs = 0
-        self._states = {state: store.string(state) for state in _STATES}
+        self._sql = Statements(self._columns, {state: store.string(state) for state in STATES})
         self._types = {
             word: store.string(f"parsl.monitoring.{word}")
             for word in ("workflow", "task", "try", "block", "node")
@@ -120,10 +101,10 @@ class _Load:
         rundir = "rundir" if "rundir" in self._columns["workflow"] else "''"
         rows = self._store.db.execute(f"SELECT run_id, time_began, {rundir} FROM source.workflow")  # noqa: S608 - one of two words of ours
         for run_id, began, folder in rows.fetchall():
-            self._runs += 1
+            self._sql.runs += 1
             first, *later = self._offsets(str(run_id), str(began), str(folder or ""))
             change = later[0] if later else Offset("", first.seconds)
-            self._changes |= bool(later)
+            self._sql.changes |= bool(later)
             self._store.db.execute(
                 "INSERT INTO temp.run VALUES (?, ?, ?, ?, ?)",
                 (
@@ -167,7 +148,7 @@ class _Load:
         if not {"hostname", "task_try_time_returned"} <= self._columns["try"]:
             return
         delays: dict[tuple[int, str], list[float]] = defaultdict(list)
-        rows = self._store.db.execute(_statement("worker_delays"), {"sampled": _SAMPLED_TRIES})
+        rows = self._store.db.execute(self._sql.text("worker_delays"), {"sampled": _SAMPLED_TRIES})
         for scope, host, _key, ended, returned in rows.fetchall():
             delays[scope, host].append(_seconds_between(ended, returned))
         for (scope, host), values in delays.items():
@@ -176,7 +157,7 @@ class _Load:
                 shift = zones * _QUARTER_HOUR_SEC * 1_000_000
                 tries = self._types["try"]
                 self._execute("shift", shift=shift, type=tries, scope=scope, host=host)
-                self._changes = True
+                self._sql.changes = True
 
     def _events(self) -> None:
         words = ("began", "completed", "invoked", "returned")
@@ -193,14 +174,14 @@ class _Load:
         states = self._execute("status_events")
         (rows,) = self._store.db.execute("SELECT count(*) FROM source.status").fetchone()
         if states < rows:
-            found = self._store.db.execute(_statement("states")).fetchall()
-            self._states = {str(state): self._store.string(str(state)) for (state,) in found}
+            found = [str(s) for (s,) in self._store.db.execute(self._sql.text("states")).fetchall()]
+            self._sql.states = {s: self._store.string(s) for s in found if "\0" not in s}
             states += self._execute("status_events")
             self._count_unread()
         self._store.events += stored + states
 
     def _count_unread(self) -> None:
-        for wording, count in self._store.db.execute(_statement("unread")).fetchall():
+        for wording, count in self._store.db.execute(self._sql.text("unread")).fetchall():
             if count:
                 self._store.not_read(wording, count)
 
@@ -234,93 +215,10 @@ class _Load:
         self._execute("resource_metrics", **{m: self._store.string(m) for m in _METRICS})
 
     def _execute(self, name: str, **parameters: int | str) -> int:
-        statement = _resolved(_statement(name), self._columns, changes=self._changes)
-        statement = _OF_RUN.sub(self._of_run, statement)
-        statement = _STATE.sub(self._state, statement)
-        return self._store.execute(statement, parameters)
+        return self._store.execute(self._sql.text(name), parameters)
 
     def _any(self, query: str) -> bool:
         return self._store.db.execute(query).fetchone() is not None
-
-    def _of_run(self, match: re.Match[str]) -> str:
-        # With one run, the run is looked up once and not for each of a million rows.
-        table, alias = match[1], match[2]
-        order = (
-            ("temp.run r", f"{table} {alias}")
-            if self._runs == 1
-            else (f"{table} {alias}", "temp.run r")
-        )
-        return f"{order[0]} CROSS JOIN {order[1]} ON r.run_id = {alias}.run_id"
-
-    def _state(self, match: re.Match[str]) -> str:
-        cases = " ".join(
-            f"WHEN '{_quoted(state)}' THEN {number}" for state, number in self._states.items()
-        )
-        return f"CASE {match[1]} {cases} END"
-
-
-_OF_RUN = re.compile(r"@of_run\(([\w.]+) (\w)\)")
-_STATE = re.compile(r"@state\(([\w.]+)\)")
-
-
-def _quoted(text: str) -> str:
-    """Return a text as it stands within an SQL string."""
-    return text.replace("'", "''")
-
-
-@cache
-def _statements() -> dict[str, str]:
-    text = files(__package__).joinpath("monitoring.sql").read_text("utf-8")
-    named = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    return dict(zip(named[::2], named[1::2], strict=True))
-
-
-def _statement(name: str) -> str:
-    return _statements()[name].strip().removesuffix(";")
-
-
-def _resolved(statement: str, columns: dict[str, set[str]], *, changes: bool) -> str:
-    """Fill in `@optional(…)` and `@time(…)`.
-
-    Args:
-        statement: From `monitoring.sql`.
-        columns: The columns of each table of the source.
-        changes: Whether any run saw its UTC offset change, or any worker has another one.
-    """
-    statement = re.sub(
-        r"@optional\((\w+)\.(\w+)\)",
-        lambda m: f"{m[1]}.{m[2]}" if m[2] in columns[_ALIASES[m[1]]] else "NULL",
-        statement,
-    )
-    return re.sub(
-        r"@(time|worker_time|sample_time)\(([\w.]+)\)",
-        lambda m: _time(m[2], kind=m[1], changes=changes),
-        statement,
-    )
-
-
-def _time(column: str, *, kind: str, changes: bool) -> str:
-    """Return the SQL for the Unix microseconds of a local time.
-
-    `unixepoch()` of a fractional time rounds .9995 up to the next second: it is given the whole
-    seconds only. Parsl writes six digits, or none where they are all zero.
-    """
-    fraction = (
-        f"CASE length({column}) WHEN 26 THEN substr({column}, 21) + 0"
-        f" ELSE CAST(substr(substr({column}, 21) || '000000', 1, 6) AS INTEGER) END"
-    )
-    offset = "r.offset_us"
-    if changes:
-        offset = (
-            f"CASE WHEN r.change <> '' AND {column} >= r.change THEN r.later_us ELSE {offset} END"
-        )
-    expression = f"unixepoch(substr({column}, 1, 19)) * 1000000 + {fraction} - {offset}"
-    if not changes or kind == "time":
-        return expression
-    if kind == "sample_time":
-        return f"{expression} - m.shift_us"
-    states = ", ".join(f"'{state}'" for state in _WORKER_STATES)
-    return f"{expression} - CASE WHEN s.task_status_name IN ({states}) THEN m.shift_us ELSE 0 END"
 
 
 def _seconds_between(start: str, end: str) -> float:
