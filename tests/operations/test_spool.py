@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -179,9 +180,7 @@ def test_own_file_is_not_counted_again(tmp_path: Path) -> None:
 @settings(deadline=None)
 @given(st.lists(record, max_size=20), st.integers(min_value=1, max_value=60))
 def test_replay_gives_what_was_recorded(made: list[Any], copies: int) -> None:
-    """At any instant the file gives exactly what its process has recorded, through new files too."""
-    import tempfile
-
+    """At any instant the file gives exactly what its process recorded, through new files too."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "_ROOM", 480)
         patch.setattr(spool, "_ROOM_PER_SNAPSHOT", 0)
@@ -203,7 +202,7 @@ def test_replay_gives_what_was_recorded(made: list[Any], copies: int) -> None:
 
 def test_file_that_goes_on_is_whole(session: Any) -> None:
     """Reading while the writer is still at work gives what it has written so far."""
-    recorder, folder = session
+    _, folder = session
     other = OperationMetrics()
     journal = OperationSpool(folder, other)
     other.attach(journal)

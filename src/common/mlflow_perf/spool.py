@@ -141,6 +141,14 @@ class SpoolWriter:
         _BYTES.pack_into(self._map, at, len(blob), 0, ident, kind)
         self._at = at + 24 + size
 
+    def renew(self) -> None:
+        """Put a new file in the place of this one, with everything recorded by now.
+
+        Raises:
+            OSError: If it cannot be made; the old one stays.
+        """
+        self._begin()
+
     def close(self) -> None:
         """Let go of the file; it stays where it is."""
         if self._map is not None:

@@ -1,0 +1,157 @@
+"""Where steps run: Parsl's thread pool, its HTEX on this machine, or any Parsl configuration file.
+
+The only module that imports Parsl. Imports `errors` and `step`'s records.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
+
+__all__ = ["Pool", "load_config", "outcome_of"]
+
+_NAMES = ("threads", "htex")
+
+
+def load_config(on: str) -> Callable[[Path], Any]:
+    """Return what makes the Parsl configuration for a folder, checked before anything runs.
+
+    Args:
+        on: `threads`, `htex` or the path of a Python file that defines a `parsl.Config`.
+
+    Raises:
+        PipelineError: The file does not exist, fails, or defines no configuration or several.
+        MissingDependencyError: Parsl is not installed.
+    """
+    try:
+        from parsl.config import Config
+    except ImportError as error:
+        raise MissingDependencyError("parsl", "pipelines") from error
+    if on == "threads":
+        return _threads
+    if on == "htex":
+        return _htex
+    path = Path(on)
+    if path.suffix != ".py":
+        raise PipelineError(
+            f"--on {on!r} is none of threads, htex and azureml, and no Python file (CONFIG.py)."
+        )
+    if not path.is_file():
+        raise PipelineError(f"The Parsl configuration {path} does not exist.")
+    try:
+        names = runpy.run_path(str(path))
+    # The file is a person's own code: whatever it raises is reported as its fault, by name.
+    except Exception as error:
+        raise PipelineError(
+            f"The Parsl configuration {path} fails: {type(error).__name__}: {error}"
+        ) from error
+    found = {id(v): v for v in names.values() if isinstance(v, Config)}
+    if len(found) != 1:
+        many = f"{len(found)} objects" if found else "no object"
+        raise PipelineError(f"{path} must define one parsl.config.Config, but defines {many}.")
+    config = next(iter(found.values()))
+    return lambda _folder: config
+
+
+def _threads(folder: Path) -> Any:
+    from parsl.config import Config
+    from parsl.executors import ThreadPoolExecutor
+
+    # A step is a process of its own: threads only wait for them.
+    pool = ThreadPoolExecutor(label="threads", max_threads=max(2, os.cpu_count() or 1))
+    return Config(executors=[pool], run_dir=str(folder), strategy="none", usage_tracking=0)
+
+
+def _htex(folder: Path) -> Any:
+    from parsl.config import Config
+    from parsl.executors import HighThroughputExecutor
+    from parsl.providers import LocalProvider
+
+    # Workers are started by name: the interpreter's folder has to be on their PATH.
+    path = f'export PATH="{Path(sys.executable).parent}:$PATH"'
+    provider: Any = LocalProvider  # Parsl leaves this class's arguments untyped
+    pool = HighThroughputExecutor(
+        label="htex",
+        address="127.0.0.1",
+        max_workers_per_node=max(2, os.cpu_count() or 1),
+        provider=provider(init_blocks=1, max_blocks=1, worker_init=path),
+    )
+    return Config(executors=[pool], run_dir=str(folder), strategy="none", usage_tracking=0)
+
+
+class Pool:
+    """A Parsl data flow kernel of our own; several may live in one process."""
+
+    def __init__(self, make: Callable[[Path], Any], folder: Path) -> None:
+        from parsl import DataFlowKernel
+
+        # Parsl warns of its own clean-up through logging; its log file in the folder keeps it all.
+        logging.getLogger("parsl").setLevel(logging.ERROR)
+        _put_interpreter_on_path()
+        self._kernel = DataFlowKernel(make(folder))
+        from parsl import python_app
+
+        self._app = python_app(run_step, data_flow_kernel=self._kernel)
+        self._mpi_app = python_app(_run_mpi_step, data_flow_kernel=self._kernel)
+        self.mpi = any(_is_mpi(executor) for executor in self._kernel.executors.values())
+
+    def submit(self, job: StepJob, needed: Sequence[Future[Outcome]]) -> Future[Outcome]:
+        """Hand a step over; it starts when what it needs has finished."""
+        if self.mpi:
+            resources = {"num_nodes": job.instances, "ranks_per_node": job.processes}
+            future = self._mpi_app(job, *needed, parsl_resource_specification=resources)
+        else:
+            future = self._app(job, *needed)
+        typed: Future[Outcome] = future
+        return typed
+
+    def close(self) -> None:
+        """Let go of workers and nodes."""
+        self._kernel.cleanup()
+
+
+def outcome_of(name: str, future: Future[Outcome]) -> Outcome:
+    """Return how a step ended, whatever its future holds.
+
+    Args:
+        name: Name of the step.
+        future: Its future, done.
+    """
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, StepEndedError):
+        return error.outcome
+    if type(error).__name__ == "DependencyError":
+        return Outcome(name, "SKIPPED")
+    text = str(error).splitlines()[0] if str(error) else ""
+    return Outcome(name, "FAILED", f"its worker was lost: {type(error).__name__}: {text}")
+
+
+def _run_mpi_step(
+    job: StepJob, *needed: Outcome, parsl_resource_specification: dict[str, Any] | None = None
+) -> Outcome:
+    """Run a step on the nodes that Parsl's MPI mode gives; the executor reads the specification."""
+    del parsl_resource_specification
+    return run_step(job, *needed)
+
+
+def _is_mpi(executor: Any) -> bool:
+    return bool(getattr(executor, "enable_mpi_mode", False))
+
+
+def _put_interpreter_on_path() -> None:
+    """Let Parsl find its own programs, which it starts by name."""
+    folder = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if folder not in path.split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([folder, path])
