@@ -234,7 +234,7 @@ const tableOf = drawing => {
   const unit = drawing.chart.unit, head = text => el("th", { scope: "col", class: "n" }, text);
   const heads = el("tr", {}, head("Time"), ...drawing.series.map(s => head(`${s.label}${unit ? ` (${unit})` : ""}`)));
   const rows = data.x.map((x, i) => el("tr", {}, el("th", { scope: "row", class: "n" }, time(x)), ...drawing.series.map(s => el("td", { class: "n" }, number(s.values[i])))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${drawing.title}: values` }, el("table", {}, el("thead", {}, heads), el("tbody", {}, ...rows)));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${drawing.title}: values, by time` }, el("table", {}, el("thead", {}, heads), el("tbody", {}, ...rows)));
 };
 const tableButton = (drawing, figure) => {
   const button = el("button", { type: "button", class: "as-table", "aria-expanded": "false", "aria-label": `${drawing.title}: show the values as a table` }, "table");
