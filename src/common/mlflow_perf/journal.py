@@ -217,15 +217,16 @@ class Journal:
             Whether it is on disk.
         """
         self._stop()
+        kept = False
         with self._writing, self._one_warning():
             if not self.alive:
                 return False
             final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
             self._replace([self._head, final])
             os.fsync(self._handle)
+            kept = True
             self._close()
-            return True
-        return False
+        return kept
 
     def remove(self) -> None:
         """End the journal: all that it holds was logged."""
