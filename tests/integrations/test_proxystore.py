@@ -146,7 +146,7 @@ def test_times_are_left_alone_once_proxystore_mends_them(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ProxyStore whose factory reads elapsed_ms gives milliseconds, which are not divided."""
-    from proxystore.store import factory  # noqa: PLC0415 - the module that is patched
+    from proxystore.store import factory
 
     def resolve(self: Any) -> Any:
         store = self.get_store()

@@ -27,8 +27,8 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002 - the protocol of finders
-        target: ModuleType | None = None,  # noqa: ARG002 - likewise
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Return the module's spec with a loader that calls back; None for all other modules."""
         if fullname not in self.wanted or self._searching:
