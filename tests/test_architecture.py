@@ -23,7 +23,7 @@ LADDER: list[set[str]] = [
     {"integrations", "document"},
     {"runs", "delivery", "plotter", "analysis"},
     {"sinks", "journal"},
-    {"recovery"},
+    {"recovery", "run_target", "ranks"},
     {"recording"},
     {"session"},
     {"testing", "plugin", "spans", "pipelines", "web"},

@@ -27,7 +27,7 @@ def apply_common(args: argparse.Namespace, perf: Any) -> None:
     """
     logging.basicConfig(level=logging.DEBUG if args.verbose else logging.INFO)
     for key, value in args.custom_properties.items():
-        perf.add_attribute("properties", key, value)
+        perf.add_attribute(key, value)
     log_to_run(perf, tags={key: str(value) for key, value in args.custom_properties.items()})
 
 
@@ -37,7 +37,7 @@ def log_to_run(
     """Log what is no performance figure, the model's quality say, to the component's run."""
     if not (tags or metrics) or perf.run_id is None:
         return
-    from mlflow import MlflowClient  # noqa: PLC0415 - most calls have nothing to log
+    from mlflow import MlflowClient
 
     client = MlflowClient()
     for key, text in (tags or {}).items():

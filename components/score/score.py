@@ -46,9 +46,10 @@ def main() -> None:
         with args.predictions.open("wb") as file:
             np.save(file, scores)
         auc = area_under_curve(table[:, 0], scores)
-        if np.isfinite(auc):
-            log_to_run(perf, metrics={"auc": auc})
-        print(f"auc {auc:.4f} on {len(table)} rows")
+        perf.add_attribute("auc", auc)
+    if np.isfinite(auc):
+        log_to_run(perf, metrics={"auc": auc})
+    print(f"auc {auc:.4f} on {len(table)} rows")
 
 
 if __name__ == "__main__":

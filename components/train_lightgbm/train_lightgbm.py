@@ -61,7 +61,7 @@ def main() -> None:
         node = detect()
         with perf.time("load_data"):
             table = np.load(args.parts_data / f"part-{node.rank}.npy")
-            data = lgb.Dataset(table[:, 1:], label=table[:, 0])
+            data = lgb.Dataset(np.ascontiguousarray(table[:, 1:]), label=table[:, 0])
         with perf.time("connect"):
             found = parameters(args, node)
         with perf.time("train"):

@@ -49,6 +49,22 @@ WriteComponent = Callable[..., Path]
 WritePipeline = Callable[[str], Path]
 
 
+@pytest.fixture(scope="session")
+def write_files() -> Callable[[Path, str, str], Path]:
+    """Return what writes the component `make` and a pipeline file over it, and returns the file."""
+
+    def write(folder: Path, script: str, body: str) -> Path:
+        (folder / "make").mkdir(parents=True, exist_ok=True)
+        spec = SPEC.format(name="make", command=COMMAND)
+        (folder / "make" / "component.yaml").write_text(spec)
+        (folder / "make" / "script.py").write_text(textwrap.dedent(script))
+        path = folder / "pipe.py"
+        path.write_text(HEAD + textwrap.dedent(body))
+        return path
+
+    return write
+
+
 @pytest.fixture
 def write_component(tmp_path: Path) -> WriteComponent:
     """Return what writes a component into `tmp_path/<name>` and returns its folder."""

@@ -54,7 +54,7 @@ class FakePool:
             return future
         try:
             future.set_result(self.behave(job))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as an executor does
             future.set_exception(error)
         return future
 
@@ -123,7 +123,7 @@ def test_commands_are_filled_with_the_paths_of_other_steps(tmp_path: Path) -> No
     assert jobs["first"].command == f"do /raw {w}/first/outputs/out"
     assert jobs["second"].command == f"do {w}/first/outputs/out {w}/second/outputs/out"
     assert jobs["second"].params == {"data": f"{w}/first/outputs/out"}
-    assert jobs["second"].tags["mlflow_perf.needs"] == "first"
+    assert jobs["second"].tags["mlflow_perf.depends_on"] == "first"
 
 
 def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
             raise OSError("manager lost")
         return _fine(job)
 
-    runner, tracking = _runner(_chain(), tmp_path / "w")
+    runner, _ = _runner(_chain(), tmp_path / "w")
     result = runner.run(lambda: FakePool(behave))
     assert result.steps["alone"].message == "its worker was lost: OSError: manager lost"
     assert result.steps["alone"].run_id == "run 0"

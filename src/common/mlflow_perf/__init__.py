@@ -24,7 +24,11 @@ _PUBLIC = {
     "PerformanceReportingThread": "perf",
     "TimeStats": "operations",
     "Timer": "operations",
+    "check": "analysis.gate",
+    "compare": "analysis.compare",
+    "load": "runs",
     "report": "session",
+    "time": "operations.context",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come from the table above

@@ -118,7 +118,9 @@ class Journal:
             "component": delivery.document.component,
             **facts,
         }
-        self.path = folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
+        self.path = (
+            folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
+        )
         self._thread: threading.Thread | None = None
         with self._one_warning():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -215,15 +217,16 @@ class Journal:
             Whether it is on disk.
         """
         self._stop()
+        kept = False
         with self._writing, self._one_warning():
             if not self.alive:
                 return False
             final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
             self._replace([self._head, final])
             os.fsync(self._handle)
+            kept = True
             self._close()
-            return True
-        return False
+        return kept
 
     def remove(self) -> None:
         """End the journal: all that it holds was logged."""

@@ -1,44 +1,41 @@
-"""One block's recording: sampler, operations, run and delivery. Imports everything below it."""
+"""One block's recording: sampler, operations, journal, run and delivery.
+
+Imports everything below it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from mlflow_perf import node as nodes
+from mlflow_perf import transfers
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.analysis.note import overview_note
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
 from mlflow_perf.errand import Errand, is_refused
-from mlflow_perf.errors import MlflowPerfError, RunNotFoundError, SettingError
+from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.integrations import proxystore
+from mlflow_perf.journal import Journal, state_folder
 from mlflow_perf.operations import OperationMetrics, context
+from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
-from mlflow_perf.sinks.mlflow import MlflowSink, Target, new_run, open_run
+from mlflow_perf.ranks import SpoolFolder
+from mlflow_perf.run_target import RunTarget, first_line
+from mlflow_perf.sinks.mlflow import MlflowSink
 
 __all__ = ["Recording"]
 
-T = TypeVar("T")
+# Ranks of one job end together or not at all.
+_WAIT_FOR_RANKS_SEC = 10.0
+# Against a server that refuses: long enough for one that restarts, short enough for a job's end.
+_KNOCK_SEC = 3.0
 
 _log = logging.getLogger(__name__)
-
-
-def _within(call: Callable[[], T], timeout_sec: float, name: str) -> T:
-    return Errand(call, name=f"perf-{name}").result(timeout_sec)
-
-
-def _tracking_uri() -> str:
-    """Return the store that `mlflow` writes to, importing it only where nothing else tells."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri and "mlflow" not in sys.modules:
-        return uri
-    import mlflow
-
-    return str(mlflow.get_tracking_uri())
 
 
 class Recording:
@@ -47,6 +44,12 @@ class Recording:
     Args:
         name: The component.
         options: The settings, as `settings.resolve` returns them.
+
+    Attributes:
+        node: This process's place in its job.
+        operations: What this process, and later all of the job, recorded.
+        summary: Metric key → value, after `finish`.
+        document: What was reported, after `finish`.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -56,81 +59,74 @@ class Recording:
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
         self._options = options
-        self._tracking_uri = _tracking_uri()
-        self._target: Target | None = None
-        self._pending: Errand[Target] | None = None
+        self._target = RunTarget(
+            name,
+            self.node,
+            run_id=options["run_id"],
+            start_timeout_sec=options["start_timeout"],
+        )
+        self._transfers: dict[str, Any] = {}
+        self._spool: SpoolFolder | None = None
+        self._journal: Journal | None = None
         self._collector: PerformanceMetricsCollector | None = None
-
-    @staticmethod
-    def check_run(run_id: str, timeout_sec: float) -> None:
-        """Raise when the store answers that there is no such run; a silent store is no answer.
-
-        Raises:
-            RunNotFoundError: When the run does not exist or was deleted.
-        """
-        uri = _tracking_uri()
-        try:
-            if not is_refused(uri):
-                _within(lambda: open_run(run_id, tracking_uri=uri), timeout_sec, "open-run")
-        except RunNotFoundError:
-            raise
-        except Exception as error:  # noqa: BLE001 - an ill server does not keep a job from starting
-            _log.debug("The run %s could not be checked: %s", run_id, error)
 
     @property
     def run_id(self) -> str | None:
         """Id of the run, as soon as there is one."""
-        self._adopt_pending(0.0)
-        return None if self._target is None else self._target.run_id
+        return self._target.run_id
 
     def start(self) -> None:
         """Find or make the run, then take the first sample.
 
         Raises:
-            SettingError: When the local store cannot be used at all.
+            SettingError: When a store on this machine cannot be used at all.
         """
-        self._find_run()
-        context.activate(self.operations, spool=None)
+        self._target.find()
+        self._start_operations()
         if self.node.samples:
-            self._collector = PerformanceMetricsCollector(
-                self._options["max_length"], interval=self._options["interval"]
-            )
-            self._collector.start()
+            self._start_sampling()
 
-    def _find_run(self) -> None:
-        known = self._options["run_id"] or _active_run_id() or os.environ.get("MLFLOW_RUN_ID")
-        if known:
-            self._target = Target(known)
-            return
-        if is_refused(self._tracking_uri):
-            _log.warning(
-                "The tracking server at %s refuses connections; the report is sent at the end.",
-                self._tracking_uri,
-            )
-            return
-        self._pending = Errand(self._make_run, name="perf-new-run")
-        self._adopt_pending(self._options["start_timeout"], starting=True)
+    def _start_operations(self) -> None:
+        self._spool = SpoolFolder(self.node, self.run_id, parent=state_folder())
+        folder = self._spool.path
+        context.activate(self.operations, spool=folder, spooled=folder is not None)
+        transfers.activate(folder, spooled=folder is not None)
+        proxystore.install()
 
-    def _make_run(self) -> Target:
-        return new_run(self.name, tracking_uri=self._tracking_uri)
+    def _start_sampling(self) -> None:
+        collector = PerformanceMetricsCollector(
+            self._options["max_length"], interval=self._options["interval"], on_report=self._append
+        )
+        collector.start()
+        self._collector = collector
+        self._journal = self._new_journal(collector)
+        self._journal.start()
 
-    def _adopt_pending(self, timeout_sec: float, *, starting: bool = False) -> None:
-        """Take over the run that is being made, if it is there within the time."""
-        if self._pending is None:
-            return
-        try:
-            self._target = self._pending.result(timeout_sec)
-        except TimeoutError:
-            if starting:
-                _log.warning("The tracking server is slow; the job starts without its run.")
-            return
-        except Exception as error:
-            if starting and not self._tracking_uri.startswith(("http://", "https://")):
-                raise SettingError(
-                    f"The MLflow store {self._tracking_uri} cannot be used: {error}"
-                ) from error
-            _log.warning("No MLflow run could be made yet: %s", _first_line(error))
-        self._pending = None
+    def _new_journal(self, collector: PerformanceMetricsCollector) -> Journal:
+        def snapshot() -> dict[str, Any]:
+            summary, columns = collector.snapshot()
+            return {"summary": summary, "columns": columns}
+
+        thread = collector.report_thread
+        facts = {
+            "started": None if thread is None else thread.started,
+            "counters": [] if thread is None else thread.counters,
+            "facts": {"node_count": float(self.node.count)},
+            "spool": None
+            if self._spool is None or self._spool.path is None
+            else self._spool.path.name,
+        }
+        return Journal(
+            self._delivery(self._node_document("KILLED")),
+            facts,
+            folder=state_folder(),
+            snapshot=snapshot,
+            max_rows=collector.max_length,
+        )
+
+    def _append(self, report: dict[str, float]) -> None:
+        if self._journal is not None:
+            self._journal.append(report)
 
     def finish(self, error: BaseException | None) -> None:
         """Take the last sample, put the document together and send it.
@@ -141,41 +137,38 @@ class Recording:
         deadline = time.monotonic() + self._options["exit_timeout"]
         if self._collector is not None:
             self._collector.finalize()
-        context.deactivate()
-        self._adopt_pending(deadline - time.monotonic())
-        delivery = self._delivery(_status(error))
+        self._gather(deadline)
+        if self._collector is None:
+            return
+        self._target.settle(deadline - time.monotonic())
+        delivery = self._delivery(self._final_document(_status(error)))
         self.document = PerfDocument({delivery.index: delivery.document})
         self.summary = dict(delivery.document.summary)
-        if self._collector is not None:
-            self._send(delivery, deadline)
+        self._send(delivery, deadline)
 
-    def _delivery(self, status: str) -> Delivery:
-        document = self._node_document(status)
-        finding = verdict(document.summary, document.node)
-        document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
-        tags = {
-            "mlflow_perf.version": __version__,
-            "mlflow_perf.component": self.name,
-            "mlflow_perf.bottleneck": finding.bottleneck,
-            "mlflow_perf.advice": finding.advice,
-            "mlflow_perf.status": status,
-        }
-        return Delivery(
-            document=document,
-            index=self.node.index,
-            run_id=self.run_id,
-            own_run=self._target is not None and self._target.own,
-            tracking_uri=self._tracking_uri,
-            run_name=self.name,
-            artifact_path=self._options["artifact_path"],
-            metrics_prefix=self._options["metrics_prefix"],
-            tags=tags,
-        )
+    def _gather(self, deadline: float) -> None:
+        """Take over what the other processes of the job recorded."""
+        spool = self._spool
+        folder = None if spool is None else spool.path
+        context.deactivate()
+        if spool is not None and self._collector is None:
+            transfers.deactivate()
+            spool.leave()
+            return
+        if spool is not None and folder is not None:
+            left = deadline - time.monotonic()
+            spool.wait_for_others(min(_WAIT_FOR_RANKS_SEC, left / 2))
+            drain(folder, self.operations)
+        self._transfers = transfers.collect(folder)
+        transfers.deactivate()
 
     def _node_document(self, status: str) -> NodeDocument:
-        document = NodeDocument(
-            node=self.node.as_dict(), component=self.name, run_id=self.run_id, status=status
+        return NodeDocument(
+            node=dict(self.node.as_dict()), component=self.name, run_id=self.run_id, status=status
         )
+
+    def _final_document(self, status: str) -> NodeDocument:
+        document = self._node_document(status)
         collector = self._collector
         if collector is not None and collector.report_thread is not None:
             collector.summary.set_fact("node_count", float(self.node.count))
@@ -185,26 +178,83 @@ class Recording:
             document.duration_sec = document.summary.get("duration_sec")
         document.operations = self.operations.as_dict()
         document.summary.update(self.operations.summary_metrics())
+        document.transfers = transfers.as_dict(self._transfers)
+        for name, stats in self._transfers.items():
+            document.summary.update(transfers.summary_metrics(name, stats))
+        finding = verdict(document.summary, document.node)
+        document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
         return document
+
+    def _delivery(self, document: NodeDocument) -> Delivery:
+        tags = {
+            "mlflow_perf.version": __version__,
+            "mlflow_perf.component": self.name,
+            "mlflow_perf.status": document.status or "",
+        }
+        for name in ("bottleneck", "advice"):
+            if name in document.extra:
+                tags[f"mlflow_perf.{name}"] = str(document.extra[name])
+        target = self._target.header()
+        return Delivery(
+            document=document,
+            index=self.node.index,
+            run_name=self.name,
+            artifact_path=self._options["artifact_path"],
+            metrics_prefix=self._options["metrics_prefix"],
+            tags=tags,
+            note=overview_note(document, experiment_id=target["experiment_id"]),
+            **target,
+        )
 
     def _send(self, delivery: Delivery, deadline: float) -> None:
         try:
-            if is_refused(delivery.tracking_uri):
-                raise ConnectionRefusedError(f"{delivery.tracking_uri} refuses connections")
-            run_id = _within(
-                lambda: MlflowSink().write(delivery), deadline - time.monotonic(), "send"
-            )
-            self._target = Target(run_id, delivery.own_run)
-        except Exception as error:  # noqa: BLE001 - a sink's edge: the job goes on without it
-            _log.warning("The performance report was not sent: %s", _first_line(error))
+            _knock(delivery.tracking_uri, min(deadline, time.monotonic() + _KNOCK_SEC))
+            sending = Errand(lambda: MlflowSink().write(delivery), name="perf-send")
+            delivery.run_id = sending.result(deadline - time.monotonic())
+        # A sink's edge: whatever the store does, the job goes on, and the journal keeps the report.
+        except Exception as error:  # noqa: BLE001
             _log.debug("Not sent:", exc_info=True)
+            self._keep(delivery, error)
+            return
+        self._target.made(delivery.run_id)
+        if self._journal is not None:
+            self._journal.remove()
+        if self._spool is not None:
+            self._spool.remove()
+
+    def _keep(self, delivery: Delivery, error: Exception) -> None:
+        kept = self._journal is not None and self._journal.keep(delivery)
+        if self._spool is not None:
+            self._spool.remove()
+        if kept:
+            _log.warning(
+                "The performance report of %r was not sent (%s). It is kept; send it with: "
+                "mlflow-perf recover %s", self.name, first_line(error), state_folder(),
+            )  # fmt: skip
+        else:
+            _log.warning(
+                "The performance report of %r was not sent and is lost: %s",
+                self.name, first_line(error),
+            )  # fmt: skip
+
+
+def _knock(uri: str, until: float) -> None:
+    """Return when the server may be there.
+
+    Raises:
+        ConnectionRefusedError: When it still refuses at the end of the time.
+    """
+    while is_refused(uri):
+        if time.monotonic() >= until:
+            raise ConnectionRefusedError(f"{uri} refuses connections")
+        time.sleep(0.2)
 
 
 def _node(index: int | None) -> nodes.Node:
+    environ = dict(os.environ)
+    if index is not None:
+        environ["MLFLOW_PERF_NODE"] = str(index)
     try:
-        environ = dict(os.environ)
-        if index is not None:
-            environ["MLFLOW_PERF_NODE"] = str(index)
         return nodes.detect(environ)
     except MlflowPerfError:
         raise
@@ -213,23 +263,9 @@ def _node(index: int | None) -> nodes.Node:
         return nodes.detect({})
 
 
-def _active_run_id() -> str | None:
-    """Return the id of this thread's active run; without MLflow imported there is none."""
-    if "mlflow" not in sys.modules:
-        return None
-    import mlflow
-
-    run = mlflow.active_run()
-    return None if run is None else str(run.info.run_id)
-
-
 def _status(error: BaseException | None) -> str:
     if error is None or isinstance(error, GeneratorExit):
         return "FINISHED"
     if isinstance(error, SystemExit):
         return "FINISHED" if error.code in (None, 0) else "FAILED"
     return "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,7 +1,7 @@
 """What killed and cut-off jobs left in their journals → MLflow. Imports journal and the sinks.
 
-A journal is taken for hostile: only a regular file of this user inside the folder is opened, what is
-damaged is cut off, and nothing outside the folder is touched.
+A journal is taken for hostile: only a regular file of this user inside the folder is opened, what
+is damaged is cut off, and nothing outside the folder is touched.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, columns_of
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.journal import FORMAT, SUFFIX, boot_id, lock, read_lines, state_folder
 from mlflow_perf.records import Kind
-from mlflow_perf.column_table import kind_of
 from mlflow_perf.series import BoundedSeries
 from mlflow_perf.sinks.mlflow import MlflowSink
 from mlflow_perf.summary import RunningSummary

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from mlflow_perf import settings
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.recording import Recording
+from mlflow_perf.run_target import check_run
 
 __all__ = ["Session", "current", "report"]
 
@@ -253,7 +254,7 @@ def report(
     )
     component = settings.setting("name", name) or _script_name()
     if options["run_id"] is not None:
-        Recording.check_run(options["run_id"], options["start_timeout"])
+        check_run(options["run_id"], options["start_timeout"])
     return Session(component, options)
 
 

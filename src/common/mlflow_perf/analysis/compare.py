@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Row", "compare"]
 
+NODES_MAX = 3
+"""Up to so many nodes of a step are shown one by one."""
+
 SAME_PCT = 5.0
 """Relative changes up to this are called the same: single runs waver by as much."""
 
@@ -89,6 +92,11 @@ class Comparison:
         """Return the rows that are not the same in all runs, in their order."""
         return [row for row in self.rows if _differs(row)]
 
+    def headlines(self) -> list[Row]:
+        """Return the rows that differ; of a step on many nodes only those of the run as a whole."""
+        many = {row.component for row in self.rows if (row.node or 0) >= NODES_MAX}
+        return [r for r in self.changed() if r.node is None or r.component not in many]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data: what the HTML is made from."""
         return {
@@ -113,9 +121,9 @@ class Comparison:
         """Return the comparison as Markdown.
 
         Args:
-            everything: Also the rows that are the same.
+            everything: Also the rows that are the same, and each of many nodes.
         """
-        rows = self.rows if everything else self.changed()
+        rows = self.rows if everything else self.headlines()
         parts = [f"### Comparison of {len(self.labels)} runs", _legend(self.labels)]
         parts += [f"> {markdown.escape(note)}" for note in self.notes]
         parts.append(_markdown_table(self.labels, rows) if rows else "Nothing differs.")
@@ -251,7 +259,7 @@ def _markdown_table(labels: Sequence[str], rows: Sequence[Row]) -> str:
         [
             markdown.escape(row.component),
             "all" if row.node is None else str(row.node),
-            markdown.escape(row.metric),
+            markdown.code(row.metric),
             *(figures.format_value(value, row.unit) for value in row.values),
             f"{figures.format_change(row.change_pct)} {row.verdict}".strip(),
         ]

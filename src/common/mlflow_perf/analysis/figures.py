@@ -83,7 +83,7 @@ def _digits(value: float) -> str:
         return f"{value:.2e}"
     if size >= 100 or value == int(value):
         return f"{value:,.0f}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.3g}"
+    return f"{value:.1f}".removesuffix(".0") if size >= 10 else f"{value:.3g}"
 
 
 def format_change(change_pct: float | None) -> str:

@@ -39,7 +39,7 @@ def _cells(c: Check) -> list[str]:
     unit = figures.unit(c.limit.key)
     return [
         markdown.escape(c.step),
-        markdown.escape(c.limit.text),
+        markdown.code(c.limit.text),
         _OUTCOMES.get(c.outcome, f"✅ {c.outcome}"),
         markdown.escape(c.how),
         figures.format_value(c.base_median, unit),

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-__all__ = ["as_json", "fail_soon", "split", "write"]
+from mlflow_perf.errors import SettingError
 
-RUN_HELP = "RUN is a run id, a path to a document, or a folder of node-*.json."
+__all__ = ["as_json", "fail_soon", "split", "write"]
 
 
 def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def write(path: str, text: str) -> None:
     """Write a file, or standard output where it is `-`.
 
     Raises:
-        click.ClickException: When the place cannot be written; click ends with it as one line.
+        SettingError: When the place cannot be written.
     """
     if path == "-":
         click.echo(text, nl=not text.endswith("\n"))
@@ -49,4 +49,4 @@ def write(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.FileError(path, error.strerror or str(error)) from error
+        raise SettingError(f"{path!r} cannot be written: {error.strerror or error}.") from error

@@ -17,7 +17,9 @@ _RUNS_MAX = 3
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 @_options.as_json
-@click.option("--all", "everything", is_flag=True, help="Also what does not differ.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also what does not differ, and every node."
+)
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
 @click.option("--html", "html", metavar="FILE", help="Write an HTML page.")
 def command(
@@ -39,7 +41,7 @@ def command(
     elif as_markdown:
         click.echo(comparison.to_markdown(everything=everything), nl=False)
     elif html != "-":
-        _show(comparison, comparison.rows if everything else comparison.changed())
+        _show(comparison, comparison.rows if everything else comparison.headlines())
 
 
 def _row(row: Row) -> dict[str, object]:

@@ -11,7 +11,7 @@ from mlflow_perf.analysis.subjects import by_name
 from mlflow_perf.analysis.workflow import workflow_of
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.document import to_json, write_text
-from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.runs import PerfRun, children, get_run, save
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
@@ -33,7 +33,7 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
     try:
         files = _write(found, folder)
     except OSError as error:
-        raise click.FileError(str(error.filename or folder), error.strerror or "") from error
+        raise SettingError(f"{str(folder)!r} cannot be written: {error.strerror}.") from error
     if as_json:
         _tables.echo_json([str(path) for path in files])
     else:

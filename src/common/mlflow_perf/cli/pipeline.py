@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import signal
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from mlflow_perf.sinks.tracking import Tracking
 
 __all__ = ["command"]
+
+_log = logging.getLogger("mlflow_perf.pipelines")
 
 
 @click.group()
@@ -87,20 +90,32 @@ def _run_here(
     graph = read_graph(job, source=path)
     config = load_config(on)
     place = place_for(to)
+    place.make_default()
     work = (place.folder or Path("pipeline-runs")) / "work" / _folder_name(graph.name)
     tracking = Tracking(place)
     progress = _Progress(list(graph.steps))
     runner = Runner(graph, tracking, work, retries=retries, watch=progress.tell)
     with _terminating_as_interrupt():
         result = runner.run(lambda: Pool(config, work / "parsl"))
+    _log_whole(result, tracking)
     _report(graph, result, tracking, as_json=as_json)
     _leave(result)
+
+
+def _log_whole(result: Result, tracking: Tracking) -> None:
+    from mlflow_perf.pipelines.whole import log_workflow
+
+    try:
+        log_workflow(result.run_id, tracking)
+    # The edge to MLflow: a report that cannot be logged costs neither the table nor the outcome.
+    except Exception:  # noqa: BLE001 - see above
+        _log.warning("The workflow's report could not be logged.", exc_info=True)
 
 
 def _report(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) -> None:
     from mlflow_perf.pipelines.table import render, rows_of
 
-    rows = rows_of(graph, result, tracking)
+    rows = rows_of(graph, result)
     link = tracking.place.link(result.run_id, result.experiment_id)
     if as_json:
         found = {
@@ -188,7 +203,5 @@ def _terminating_as_interrupt() -> Iterator[None]:
 
 def _quiet_libraries() -> None:
     """Keep migration chatter of MLflow's store out of the table."""
-    import logging
-
     for name in ("alembic", "mlflow.store", "azure"):
         logging.getLogger(name).setLevel(logging.ERROR)

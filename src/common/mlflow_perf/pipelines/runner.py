@@ -245,7 +245,7 @@ class Runner:
         return {
             "mlflow_perf.component": step.component,
             "mlflow_perf.step": step.name,
-            "mlflow_perf.needs": ",".join(step.needs),
+            "mlflow_perf.depends_on": ",".join(step.needs),
             "mlflow_perf.instances": str(step.instances),
             "mlflow.source.name": str(self.graph.source or self.graph.name),
         }

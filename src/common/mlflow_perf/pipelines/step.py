@@ -143,9 +143,9 @@ def _attempts(job: StepJob, outcome: Outcome) -> Outcome:
     copy_code(job.code, job.includes, job.folder / "code")
     ended = Ended(1)
     for attempt in range(1, job.retries + 2):
+        # What a failed attempt left half written must not be taken for an output.
+        shutil.rmtree(job.folder / "outputs", ignore_errors=True)
         for folder in job.folders:
-            if attempt > 1:
-                shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
         ended = _attempt(job, outcome.run_id, attempt)
         outcome = replace(

@@ -1,4 +1,4 @@
-"""What each step took, as rows of plain data and as a table. Imports `step` and `tracking`.
+"""What each step took, as rows of plain data and as a table. Imports `runs`, `graph` and `step`.
 
 The figures come from the steps' MLflow runs; a step that does not report its own shows what the
 runner measured of its processes.
@@ -6,13 +6,14 @@ runner measured of its processes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.pipelines.step import Outcome
-from mlflow_perf.sinks.tracking import Tracking
+from mlflow_perf.runs import PerfRun, children, get_run
 
 __all__ = ["Row", "render", "rows_of"]
 
@@ -54,15 +55,16 @@ class Row:
         return asdict(self)
 
 
-def rows_of(graph: Graph, result: Result, tracking: Tracking) -> list[Row]:
+def rows_of(graph: Graph, result: Result) -> list[Row]:
     """Return the row of each step, in the order of the graph."""
+    runs = {run.run_id: run for run in children(get_run(result.run_id), documents=True)}
     return [
-        _row(outcome, graph.steps[name].instances, tracking)
+        _row(outcome, graph.steps[name].instances, runs.get(outcome.run_id))
         for name, outcome in result.steps.items()
     ]
 
 
-def _row(outcome: Outcome, instances: int, tracking: Tracking) -> Row:
+def _row(outcome: Outcome, instances: int, run: PerfRun | None) -> Row:
     row = Row(
         step=outcome.name,
         status=outcome.status,
@@ -71,63 +73,42 @@ def _row(outcome: Outcome, instances: int, tracking: Tracking) -> Row:
         run_id=outcome.run_id,
         message=outcome.message,
     )
-    if outcome.run_id is None or outcome.status == "SKIPPED":
+    if outcome.status == "SKIPPED":
         return row
-    figures = _Figures(tracking, outcome.run_id)
-    if not figures.has("duration_sec"):
+    nodes = list(run.nodes.values()) if run is not None else []
+    if not nodes:
         return _measured(row, outcome)
-    return Row(
-        **{
-            **row.as_dict(),
-            "nodes": figures.count("duration_sec"),
-            "cpu_hours_used": figures.total("node_used_cpu_hours"),
-            "cpu_hours_unused": figures.total("node_unused_cpu_hours"),
-            "max_mem_mb": figures.largest("job_max_mem_mb") or outcome.max_rss_mb or None,
-            "io_read_mb": figures.total("job_io_read_mb", "total_disk_io_read_mb"),
-            "io_write_mb": figures.total("job_io_write_mb", "total_disk_io_write_mb"),
-            "reported": True,
-        }
+    return replace(
+        row,
+        nodes=len(nodes),
+        cpu_hours_used=_total(nodes, "node_used_cpu_hours"),
+        cpu_hours_unused=_total(nodes, "node_unused_cpu_hours"),
+        max_mem_mb=_largest(nodes, "job_max_mem_mb") or outcome.max_rss_mb or None,
+        io_read_mb=_total(nodes, "job_io_read_mb", "total_disk_io_read_mb"),
+        io_write_mb=_total(nodes, "job_io_write_mb", "total_disk_io_write_mb"),
+        reported=True,
     )
 
 
 def _measured(row: Row, outcome: Outcome) -> Row:
-    return Row(
-        **{
-            **row.as_dict(),
-            "cpu_hours_used": outcome.cpu_sec / 3600,
-            "max_mem_mb": outcome.max_rss_mb or None,
-        }
-    )
+    used = outcome.cpu_sec / 3600
+    return replace(row, cpu_hours_used=used, max_mem_mb=outcome.max_rss_mb or None)
 
 
-class _Figures:
-    """The metrics of one run, by node."""
+_Nodes = Sequence[Mapping[str, float]]
 
-    def __init__(self, tracking: Tracking, run_id: str) -> None:
-        self._tracking = tracking
-        self._run_id = run_id
-        self._last = tracking.keys(run_id)
-        self._nodes: dict[str, dict[int, float]] = {}
 
-    def has(self, key: str) -> bool:
-        return key in self._last
+def _total(nodes: _Nodes, *keys: str) -> float | None:
+    """Return the sum over the nodes of the first of the metrics that any of them has."""
+    for key in keys:
+        found = [node[key] for node in nodes if key in node]
+        if found:
+            return sum(found)
+    return None
 
-    def by_node(self, key: str) -> dict[int, float]:
-        if not self.has(key):
-            return {}
-        if key not in self._nodes:
-            self._nodes[key] = self._tracking.history(self._run_id, key)
-        return self._nodes[key]
 
-    def count(self, key: str) -> int:
-        return len(self.by_node(key))
-
-    def total(self, *keys: str) -> float | None:
-        found = next((self.by_node(key) for key in keys if self.has(key)), None)
-        return None if found is None else sum(found.values())
-
-    def largest(self, key: str) -> float | None:
-        return max(self.by_node(key).values(), default=None)
+def _largest(nodes: _Nodes, key: str) -> float | None:
+    return max((node[key] for node in nodes if key in node), default=None)
 
 
 _HEAD = (

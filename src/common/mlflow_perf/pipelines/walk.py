@@ -16,7 +16,7 @@ from mlflow_perf.pipelines.bindings import Scope, bindings_in, bound_value, flat
 from mlflow_perf.pipelines.graph import Graph, Literal, Parts, Port, Ref, Step, Value
 from mlflow_perf.pipelines.values import check
 
-__all__ = ["read_graph"]
+__all__ = ["ports_of", "read_graph"]
 
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _DISTRIBUTIONS = ("mpi", "pytorch")
@@ -100,7 +100,7 @@ def _node(name: str, node: Any, scope: Scope) -> Iterator[Step]:
 def _nested(name: str, node: Any, scope: Scope) -> Iterator[Step]:
     where = f"Pipeline {scope.prefix + name!r}"
     component = _component(node, where)
-    ports = _ports(component.inputs)
+    ports = ports_of(component.inputs)
     inner = Scope(f"{scope.prefix}{name}.", scope.base, owners=scope.owners)
     given = {key: bound_value(data, scope, where) for key, data in flat(node.inputs)}
     inner.inputs = {key: _bound(port, given.get(key), where) for key, port in ports.items()}
@@ -115,7 +115,7 @@ def _command(name: str, node: Any, scope: Scope, where: str) -> Step:
             f"{where} is an expression on an input ({component.display_name}), which only Azure ML "
             "evaluates: give the result as an input of the pipeline, or use --on azureml."
         )
-    inputs = _ports(component.inputs)
+    inputs = ports_of(component.inputs)
     given = {key: bound_value(data, scope, where) for key, data in flat(node.inputs)}
     instances, processes, distribution = _ranks(node, where)
     retry = getattr(node, "retry_settings", None) or {}
@@ -130,7 +130,7 @@ def _command(name: str, node: Any, scope: Scope, where: str) -> Step:
         code=code,
         includes=includes,
         inputs=inputs,
-        outputs=_ports(component.outputs),
+        outputs=ports_of(component.outputs),
         values={key: _bound(port, given.get(key), where) for key, port in inputs.items()},
         environment={key: str(value) for key, value in variables.items()},
         instances=instances,
@@ -205,7 +205,7 @@ def _include(entry: Any, base: Path, where: str) -> Path:
 def _pipeline_inputs(job: Any, scope: Scope) -> dict[str, Value]:
     """Return the values of the pipeline's own inputs, defaults put in."""
     given = {key: bound_value(data, scope, "The pipeline") for key, data in flat(job.inputs)}
-    ports = _ports(job.component.inputs)
+    ports = ports_of(job.component.inputs)
     return {k: _bound(port, given.get(k), "The pipeline") for k, port in ports.items()}
 
 
@@ -262,12 +262,17 @@ def _output(name: str, output: Any, scope: Scope) -> Ref | None:
     return value if isinstance(value, Ref) else None
 
 
-def _ports(declared: Mapping[str, Any], prefix: str = "") -> dict[str, Port]:
-    """Return what a component declares, groups spread out."""
+def ports_of(declared: Mapping[str, Any], prefix: str = "") -> dict[str, Port]:
+    """Return the inputs or outputs that a component declares, groups spread out.
+
+    Args:
+        declared: `component.inputs` or `component.outputs`.
+        prefix: What stands before the names within a group.
+    """
     found: dict[str, Port] = {}
     for name, item in declared.items():
         if getattr(item, "values", None) and not callable(item.values):
-            found |= _ports(item.values, f"{prefix}{name}.")
+            found |= ports_of(item.values, f"{prefix}{name}.")
         else:
             found[prefix + name] = _port(prefix + name, item)
     return found

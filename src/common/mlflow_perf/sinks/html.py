@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from mlflow_perf.document import NodeDocument, PerfDocument
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["environment", "render", "render_comparison"]
+__all__ = ["environment", "render", "render_comparison", "report_context"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -38,6 +38,26 @@ def render(
         title: Heading; default: the workflow's or the component's name.
         workflow: The workflow's steps, as `mlflow_perf.analysis.workflow` gives them.
     """
+    context = report_context(document, title=title, workflow=workflow)
+    return environment().get_template("report.html").render(context)
+
+
+def report_context(
+    document: PerfDocument | Iterable[NodeDocument],
+    *,
+    title: str | None = None,
+    workflow: Mapping[str, Any] | None = None,
+    link: Callable[[str], str] | None = None,
+) -> dict[str, Any]:
+    """Return what the template `report.html` shows; arguments as those of `render`.
+
+    Args:
+        document: The run's nodes.
+        title: Heading.
+        workflow: The workflow's steps.
+        link: Gives the address of a step's run; default: there are no links, because in MLflow's
+            artifact pane they lead nowhere.
+    """
     # numpy and jinja2 are loaded when a page is made, not when a job starts.
     from mlflow_perf.sinks.report.build import build_report
     from mlflow_perf.sinks.report.workflow import build_workflow
@@ -46,12 +66,10 @@ def render(
     report = build_report(document, title=title or (flow.name if flow else None))
     if flow and not report.metrics:
         report.notes = []
-    template = environment().get_template("report.html")
-    return template.render(report=report, flow=flow, no_link=_no_link)
+    return {"report": report, "flow": flow, "link": link or _no_link}
 
 
 def _no_link(_run_id: str) -> str:
-    """Return no address: in MLflow's artifact pane a link leads nowhere."""
     return ""
 
 

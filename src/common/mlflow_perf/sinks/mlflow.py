@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["MlflowSink", "Target", "clean_key", "new_run", "node_file", "open_run"]
+__all__ = ["MlflowSink", "Target", "clean_key", "find_run", "new_run", "node_file", "open_run"]
 
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
@@ -91,7 +91,11 @@ def _where(tracking_uri: str | None) -> str:
 
 
 def new_run(
-    name: str, *, tracking_uri: str | None = None, experiment_id: str | None = None
+    name: str,
+    *,
+    tracking_uri: str | None = None,
+    experiment_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Target:
     """Make a run, with the tags that `mlflow.start_run` would give it, and return it.
 
@@ -101,9 +105,22 @@ def new_run(
     from mlflow.tracking.context.registry import resolve_tags
 
     run = _client(tracking_uri).create_run(
-        experiment_id or _current_experiment_id(), tags=resolve_tags(), run_name=name
+        experiment_id or _current_experiment_id(), tags=resolve_tags(tags), run_name=name
     )
     return _target(run, own=True)
+
+
+def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Target | None:
+    """Return the newest run of the current experiment with a tag, or None.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    text = value.replace("'", "")
+    found = _client(tracking_uri).search_runs(
+        [_current_experiment_id()], f"tags.`{tag}` = '{text}'", max_results=1
+    )
+    return _target(found[0], own=False) if found else None
 
 
 def _current_experiment_id() -> str:

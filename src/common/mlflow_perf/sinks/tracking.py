@@ -43,6 +43,10 @@ class Place:
     artifacts: str | None = None
     folder: Path | None = None
 
+    def make_default(self) -> None:
+        """Let whatever reads MLflow in this process read from here too."""
+        os.environ["MLFLOW_TRACKING_URI"] = self.uri
+
     def link(self, run_id: str, experiment_id: str) -> str:
         """Return the address of a run's page, or how to open it where nobody serves it."""
         page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
@@ -76,7 +80,11 @@ def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Pl
 
 
 class Tracking:
-    """Runs of one pipeline in one place."""
+    """Runs of one pipeline in one place.
+
+    Args:
+        place: Where to log.
+    """
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -156,17 +164,9 @@ class Tracking:
         """Upload the files of a folder."""
         self._client.log_artifacts(run_id, str(folder), path)
 
-    def artifact(self, run_id: str, file: Path, path: str | None = None) -> None:
-        """Upload one file."""
-        self._client.log_artifact(run_id, str(file), path)
-
-    def history(self, run_id: str, key: str) -> dict[int, float]:
-        """Return a metric's last value at each step."""
-        return {m.step: m.value for m in self._client.get_metric_history(run_id, key)}
-
-    def keys(self, run_id: str) -> dict[str, float]:
-        """Return the last value of each metric of a run."""
-        return dict(self._client.get_run(run_id).data.metrics)
+    def text(self, run_id: str, text: str, path: str) -> None:
+        """Upload a text as a file."""
+        self._client.log_text(run_id, text, path)
 
     def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
         from mlflow.entities import Param

@@ -15,8 +15,6 @@ from mlflow_perf.sinks.report.text import MISSING, quantity
 
 __all__ = ["ComparedRow", "Comparison", "Group", "build_comparison"]
 
-_SMALL_PCT = 1.0
-
 
 @dataclass
 class ComparedRow:
@@ -98,7 +96,7 @@ def _row(row: Mapping[str, Any], runs: int) -> ComparedRow:
         texts=texts + [MISSING] * (runs - len(texts)),
         change=MISSING if change is None else _signed(change),
         change_pct=change,
-        verdict=_verdict(row.get("verdict"), change),
+        verdict=row["verdict"] if row.get("verdict") in ("better", "worse") else "",
         bar_pct=0.0 if change is None else round(min(100.0, abs(change)), 1),
     )
 
@@ -112,10 +110,3 @@ def _signed(change: float) -> str:
     if change >= 1000:
         return f"×{1 + change / 100:,.0f}"
     return f"{change:+.1f}%" if abs(change) < 100 else f"{change:+.0f}%"
-
-
-def _verdict(given: Any, change: float | None) -> str:
-    """Return `better` or `worse`; a change of less than a per cent is neither."""
-    if change is None or abs(change) < _SMALL_PCT:
-        return ""
-    return str(given) if given in ("better", "worse") else ""

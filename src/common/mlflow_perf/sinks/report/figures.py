@@ -9,7 +9,7 @@ from typing import Any
 
 from mlflow_perf.document import NodeDocument
 from mlflow_perf.metric_table import METRICS, metric_for
-from mlflow_perf.sinks.report.text import quantity
+from mlflow_perf.sinks.report.text import cpu_time, quantity
 
 __all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of", "worst_status"]
 
@@ -98,15 +98,8 @@ def _unused(run: Mapping[str, float]) -> Tile | None:
     unused, held = run.get("run_unused_cpu_hours"), run.get("run_cpu_hours")
     if unused is None:
         return None
-    detail = f"of {_hours(held)}" if held is not None else ""
-    return Tile("CPU unused", _hours(unused), detail, _meaning("run_unused_cpu_hours"))
-
-
-def _hours(cpu_hours: float) -> str:
-    """Return CPU-hours in the unit that shows them: of a short job they are CPU-seconds."""
-    if cpu_hours < 0.1:
-        return quantity(cpu_hours * 3600.0, "CPU s")
-    return quantity(cpu_hours, "CPU h")
+    detail = f"of {cpu_time(held)}" if held is not None else ""
+    return Tile("CPU unused", cpu_time(unused), detail, _meaning("run_unused_cpu_hours"))
 
 
 def _memory(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> Tile | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime, timezone
 
-__all__ = ["MISSING", "clock_time", "duration", "number", "quantity"]
+__all__ = ["MISSING", "clock_time", "cpu_time", "duration", "number", "quantity"]
 
 MISSING = "–"
 """What stands where there is no figure."""
@@ -46,25 +47,37 @@ def _two(big: int, unit: str, small: int, small_unit: str) -> str:
     return f"{big} {unit} {small:02d} {small_unit}" if small else f"{big} {unit}"
 
 
+def cpu_time(cpu_hours: float) -> str:
+    """Return CPU-hours in the unit that suits them: of a short job they are CPU-seconds."""
+    if 0 < abs(cpu_hours) < 0.1:
+        return f"{number(cpu_hours * 3600.0)} CPU s"
+    return f"{number(cpu_hours)} CPU h"
+
+
+def _size(megabytes: float) -> str:
+    if abs(megabytes) < _MB_PER_GB:
+        return f"{number(megabytes)} MB"
+    gigabytes = megabytes / _MB_PER_GB
+    if abs(gigabytes) < _MB_PER_GB:
+        return f"{number(gigabytes)} GB"
+    return f"{number(gigabytes / _MB_PER_GB)} TB"
+
+
+_SCALED: dict[str, Callable[[float], str]] = {
+    "s": duration,
+    "ms": lambda milliseconds: duration(milliseconds / 1000.0),
+    "CPU h": cpu_time,
+    "MB": _size,
+    "%": lambda percent: f"{number(percent)}%",
+}
+
+
 def quantity(value: float | None, unit: str) -> str:
     """Return a figure with its unit; a length of time and a size take the unit that suits them."""
     if value is None or not math.isfinite(value):
         return MISSING
-    if unit == "s":
-        return duration(value)
-    if unit == "ms":
-        return duration(value / 1000.0)
-    if unit == "MB" and abs(value) >= _MB_PER_GB:
-        return _big(value / _MB_PER_GB)
-    if unit == "%":
-        return f"{number(value)}%"
-    return f"{number(value)} {unit}".rstrip()
-
-
-def _big(gigabytes: float) -> str:
-    if gigabytes >= _MB_PER_GB:
-        return f"{number(gigabytes / _MB_PER_GB)} TB"
-    return f"{number(gigabytes)} GB"
+    scaled = _SCALED.get(unit)
+    return f"{number(value)} {unit}".rstrip() if scaled is None else scaled(value)
 
 
 def clock_time(seconds: float | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_perf.sinks.report.figures import Tile, worst_status
-from mlflow_perf.sinks.report.text import clock_time, duration, quantity
+from mlflow_perf.sinks.report.text import clock_time, cpu_time, duration, quantity
 from mlflow_perf.summary import summarise_run
 
 __all__ = ["Bar", "Workflow", "build_workflow"]
@@ -154,7 +154,7 @@ def _bar(step: Mapping[str, Any], axis: _Axis) -> Bar:
     nodes = _dicts(step.get("nodes"))
     bar = _line(str(step.get("name") or "–"), step, axis)
     bar.waited = min(axis.width(_number(step.get("waited_sec")) or 0.0), bar.left)
-    bar.busy_pct = _run(nodes).get("run_cpu_avg_utilization_pct")
+    bar.busy_pct = _figures(step, nodes).get("run_cpu_avg_utilization_pct")
     bar.text = _text(step, bar.busy_pct)
     bar.status, bar.critical = str(step.get("status") or ""), bool(step.get("critical"))
     bar.run_id = str(step.get("run_id") or "")
@@ -173,7 +173,7 @@ def _line(label: str, data: Mapping[str, Any], axis: _Axis) -> Bar:
 
 def _node_bar(node: Mapping[str, Any], axis: _Axis) -> Bar:
     bar = _line(f"node {node.get('index', '–')}", node, axis)
-    bar.busy_pct = _number(_summary(node).get("cpu_avg_utilization_pct"))
+    bar.busy_pct = _numbers(node.get("summary")).get("cpu_avg_utilization_pct")
     bar.text = _text(node, bar.busy_pct)
     return bar
 
@@ -187,18 +187,20 @@ def _text(data: Mapping[str, Any], busy_pct: float | None) -> str:
     return ", ".join(parts)
 
 
-def _summary(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    summary = node.get("summary")
-    return summary if isinstance(summary, Mapping) else {}
-
-
 def _run(nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the run-level figures of a step from its nodes."""
-    summaries = [
-        {k: v for k, value in _summary(node).items() if (v := _number(value)) is not None}
-        for node in nodes
-    ]
+    summaries = [_numbers(node.get("summary")) for node in nodes]
     return summarise_run(summary for summary in summaries if summary)
+
+
+def _figures(step: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the run-level figures of a step: as given, else from its nodes."""
+    return {**_run(nodes), **_numbers(step.get("figures"))}
+
+
+def _numbers(data: Any) -> dict[str, float]:
+    items = data.items() if isinstance(data, Mapping) else ()
+    return {str(k): v for k, value in items if (v := _number(value)) is not None}
 
 
 _COLUMNS = (
@@ -212,7 +214,7 @@ _COLUMNS = (
 
 def _row(step: Mapping[str, Any]) -> dict[str, Any]:
     nodes = _dicts(step.get("nodes"))
-    run = _run(nodes)
+    run = _figures(step, nodes)
     waited, took = _number(step.get("waited_sec")), _number(step.get("duration_sec"))
     cells = [(took, quantity(took, "s")), (waited, quantity(waited, "s"))]
     cells += [(float(len(nodes)), str(len(nodes) or 1))]
@@ -233,30 +235,51 @@ _CRITICAL = "Running time of the steps that decide how long the workflow takes."
 def _tiles(
     data: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], length: float
 ) -> list[Tile]:
-    totals = _run([node for step in steps for node in _dicts(step.get("nodes"))])
+    totals = _totals(data, steps)
     took = _number(data.get("duration_sec")) or length
-    waited = sum(_number(step.get("waited_sec")) or 0.0 for step in steps)
-    ran = sum(_number(step.get("duration_sec")) or 0.0 for step in steps)
-    critical = sum(_number(s.get("duration_sec")) or 0.0 for s in steps if s.get("critical"))
     tiles = [
         Tile("Duration", quantity(took, "s"), _counted(len(steps), "step")),
-        Tile("Waiting", quantity(waited, "s"), f"running {quantity(ran, 's')}",
-             "Time in which steps were ready but did not run yet, summed over the steps."),
-    ]  # fmt: skip
-    if critical:
-        share = f"{quantity(100.0 * critical / took, '%')} of the time" if took else ""
-        tiles.append(Tile("Critical path", quantity(critical, "s"), share,
-                          _CRITICAL))  # fmt: skip
-    if "run_cpu_avg_utilization_pct" in totals:
-        tiles.append(Tile("CPU busy", quantity(totals["run_cpu_avg_utilization_pct"], "%"),
-                          "weighted by hours"))  # fmt: skip
-    if "run_unused_cpu_hours" in totals:
-        held = quantity(totals.get("run_cpu_hours"), "CPU h")
-        tiles.append(Tile("CPU unused", quantity(totals["run_unused_cpu_hours"], "CPU h"),
-                          f"of {held}"))  # fmt: skip
+        Tile(
+            "Waiting",
+            quantity(totals["waited_sec"], "s"),
+            f"running {quantity(totals['running_sec'], 's')}",
+            "Time in which steps were ready but did not run yet, summed over the steps.",
+        ),
+        *_hours_tiles(totals),
+    ]
+    critical = totals["critical_running_sec"]
+    if critical and took:
+        share = f"{quantity(100.0 * critical / took, '%')} of the time"
+        tiles.insert(2, Tile("Critical path", quantity(critical, "s"), share, _CRITICAL))
     failed = sum(step.get("status") in ("FAILED", "KILLED") for step in steps)
-    if failed:
-        tiles.append(Tile("Failed", _counted(failed, "step")))
+    return [*tiles, Tile("Failed", _counted(failed, "step"))] if failed else tiles
+
+
+def _totals(data: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the figures of the whole: as given, else from the steps."""
+    run = _run([node for step in steps for node in _dicts(step.get("nodes"))])
+    critical = [step for step in steps if step.get("critical")]
+    return {
+        "waited_sec": _sum(steps, "waited_sec"),
+        "running_sec": _sum(steps, "duration_sec"),
+        "critical_running_sec": _sum(critical, "duration_sec"),
+        **{key.removeprefix("run_"): value for key, value in run.items()},
+        **_numbers(data.get("totals")),
+    }
+
+
+def _sum(steps: Sequence[Mapping[str, Any]], key: str) -> float:
+    return sum(_number(step.get(key)) or 0.0 for step in steps)
+
+
+def _hours_tiles(totals: Mapping[str, float]) -> list[Tile]:
+    tiles = []
+    if "cpu_avg_utilization_pct" in totals:
+        busy = quantity(totals["cpu_avg_utilization_pct"], "%")
+        tiles.append(Tile("CPU busy", busy, "weighted by hours"))
+    if "unused_cpu_hours" in totals:
+        detail = f"of {cpu_time(totals['cpu_hours'])}" if "cpu_hours" in totals else ""
+        tiles.append(Tile("CPU unused", cpu_time(totals["unused_cpu_hours"]), detail))
     return tiles
 
 

@@ -1,0 +1,107 @@
+"""Finding the few lines of a log that matter, fast, and the time at which each was written.
+
+May import spans.localtime. Searching for a fixed wording in a mapped file goes at memory speed; a
+regular expression on each line takes six times as long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+
+from mlflow_perf.spans.localtime import Offset
+
+__all__ = ["Log", "scope_of", "wording_of"]
+
+_EPOCH = re.compile(rb"(\d{9,11})\.(\d{1,6})\d* ")
+_LOCAL = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,]?(\d{0,6})")
+_CREATED = re.compile(rb'\{"created": (\d+)\.?(\d{0,6})')
+_NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
+_LINE_BYTES = 1 << 20
+_WORDING_CHARS = 100
+
+
+class Log:
+    """A log file, text or JSON lines, mapped for reading.
+
+    Attributes:
+        path: The file.
+        offsets: How far its local times are ahead of UTC; for logs that carry no Unix time.
+        size: Its bytes.
+    """
+
+    def __init__(self, path: Path, offsets: Sequence[Offset] = ()) -> None:
+        self.path = path
+        self.offsets = list(offsets) or [Offset("", 0)]
+        self.size = path.stat().st_size
+        self._file = path.open("rb")
+        # An empty file cannot be mapped.
+        self._data: mmap.mmap | bytes = b""
+        if self.size:
+            self._data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(self._data, mmap.mmap):
+            self._data.close()
+        self._file.close()
+
+    def find(self, wording: bytes) -> Iterator[bytes]:
+        """Yield each line that holds a fixed wording, without its end."""
+        data, at = self._data, 0
+        while (hit := data.find(wording, at)) >= 0:
+            start = data.rfind(b"\n", max(0, hit - _LINE_BYTES), hit) + 1
+            end = data.find(b"\n", hit)
+            end = self.size if end < 0 else end
+            yield data[start:end]
+            at = end + 1
+
+    def has(self, wording: bytes) -> bool:
+        """Say whether the log holds a fixed wording."""
+        return self._data.find(wording) >= 0
+
+    def time_us(self, line: bytes) -> int | None:
+        """Return the Unix microseconds at which a line was written; None where it shows none."""
+        stamp = _EPOCH.match(line) or _CREATED.match(line)
+        if stamp:
+            return int(stamp[1]) * 1_000_000 + int(stamp[2].ljust(6, b"0"))
+        local = _LOCAL.match(line)
+        if not local:
+            return None
+        moment = f"{local[1].decode()} {local[2].decode()}"
+        try:
+            seconds = datetime.fromisoformat(moment).replace(tzinfo=timezone.utc).timestamp()
+        except ValueError:
+            return None
+        ahead = next(o.seconds for o in reversed(self.offsets) if moment >= o.since)
+        return (int(seconds) - ahead) * 1_000_000 + int(local[3].ljust(6, b"0") or 0)
+
+
+def wording_of(line: bytes) -> str:
+    """Return a line's wording, with its numbers left out, to count what was not understood by."""
+    text = line[:400].decode("utf-8", "replace")
+    stamp = _LOCAL.search(line[:80])
+    if stamp:
+        text = text[stamp.end() :]
+    return _NUMBER.sub("N", text).strip()[:_WORDING_CHARS]
+
+
+def scope_of(kind: str, path: Path, head: bytes) -> str:
+    """Return the scope of a log on its own: its kind, its name, and its first line.
+
+    A log that has grown, or was copied, keeps it.
+    """
+    first = next((line for line in head.split(b"\n") if line and not line.startswith(b"#")), b"")
+    return f"{kind}:{path.name}:{hashlib.sha256(first).hexdigest()[:16]}"

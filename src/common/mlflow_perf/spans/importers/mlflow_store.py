@@ -1,0 +1,137 @@
+"""MLflow's own SQLite store (`mlflow.db`): runs, metrics and traces.
+
+May import errors, spans.schema, spans.store, spans.importers. Reads the tables, read-only, without
+MLflow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.importers.nested import Nested, store_nested
+from mlflow_perf.spans.schema import source_uri
+from mlflow_perf.spans.store import Store
+
+__all__ = ["RUN", "TRACE", "MlflowStoreImporter", "trace_span"]
+
+RUN, TRACE = "mlflow.run", "mlflow.trace"
+_PARENT_TAG = "mlflow.parentRunId"
+_RUNS = (
+    "SELECT run_uuid, name, status, start_time, end_time,"
+    " (SELECT value FROM tags t WHERE t.run_uuid = r.run_uuid AND t.key = ?) FROM runs r"
+    " WHERE lifecycle_stage = 'active'"
+)
+_METRICS = (
+    "SELECT run_uuid, key, timestamp, value FROM metrics WHERE NOT is_nan"
+    " AND run_uuid IN (SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active')"
+)
+_TRACES = (
+    "SELECT i.request_id, i.timestamp_ms, i.execution_time_ms, i.status,"
+    " (SELECT value FROM trace_request_metadata m WHERE m.request_id = i.request_id"
+    "  AND m.key = 'mlflow.sourceRun') FROM trace_info i"
+)
+_SPANS = (
+    "SELECT trace_id, span_id, parent_span_id, name, type, start_time_unix_nano,"
+    " end_time_unix_nano, status FROM spans"
+)
+
+
+class MlflowStoreImporter:
+    """Imports every active run of a store, with its metrics' history and its traces."""
+
+    name = "mlflow-store"
+
+    def recognises(self, source: Path, head: bytes) -> bool:
+        """Say whether it is an SQLite file with MLflow's tables."""
+        return head.startswith(b"SQLite format 3\0") and {"runs", "metrics", "experiments"} <= (
+            _tables(source)
+        )
+
+    def load(self, source: Path, store: Store) -> None:
+        """Import runs, which child is part of which parent, metrics, traces and their spans.
+
+        Raises:
+            SpansError: The file is locked, or its tables are not as any MLflow 3 has them.
+        """
+        try:
+            db = sqlite3.connect(source_uri(source), uri=True)
+            try:
+                found = list(_runs(db))
+                tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master")}
+                if {"trace_info", "trace_request_metadata"} <= tables:
+                    found += _traces(db)
+                if "spans" in tables:
+                    found += _spans(db)
+            finally:
+                db.close()
+        except sqlite3.Error as error:
+            raise SpansError(f"{source} cannot be read as MLflow's store: {error}.") from error
+        store_nested(store, found)
+
+
+def trace_span(
+    trace: str, span: str, parent: str | None, *, name: str, start_ns: int, end_ns: int | None
+) -> Nested:
+    """Return a span of a trace: its type is `mlflow.span.` and its name."""
+    scope = f"mlflow-trace:{trace}"
+    return Nested(
+        type=f"mlflow.span.{name}",
+        scope=scope,
+        key=span,
+        start_us=start_ns // 1000,
+        end_us=None if end_ns is None else end_ns // 1000,
+        parent=(scope, parent or trace),
+    )
+
+
+def _runs(db: sqlite3.Connection) -> Iterator[Nested]:
+    metrics: dict[str, list[tuple[str, int, float]]] = {}
+    for run, key, time_ms, value in db.execute(_METRICS):
+        metrics.setdefault(run, []).append((key, time_ms * 1000, value))
+    for run, name, status, start, end, parent in db.execute(_RUNS, (_PARENT_TAG,)):
+        yield Nested(
+            type=RUN,
+            scope=f"mlflow:{run}",
+            key=run,
+            start_us=None if start is None else start * 1000,
+            end_us=None if end is None else end * 1000,
+            parent=(f"mlflow:{parent}", parent) if parent else None,
+            about={"name": name, "status": status},
+            metrics=metrics.get(run, []),
+        )
+
+
+def _traces(db: sqlite3.Connection) -> Iterator[Nested]:
+    for trace, start, took, status, run in db.execute(_TRACES):
+        yield Nested(
+            type=TRACE,
+            scope=f"mlflow-trace:{trace}",
+            key=trace,
+            start_us=start * 1000,
+            end_us=None if took is None else (start + took) * 1000,
+            parent=(f"mlflow:{run}", run) if run else None,
+            about={"status": status},
+        )
+
+
+def _spans(db: sqlite3.Connection) -> Iterator[Nested]:
+    for trace, span, parent, name, kind, start, end, status in db.execute(_SPANS):
+        found = trace_span(trace, span, parent, name=name, start_ns=start, end_ns=end)
+        found.about = {"kind": kind, "status": status}
+        yield found
+
+
+def _tables(source: Path) -> set[str]:
+    try:
+        db = sqlite3.connect(source_uri(source), uri=True)
+        try:
+            rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        finally:
+            db.close()
+    except sqlite3.Error:
+        # Whoever recognised it as a database before has said what is wrong with it.
+        return set()
+    return {name for (name,) in rows}

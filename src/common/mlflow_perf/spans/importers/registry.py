@@ -1,0 +1,84 @@
+"""Which importers there are, and which of them takes a source.
+
+May import errors, spans.importers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.importers.base import Importer, read_head
+from mlflow_perf.spans.importers.chrome import ChromeTraceImporter
+from mlflow_perf.spans.importers.metric_lines import MetricLinesImporter
+from mlflow_perf.spans.importers.mlflow_run import MlflowRunImporter
+from mlflow_perf.spans.importers.mlflow_store import MlflowStoreImporter
+from mlflow_perf.spans.importers.monitoring import MonitoringImporter
+from mlflow_perf.spans.importers.otlp import OtlpImporter
+from mlflow_perf.spans.importers.parsl_run import ParslRunImporter
+from mlflow_perf.spans.importers.perf_document import PerfDocumentImporter
+from mlflow_perf.spans.importers.workqueue import WorkQueueImporter
+
+__all__ = ["IMPORTERS", "expand", "importer_of"]
+
+# In this order they are asked: the first that recognises a source takes it.
+IMPORTERS: tuple[Importer, ...] = (
+    MlflowRunImporter(),
+    MonitoringImporter(),
+    MlflowStoreImporter(),
+    ParslRunImporter(),
+    WorkQueueImporter(),
+    PerfDocumentImporter(),
+    OtlpImporter(),
+    ChromeTraceImporter(),
+    MetricLinesImporter(),
+)
+
+_DEPTH = 6
+
+
+def importer_of(source: Path) -> Importer | None:
+    """Return the importer that recognises a source, if any does.
+
+    Raises:
+        SpansError: The source cannot be opened.
+    """
+    try:
+        head = read_head(source)
+    except OSError as error:
+        raise SpansError(f"{source} cannot be read: {error.strerror}.") from error
+    return next((i for i in IMPORTERS if i.recognises(source, head)), None)
+
+
+def expand(source: Path) -> Iterator[tuple[Importer, Path]]:
+    """Yield what is to be imported for a source: itself, or what a folder holds.
+
+    A folder's databases come first: what they tell of a run, its logs need not tell again.
+
+    Raises:
+        SpansError: It is not there, or nothing in it is recognised.
+    """
+    if not source.exists() and ":/" not in str(source):
+        raise SpansError(f"There is no file or folder {source} to import.")
+    importer = importer_of(source)
+    if importer is not None:
+        yield importer, source
+        return
+    found = list(_within(source, _DEPTH)) if source.is_dir() else []
+    if not found:
+        kinds = ", ".join(i.name for i in IMPORTERS)
+        raise SpansError(f"{source} is not of a kind that can be imported ({kinds}).")
+    yield from found
+
+
+def _within(folder: Path, depth: int) -> Iterator[tuple[Importer, Path]]:
+    entries = sorted(folder.iterdir(), key=lambda e: (e.is_dir(), e.suffix != ".db", e.name))
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        importer = importer_of(entry)
+        if importer is not None:
+            yield importer, entry
+        elif entry.is_dir() and not entry.is_symlink() and depth:
+            yield from _within(entry, depth - 1)

@@ -1,0 +1,148 @@
+"""Work Queue's transaction log: its tasks and workers.
+
+May import spans.store, spans.importers.lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow_perf.spans.importers.lines import scope_of, wording_of
+from mlflow_perf.spans.store import Key, Store
+
+__all__ = ["WorkQueueImporter", "import_transactions"]
+
+_TASK = "workqueue.task"
+_WORKER = "workqueue.worker"
+_LINE = re.compile(rb"^(\d+) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
+_HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
+_LEGEND = b"# time manager_pid "
+# Lines that tell of the manager and of categories, not of tasks or workers.
+_OTHER = re.compile(rb"#|\s*$|\d+ \d+ (?:MANAGER|CATEGORY) ")
+_PART_BYTES = 1 << 25
+
+
+class WorkQueueImporter:
+    """Imports a transaction log on its own."""
+
+    name = "workqueue"
+
+    def recognises(self, source: Path, head: bytes) -> bool:
+        """Say whether its first lines are a transaction log's."""
+        return head.startswith(_LEGEND) or bool(source.is_file() and _HEAD.search(head[:2000]))
+
+    def load(self, source: Path, store: Store) -> None:
+        """Import the tasks' states and transfers, and the workers' comings and goings."""
+        import_transactions(source, store)
+
+
+def import_transactions(source: Path, store: Store) -> dict[Key, int]:
+    """Import a transaction log.
+
+    Returns:
+        The number of each task's span, by its Work Queue task id.
+    """
+    with source.open("rb") as file:
+        scope = store.scope(scope_of("workqueue", Path("transaction_log"), file.read(1 << 16)))
+    reader = _Reader()
+    for part, share in _parts(source):
+        store.progress(source.name, share / 2)
+        reader.read(part)
+    for wording, count in reader.unread.items():
+        store.not_read(wording, count)
+    return reader.write(store, scope)
+
+
+class _Reader:
+    """What the lines say, gathered until the spans have their numbers."""
+
+    def __init__(self) -> None:
+        self.unread: Counter[str] = Counter()
+        self._tasks: list[bytes] = []
+        self._times: list[bytes] = []
+        self._events: list[bytes] = []
+        self._workers: list[tuple[bytes, int, bytes]] = []
+        self._worker_at: dict[bytes, bytes] = {}
+        self._ran_on: dict[tuple[bytes, bytes], None] = {}
+
+    def read(self, part: bytes) -> None:
+        """Read some whole lines."""
+        rows = _LINE.findall(part)
+        for time, kind, first, second, third in rows:
+            if kind == b"TASK":
+                self._task(time, first, second)
+                if second == b"RUNNING":
+                    self._ran_on[self._worker_at.get(third, third), first] = None
+            elif kind == b"TRANSFER":
+                self._task(time, second, b"TRANSFER_" + first)
+            else:
+                self._worker(int(time), first, second, third)
+        if part.count(b"\n") > len(rows):
+            self._count_others(part)
+
+    def write(self, store: Store, scope: int) -> dict[Key, int]:
+        """Store what was read; return the number of each task's span."""
+        ids = list(map(int, self._tasks))
+        tasks = store.add_spans(_TASK, scope, set(ids))
+        types = {event: store.string(_text(event)) for event in set(self._events)}
+        store.progress("events", 0.6)
+        store.add_events(
+            [tasks[i] for i in ids],
+            list(map(int, self._times)),
+            [types[event] for event in self._events],
+        )
+        self._write_workers(store, scope, tasks)
+        return tasks
+
+    def _task(self, time: bytes, task: bytes, event: bytes) -> None:
+        if not task.isdigit():
+            self.unread[wording_of(b"TASK " + task)] += 1
+            return
+        self._tasks.append(task)
+        self._times.append(time)
+        self._events.append(event)
+
+    def _worker(self, time: int, worker: bytes, word: bytes, event: bytes) -> None:
+        if word == b"RESOURCES":
+            event = word
+        else:
+            self._worker_at[word] = worker
+        self._workers.append((worker, time, event))
+
+    def _write_workers(self, store: Store, scope: int, tasks: dict[Key, int]) -> None:
+        hosts = {worker: address for address, worker in self._worker_at.items()}
+        about = {
+            _text(w): {"name": _text(w), "host": _text(hosts.get(w, b"")).partition(":")[0] or None}
+            for w, _, _ in self._workers
+        }
+        workers = store.add_spans(_WORKER, scope, about)
+        store.add_events(
+            [workers[_text(w)] for w, _, _ in self._workers],
+            [time for _, time, _ in self._workers],
+            [store.string(_text(event)) for _, _, event in self._workers],
+        )
+        store.add_subspans(
+            (workers[_text(worker)], tasks[int(task)], int(task))
+            for worker, task in self._ran_on
+            if _text(worker) in workers and task.isdigit()
+        )
+
+    def _count_others(self, part: bytes) -> None:
+        for line in part.split(b"\n"):
+            if not _LINE.match(line) and not _OTHER.match(line):
+                self.unread[wording_of(line)] += 1
+
+
+def _parts(source: Path) -> Iterator[tuple[bytes, float]]:
+    """Yield a file in parts that end where a line does, with the share of the file behind each."""
+    size = max(1, source.stat().st_size)
+    with source.open("rb") as file:
+        while part := file.read(_PART_BYTES):
+            yield part + file.readline(), file.tell() / size
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "replace")

@@ -1,0 +1,171 @@
+"""Importing sources of any kind into a spans database.
+
+May import errors, spans.schema, spans.store, spans.columns, spans.importers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.columns import write_cache
+from mlflow_perf.spans.facets import bind_known
+from mlflow_perf.spans.importers.base import Importer
+from mlflow_perf.spans.importers.registry import expand
+from mlflow_perf.spans.schema import DEFAULT_DB, connect
+from mlflow_perf.spans.store import Progress, Store
+
+__all__ = ["Imported", "import_sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What one source gave.
+
+    Attributes:
+        source: The file, folder or URI.
+        importer: The name of the importer that took it.
+        spans: How many spans were new.
+        events: How many events were new.
+        seconds: How long it took.
+        unchanged: Whether it was left out because it has not changed since it was imported.
+        unread: How many lines or rows were not understood, by their wording.
+    """
+
+    source: str
+    importer: str
+    spans: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    unchanged: bool = False
+    unread: dict[str, int] = field(default_factory=dict)
+
+
+def import_sources(
+    sources: Iterable[str | Path] | str | Path,
+    db: str | Path = DEFAULT_DB,
+    *,
+    progress: Progress | None = None,
+) -> list[Imported]:
+    """Import sources into a spans database, each recognised by itself.
+
+    Each source is one transaction: where one fails, those before it are kept, and importing all
+    again takes up where it stopped. A source that is imported twice changes nothing.
+
+    Args:
+        sources: Files, folders, or MLflow runs (`runs:/<run id>`).
+        db: The database; it is made when it is not there.
+        progress: Told what is being read and what share of it is done.
+
+    Returns:
+        What each source gave, in the order they were imported.
+
+    Raises:
+        SpansError: A source cannot be read or is of no known kind, or `db` cannot be used.
+    """
+    paths = [sources] if isinstance(sources, str | Path) else list(sources)
+    # Before the database is made: a misspelt source must not leave an empty one behind.
+    found = [(importer, path) for source in paths for importer, path in expand(Path(source))]
+    connection = connect(db, write=True)
+    try:
+        connection.execute("PRAGMA cache_size = -200000")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        results = [_import(connection, importer, path, progress) for importer, path in found]
+        if not all(r.unchanged for r in results):
+            write_cache(connection)
+    finally:
+        connection.close()
+    return results
+
+
+def _import(
+    db: sqlite3.Connection, importer: Importer, source: Path, progress: Progress | None
+) -> Imported:
+    started = time.monotonic()
+    fingerprint = _fingerprint(source)
+    if fingerprint and fingerprint == _known_fingerprint(db, importer, source):
+        return Imported(str(source), importer.name, unchanged=True)
+    store = Store(db, progress=progress)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        importer.load(source, store)
+        bind_known(store)
+        _note(db, importer, source, fingerprint, store)
+        db.execute("COMMIT")
+    except BaseException as error:
+        _undo(db)
+        if isinstance(error, sqlite3.Error | OSError | UnicodeError):
+            raise SpansError(f"{source} could not be imported: {error}.") from error
+        raise
+    _detach(db)
+    return Imported(
+        source=str(source),
+        importer=importer.name,
+        spans=store.spans,
+        events=store.events,
+        seconds=time.monotonic() - started,
+        unread=dict(store.unread),
+    )
+
+
+def _note(
+    db: sqlite3.Connection, importer: Importer, source: Path, fingerprint: str, store: Store
+) -> None:
+    db.execute(
+        "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
+        " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (importer, location) DO UPDATE"
+        " SET fingerprint = ?3, imported_us = ?4, unread = ?5",
+        (
+            importer.name,
+            _location(source),
+            fingerprint,
+            time.time_ns() // 1000,
+            json.dumps(store.unread) if store.unread else None,
+        ),
+    )
+
+
+def _known_fingerprint(db: sqlite3.Connection, importer: Importer, source: Path) -> str | None:
+    row = db.execute(
+        "SELECT fingerprint FROM source_row WHERE importer = ? AND location = ?",
+        (importer.name, _location(source)),
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _location(source: Path) -> str:
+    return str(source.resolve()) if source.exists() else str(source)
+
+
+def _fingerprint(source: Path) -> str:
+    """Return what changes when a file, or a file in a folder, changes; nothing for a URI."""
+    if source.is_file():
+        return _stamp(source)
+    if not source.is_dir():
+        return ""
+    stamps = [_stamp(path) for path in sorted(source.rglob("*")) if path.is_file()]
+    return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
+
+
+def _stamp(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+def _undo(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+    _detach(db)
+
+
+def _detach(db: sqlite3.Connection) -> None:
+    # SQLite detaches outside a transaction only, so an importer cannot do it itself.
+    attached = [name for _, name, _ in db.execute("PRAGMA database_list") if name == "source"]
+    for name in attached:
+        db.execute(f"DETACH {name}")

@@ -1,0 +1,191 @@
+"""Writing to a spans database: what every importer is handed.
+
+May import schema. Every write names a span by its scope, type and key, and an event by its span,
+time and type, so that what is written twice is stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Key", "Progress", "Store", "microseconds"]
+
+Key = int | str
+"""Names a span within its scope and type."""
+
+Progress = Callable[[str, float], None]
+"""Told what is being read, and what share of it is done (0 to 1)."""
+
+_KINDS_OF_UNREAD = 50
+
+
+def microseconds(seconds: float | str) -> int:
+    """Return Unix seconds as whole microseconds, exactly where the text has six digits or fewer."""
+    if isinstance(seconds, float):
+        return round(seconds * 1e6)
+    whole, _, fraction = seconds.partition(".")
+    return int(whole) * 1_000_000 + int((fraction + "000000")[:6])
+
+
+def _ignore_progress(_what: str, _share: float) -> None:
+    pass
+
+
+class Store:
+    """The writes of one source, within the caller's transaction.
+
+    Attributes:
+        db: The connection, for importers that write with SQL of their own.
+        progress: Call it now and then.
+        unread: How many lines or rows were not understood, by their wording.
+        spans: How many spans were new.
+        events: How many events were new.
+    """
+
+    def __init__(self, db: sqlite3.Connection, *, progress: Progress | None = None) -> None:
+        self.db = db
+        self.progress = progress or _ignore_progress
+        self.unread: Counter[str] = Counter()
+        self.spans = 0
+        self.events = 0
+        self._strings: dict[str, int] = {}
+
+    def string(self, text: str) -> int:
+        """Return the number of a word; it is stored if it is new."""
+        number = self._strings.get(text)
+        if number is None:
+            self.db.execute("INSERT OR IGNORE INTO string (text) VALUES (?)", (text,))
+            number = self._one("SELECT id FROM string WHERE text = ?", text)
+            self._strings[text] = number
+        return number
+
+    def scope(self, name: str) -> int:
+        """Return the number of a scope: within it and a type, a key names one span."""
+        self.db.execute("INSERT OR IGNORE INTO scope (name) VALUES (?)", (name,))
+        return self._one("SELECT id FROM scope WHERE name = ?", name)
+
+    def span(self, span_type: str, scope: int, key: Key, **about: Any) -> int:
+        """Return the number of one span; see `add_spans`."""
+        return self.add_spans(span_type, scope, {key: about})[key]
+
+    def add_spans(
+        self, span_type: str, scope: int, spans: Mapping[Key, Mapping[str, Any]] | Iterable[Key]
+    ) -> dict[Key, int]:
+        """Store spans of one type and scope.
+
+        Args:
+            span_type: Their type, dotted: `workqueue.task`.
+            scope: From `scope`.
+            spans: Their keys; as a mapping, each with its `name`, `host` and any attributes.
+
+        Returns:
+            The number of each span by its key.
+        """
+        described = spans if isinstance(spans, Mapping) else {key: {} for key in spans}
+        type_id = self.string(span_type)
+        rows = [(type_id, scope, key, *self._described(about)) for key, about in described.items()]
+        before = self.db.total_changes
+        self.db.executemany(
+            "INSERT OR IGNORE INTO span_row (type_id, scope_id, key, name_id, host_id, attributes)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        self.spans += self.db.total_changes - before
+        return self._numbers(type_id, scope, described)
+
+    def add_events(
+        self,
+        spans: Sequence[int] | npt.NDArray[np.int64],
+        times_us: Sequence[int] | npt.NDArray[np.int64],
+        types: Sequence[int] | npt.NDArray[np.int64],
+    ) -> None:
+        """Store events, in any order.
+
+        Args:
+            spans: The number of each event's span.
+            times_us: Its Unix time in microseconds.
+            types: The number of its type, from `string`.
+        """
+        rows = np.empty((len(spans), 4), dtype=np.int64)
+        rows[:, 0], rows[:, 1], rows[:, 2] = spans, times_us, types
+        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
+        rows[:, 3] = _occurrence(rows[:, :3])
+        before = self.db.total_changes
+        self.db.executemany("INSERT OR IGNORE INTO event_row VALUES (?, ?, ?, ?)", rows.tolist())
+        self.events += self.db.total_changes - before
+
+    def add_subspans(self, rows: Iterable[tuple[int, int, Key]]) -> None:
+        """Store which span is part of which: `(superspan, subspan, key)`."""
+        self.db.executemany("INSERT OR IGNORE INTO subspan_row VALUES (?, ?, ?)", rows)
+
+    def add_dependencies(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Store which span had to wait for which: `(span, needs)`."""
+        self.db.executemany("INSERT OR IGNORE INTO dependency_row VALUES (?, ?)", rows)
+
+    def add_facets(self, rows: Iterable[tuple[int, int]], *, note: str) -> None:
+        """Store which spans are the same thing: `(left, right)`, whichever way round.
+
+        Args:
+            rows: The pairs; a pair that is known the other way round is left out.
+            note: Why they are the same.
+        """
+        note_id = self.string(note)
+        self.db.executemany(
+            "INSERT OR IGNORE INTO facet_row SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+            " (SELECT 1 FROM facet_row WHERE left_id = ?2 AND right_id = ?1)",
+            ((left, right, note_id) for left, right in rows),
+        )
+
+    def add_metrics(self, rows: Iterable[tuple[int, str, int, float]]) -> None:
+        """Store figures: `(span, name, time in microseconds, value)`."""
+        self.db.executemany(
+            "INSERT OR REPLACE INTO metric_row VALUES (?, ?, ?, ?)",
+            ((span, self.string(name), time, value) for span, name, time, value in rows),
+        )
+
+    def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
+        """Run one INSERT of an importer's own SQL; return how many rows it stored."""
+        return max(0, self.db.execute(sql, parameters or {}).rowcount)
+
+    def not_read(self, wording: str, count: int = 1) -> None:
+        """Count what was not understood; beyond fifty wordings, under one."""
+        known = wording in self.unread or len(self.unread) < _KINDS_OF_UNREAD
+        self.unread[wording if known else "other wordings"] += count
+
+    def _described(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
+        rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
+        name, host = about.get("name"), about.get("host")
+        return (
+            None if name is None else self.string(str(name)),
+            None if host is None else self.string(str(host)),
+            json.dumps(rest, default=str) if rest else None,
+        )
+
+    def _numbers(self, type_id: int, scope: int, keys: Mapping[Key, Any]) -> dict[Key, int]:
+        if len(keys) == 1:
+            sql = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ? AND key = ?"
+            return dict(self.db.execute(sql, (type_id, scope, *keys)))
+        sql = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
+        return dict(self.db.execute(sql, (type_id, scope)))
+
+    def _one(self, sql: str, *parameters: Any) -> int:
+        value: int = self.db.execute(sql, parameters).fetchone()[0]
+        return value
+
+
+def _occurrence(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return for each of the sorted rows how many equal ones stand before it."""
+    count = len(rows)
+    if not count:
+        return np.zeros(0, dtype=np.int64)
+    position = np.arange(count)
+    first = np.ones(count, dtype=bool)
+    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return position - np.maximum.accumulate(np.where(first, position, 0))
