@@ -75,7 +75,7 @@ def test_the_ordering_has_the_exact_times(simple: Path) -> None:
 
 
 def test_sql_written_for_dnpcsql_gives_its_answers(simple: Path) -> None:
-    """dnpcsql's recursive query runs unchanged on the views, one row for each event."""
+    """Dnpcsql's recursive query runs unchanged on the views, one row for each event."""
     rows = sql(simple, _DNPCSQL)
     assert len(rows) == 21
     assert len({row["uuid"] for row in rows}) == 21
