@@ -32,6 +32,7 @@ REPORT_FILE = "perf_report.html"
 
 _MAX_METRICS, _MAX_TAGS = 1000, 100  # of one log_batch request
 _MAX_KEY, _MAX_TAG_VALUE = 250, 5000
+_MOST_ROUNDS = 5  # each reads the nodes that came in during the one before
 _log = logging.getLogger(__name__)
 
 
@@ -170,21 +171,36 @@ class MlflowSink:
             )
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.document.run_id = made.run_id
-        document = self._whole_document(client, delivery)
-        self._log_figures(client, delivery, document)
-        self._upload(client, delivery, document)
+        mine = PerfDocument({delivery.index: delivery.document})
+        if _is_alone(delivery):
+            self._log_figures(client, delivery, mine)
+            self._upload(client, delivery, mine, page_of=mine)
+        else:
+            self._write_one_of_several(client, delivery, mine)
         if delivery.own_run:
             client.set_terminated(delivery.run_id, delivery.document.status or "FINISHED")
         return delivery.run_id
 
-    def _whole_document(self, client: MlflowClient, delivery: Delivery) -> PerfDocument:
-        """Return the documents of all nodes that are in the run by now, this one's included."""
-        mine = PerfDocument({delivery.index: delivery.document})
-        if int(delivery.document.node.get("count", 1)) <= 1 and not delivery.index:
-            return mine
-        others = _other_nodes(client, str(delivery.run_id), delivery.artifact_path)
-        others.nodes.pop(delivery.index, None)
-        return mine.merge(others)
+    def _write_one_of_several(
+        self, client: MlflowClient, delivery: Delivery, mine: PerfDocument
+    ) -> None:
+        """Write this node, then the whole, again if a node came in meanwhile.
+
+        Nodes end at once and know nothing of each other. Each puts its own document up before it
+        looks for the others', and looks again after it wrote the whole: so whoever writes last has
+        seen all, whichever node that is.
+        """
+        self._upload(client, delivery, mine, page_of=None)
+        others: dict[str, PerfDocument] = {}
+        for _ in range(_MOST_ROUNDS):
+            _read_new_nodes(client, delivery, others)
+            document = mine
+            for other in others.values():
+                document = document.merge(other)
+            self._log_figures(client, delivery, document)
+            self._upload_page(client, delivery, document)
+            if not _node_files(client, delivery) - set(others):
+                break
 
     def _log_figures(
         self, client: MlflowClient, delivery: Delivery, document: PerfDocument
@@ -209,17 +225,34 @@ class MlflowSink:
             return True
         return NOTE_TAG not in client.get_run(str(delivery.run_id)).data.tags
 
-    def _upload(self, client: MlflowClient, delivery: Delivery, document: PerfDocument) -> None:
+    def _upload(
+        self,
+        client: MlflowClient,
+        delivery: Delivery,
+        mine: PerfDocument,
+        *,
+        page_of: PerfDocument | None,
+    ) -> None:
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
             root = Path(folder)
             place = root / delivery.artifact_path
             place.mkdir(parents=True)
-            mine = PerfDocument({delivery.index: delivery.document})
             mine.save(place / node_file(delivery.index))
-            page = _page(document)
+            page = None if page_of is None else _page(page_of)
             if page is not None:
                 (root / REPORT_FILE).write_text(page, encoding="utf-8")
             client.log_artifacts(str(delivery.run_id), folder)
+
+    def _upload_page(
+        self, client: MlflowClient, delivery: Delivery, document: PerfDocument
+    ) -> None:
+        page = _page(document)
+        if page is not None:
+            client.log_text(str(delivery.run_id), page, REPORT_FILE)
+
+
+def _is_alone(delivery: Delivery) -> bool:
+    return int(delivery.document.node.get("count", 1)) <= 1 and not delivery.index
 
 
 def _page(document: PerfDocument) -> str | None:
@@ -242,15 +275,22 @@ def _metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Any]:
     return [Metric(clean_key(prefix + k), float(v), now_ms, step) for k, v in finite.items()]
 
 
-def _other_nodes(client: MlflowClient, run_id: str, artifact_path: str) -> PerfDocument:
-    files = [f.path for f in client.list_artifacts(run_id, artifact_path) if not f.is_dir]
-    wanted = [f for f in files if re.fullmatch(r"node-\d+\.json", f.rpartition("/")[2])]
-    document = PerfDocument()
+def _node_files(client: MlflowClient, delivery: Delivery) -> set[str]:
+    """Return the paths of the other nodes' documents that are in the run by now."""
+    own = node_file(delivery.index)
+    listed = client.list_artifacts(str(delivery.run_id), delivery.artifact_path)
+    names = {f.path: f.path.rpartition("/")[2] for f in listed if not f.is_dir}
+    return {p for p, n in names.items() if n != own and re.fullmatch(r"node-\d+\.json", n)}
+
+
+def _read_new_nodes(
+    client: MlflowClient, delivery: Delivery, known: dict[str, PerfDocument]
+) -> None:
+    """Read the documents of nodes that are not known yet; one that cannot be read is left out."""
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        for path in wanted:
-            local = Path(client.download_artifacts(run_id, path, folder))
+        for path in sorted(_node_files(client, delivery) - set(known)):
+            local = Path(client.download_artifacts(str(delivery.run_id), path, folder))
             try:
-                document = document.merge(PerfDocument.from_json(local.read_bytes()))
+                known[path] = PerfDocument.from_json(local.read_bytes())
             except DocumentError as error:
-                _log.warning("%s of run %s is left out: %s", path, run_id, error)
-    return document
+                _log.warning("%s of run %s is left out: %s", path, delivery.run_id, error)
