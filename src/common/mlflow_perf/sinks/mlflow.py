@@ -6,8 +6,10 @@ thread and would open a second run from ours.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import os
 import re
 import tempfile
 import time
@@ -32,7 +34,7 @@ REPORT_FILE = "perf_report.html"
 
 _MAX_METRICS, _MAX_TAGS = 1000, 100  # of one log_batch request
 _MAX_KEY, _MAX_TAG_VALUE = 250, 5000
-_MOST_ROUNDS = 5  # each reads the nodes that came in during the one before
+_MAX_LOOKS = 5  # for other nodes that end at the same time
 _log = logging.getLogger(__name__)
 
 
@@ -106,7 +108,9 @@ def new_run(
     from mlflow.tracking.context.registry import resolve_tags
 
     run = _client(tracking_uri).create_run(
-        experiment_id or _current_experiment_id(), tags=resolve_tags(tags), run_name=name
+        experiment_id or _current_experiment_id(tracking_uri),
+        tags=resolve_tags(tags),
+        run_name=name,
     )
     return _target(run, own=True)
 
@@ -119,19 +123,26 @@ def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Target
     """
     text = value.replace("'", "")
     found = _client(tracking_uri).search_runs(
-        [_current_experiment_id()], f"tags.`{tag}` = '{text}'", max_results=1
+        [_current_experiment_id(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
     )
     return _target(found[0], own=False) if found else None
 
 
-def _current_experiment_id() -> str:
+def _current_experiment_id(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would make a run now."""
-    try:
-        # Not public, but the only way to what `set_experiment` and the environment chose.
-        from mlflow.tracking.fluent import _get_experiment_id
-    except ImportError:
-        return "0"
-    return str(_get_experiment_id())
+    import mlflow
+
+    if tracking_uri in (None, "", mlflow.get_tracking_uri()):
+        with contextlib.suppress(ImportError):
+            # Not public, but the only way to what `set_experiment` and the platform chose.
+            from mlflow.tracking.fluent import _get_experiment_id
+
+            return str(_get_experiment_id())
+    if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return experiment_id
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    found = _client(tracking_uri).get_experiment_by_name(name) if name else None
+    return "0" if found is None else str(found.experiment_id)
 
 
 def node_file(index: int) -> str:
@@ -171,36 +182,39 @@ class MlflowSink:
             )
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.document.run_id = made.run_id
-        mine = PerfDocument({delivery.index: delivery.document})
-        if _is_alone(delivery):
-            self._log_figures(client, delivery, mine)
-            self._upload(client, delivery, mine, page_of=mine)
+        if self._is_alone(delivery):
+            self._write_alone(client, delivery)
         else:
-            self._write_one_of_several(client, delivery, mine)
+            self._write_with_others(client, delivery)
         if delivery.own_run:
             client.set_terminated(delivery.run_id, delivery.document.status or "FINISHED")
         return delivery.run_id
 
-    def _write_one_of_several(
-        self, client: MlflowClient, delivery: Delivery, mine: PerfDocument
-    ) -> None:
-        """Write this node, then the whole, again if a node came in meanwhile.
+    def _is_alone(self, delivery: Delivery) -> bool:
+        return int(delivery.document.node.get("count", 1)) <= 1 and delivery.index == 0
 
-        Nodes end at once and know nothing of each other. Each puts its own document up before it
-        looks for the others', and looks again after it wrote the whole: so whoever writes last has
-        seen all, whichever node that is.
+    def _write_alone(self, client: MlflowClient, delivery: Delivery) -> None:
+        mine = PerfDocument({delivery.index: delivery.document})
+        self._log_figures(client, delivery, mine)
+        self._upload(client, delivery, mine, page_of=mine)
+
+    def _write_with_others(self, client: MlflowClient, delivery: Delivery) -> None:
+        """Write this node's figures, then the whole run's until no other node came meanwhile.
+
+        Nodes end at about the same time: each one puts its document there first and then looks who
+        is there, and looks again after it wrote, so that the last look of all has every node.
         """
-        self._upload(client, delivery, mine, page_of=None)
-        others: dict[str, PerfDocument] = {}
-        for _ in range(_MOST_ROUNDS):
-            _read_new_nodes(client, delivery, others)
-            document = mine
-            for other in others.values():
-                document = document.merge(other)
-            self._log_figures(client, delivery, document)
-            self._upload_page(client, delivery, document)
-            if not _node_files(client, delivery) - set(others):
+        mine = PerfDocument({delivery.index: delivery.document})
+        self._upload(client, delivery, mine)
+        document, seen = mine, -1
+        for _ in range(_MAX_LOOKS):
+            others = _other_nodes(client, delivery, document)
+            document = mine.merge(others)
+            if len(document.nodes) == seen:
                 break
+            seen = len(document.nodes)
+            self._log_figures(client, delivery, document)
+            self._upload(client, delivery, page_of=document)
 
     def _log_figures(
         self, client: MlflowClient, delivery: Delivery, document: PerfDocument
@@ -229,30 +243,20 @@ class MlflowSink:
         self,
         client: MlflowClient,
         delivery: Delivery,
-        mine: PerfDocument,
+        document: PerfDocument | None = None,
         *,
-        page_of: PerfDocument | None,
+        page_of: PerfDocument | None = None,
     ) -> None:
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
             root = Path(folder)
-            place = root / delivery.artifact_path
-            place.mkdir(parents=True)
-            mine.save(place / node_file(delivery.index))
+            if document is not None:
+                place = root / delivery.artifact_path
+                place.mkdir(parents=True)
+                document.save(place / node_file(delivery.index))
             page = None if page_of is None else _page(page_of)
             if page is not None:
                 (root / REPORT_FILE).write_text(page, encoding="utf-8")
             client.log_artifacts(str(delivery.run_id), folder)
-
-    def _upload_page(
-        self, client: MlflowClient, delivery: Delivery, document: PerfDocument
-    ) -> None:
-        page = _page(document)
-        if page is not None:
-            client.log_text(str(delivery.run_id), page, REPORT_FILE)
-
-
-def _is_alone(delivery: Delivery) -> bool:
-    return int(delivery.document.node.get("count", 1)) <= 1 and not delivery.index
 
 
 def _page(document: PerfDocument) -> str | None:
@@ -275,22 +279,19 @@ def _metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Any]:
     return [Metric(clean_key(prefix + k), float(v), now_ms, step) for k, v in finite.items()]
 
 
-def _node_files(client: MlflowClient, delivery: Delivery) -> set[str]:
-    """Return the paths of the other nodes' documents that are in the run by now."""
-    own = node_file(delivery.index)
-    listed = client.list_artifacts(str(delivery.run_id), delivery.artifact_path)
-    names = {f.path: f.path.rpartition("/")[2] for f in listed if not f.is_dir}
-    return {p for p, n in names.items() if n != own and re.fullmatch(r"node-\d+\.json", n)}
-
-
-def _read_new_nodes(
-    client: MlflowClient, delivery: Delivery, known: dict[str, PerfDocument]
-) -> None:
-    """Read the documents of nodes that are not known yet; one that cannot be read is left out."""
+def _other_nodes(client: MlflowClient, delivery: Delivery, known: PerfDocument) -> PerfDocument:
+    """Return the documents of the run's other nodes; those that are known are not fetched again."""
+    run_id = str(delivery.run_id)
+    files = [f.path for f in client.list_artifacts(run_id, delivery.artifact_path) if not f.is_dir]
+    document = PerfDocument({i: n for i, n in known.nodes.items() if i != delivery.index})
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        for path in sorted(_node_files(client, delivery) - set(known)):
-            local = Path(client.download_artifacts(str(delivery.run_id), path, folder))
+        for path in files:
+            name = re.fullmatch(r"node-(\d+)\.json", path.rpartition("/")[2])
+            if name is None or int(name[1]) in (delivery.index, *document.nodes):
+                continue
+            local = Path(client.download_artifacts(run_id, path, folder))
             try:
-                known[path] = PerfDocument.from_json(local.read_bytes())
+                document = document.merge(PerfDocument.from_json(local.read_bytes()))
             except DocumentError as error:
-                _log.warning("%s of run %s is left out: %s", path, delivery.run_id, error)
+                _log.warning("%s of run %s is left out: %s", path, run_id, error)
+    return document
