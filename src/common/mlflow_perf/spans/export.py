@@ -37,8 +37,10 @@ _EVENTS = "SELECT e.span_id, e.time_us, t.text FROM event_row e JOIN string t ON
 _TABLES = {
     "span": (
         ("uuid", "type", "key", "name", "host", "run", "attributes", "start", "end"),
-        "SELECT uuid, type, CAST(key AS TEXT), name, host, run, attributes, start, end"
-        " FROM interval",
+        (
+            "SELECT uuid, type, CAST(key AS TEXT), name, host, run, attributes, start, end"
+            " FROM interval"
+        ),
     ),
     "event": (("span_uuid", "time", "type"), "SELECT span_uuid, time, type FROM event"),
     "subspan": (
