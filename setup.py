@@ -75,6 +75,7 @@ setup(
     },
     entry_points={
         "console_scripts": ["mlflow-perf = mlflow_perf.cli:main"],
+        "mlflow.run_context_provider": ["mlflow-perf = mlflow_perf.plugin:NodeRunContext"],
         "mlflow.app": [
             "mlflow-perf = mlflow_perf.web:create_app",
             "mlflow-perf-basic-auth = mlflow_perf.web:create_app_with_basic_auth",
