@@ -202,6 +202,7 @@ def _terminating_as_interrupt() -> Iterator[None]:
 
 
 def _quiet_libraries() -> None:
-    """Keep migration chatter of MLflow's store out of the table."""
+    """Keep the chatter of MLflow's store and of azure-ai-ml out of the table."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for name in ("alembic", "mlflow.store", "azure"):
         logging.getLogger(name).setLevel(logging.ERROR)
