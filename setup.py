@@ -75,6 +75,10 @@ setup(
     },
     entry_points={
         "console_scripts": ["mlflow-perf = mlflow_perf.cli:main"],
+        "mlflow.app": [
+            "mlflow-perf = mlflow_perf.web:create_app",
+            "mlflow-perf-basic-auth = mlflow_perf.web:create_app_with_basic_auth",
+        ],
     },
     classifiers=[
         "Development Status :: 4 - Beta",
