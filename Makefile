@@ -41,6 +41,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(BIN)/python
+	$(PIP) --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
 bench: setup
 	$(BIN)/python -m benchmarks $(ARGS)
 
