@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
 HERE = Path(__file__).parent
 SOURCE = "src/common"
@@ -48,7 +48,8 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     package_dir={"": SOURCE},
-    packages=find_packages(SOURCE),
+    # The folders of templates are packages too, to setuptools; so their files are packed.
+    packages=find_namespace_packages(SOURCE, include=["mlflow_perf", "mlflow_perf.*"]),
     package_data={
         "mlflow_perf": ["py.typed", "**/*.html", "**/*.css", "**/*.js", "**/*.sql", "**/*.txt"]
     },
