@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[1]
 def run_python(code: str) -> str:
     """Return what a fresh interpreter prints."""
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=90
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
 
 def test_importing_us_imports_nothing_heavy() -> None:
-    """`import mlflow_perf` loads neither MLflow nor any other package beside the standard library."""
+    """`import mlflow_perf` loads neither MLflow nor any other package of a third party."""
     heavy = {"mlflow", "psutil", "pandas", "numpy", "jinja2", "click", "azure", "parsl"}
     code = "import sys, mlflow_perf; print(*{m.split('.')[0] for m in sys.modules})"
     assert not heavy & set(run_python(code).split())
@@ -64,10 +64,8 @@ def test_public_names_are_sorted_and_there() -> None:
 @pytest.mark.e2e
 def test_the_wheel_has_every_file(tmp_path: Path) -> None:
     """Templates, SQL, scripts and the type marker are in the wheel as they are in the source."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)],
-        check=True, timeout=110,
-    )  # fmt: skip
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, timeout=110)
     (wheel,) = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src" / "common"
