@@ -59,7 +59,7 @@ def command(
     """
     if (run is None) == (component is None):
         raise click.UsageError("Name RUN, or --component NAME: one of them.")
-    _options.fail_soon()
+    _options.prepare()
     sizes = _of_component(component, last, headroom) if component else _of_run(run or "", headroom)
     if as_json:
         data = {name: size.as_dict() for name, size in sizes.items()}
