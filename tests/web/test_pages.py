@@ -221,3 +221,19 @@ def test_templates_are_packaged() -> None:
 
     folder = Path(pages.__file__).parent / "templates"
     assert {p.name for p in folder.glob("*.html")} >= {"perf_list.html", "perf_run.html"}
+
+
+def test_the_closed_app_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app with basic-auth asks for it, and so does the plain one where auth is set up."""
+    import mlflow_perf.web as plugin
+    from mlflow_perf.web import app as web_app
+
+    monkeypatch.setattr(web_app, "_with_basic_auth", lambda app, paths: "closed")
+    monkeypatch.delenv("_MLFLOW_SGI_NAME", raising=False)
+    for name in ("MLFLOW_AUTH_CONFIG_PATH", "MLFLOW_FLASK_SERVER_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web_app, "register", lambda app: ["/perf"])
+    assert plugin.create_app_with_basic_auth() == "closed"
+    assert plugin.create_app() != "closed"
+    monkeypatch.setenv("MLFLOW_AUTH_CONFIG_PATH", "/some/file.ini")
+    assert plugin.create_app() == "closed"

@@ -104,7 +104,11 @@ def server(
             start_new_session=True,
         )  # fmt: skip
         try:
-            prefix = options[options.index("--static-prefix") + 1] if options else ""
+            prefix = (
+                options[options.index("--static-prefix") + 1]
+                if "--static-prefix" in options
+                else ""
+            )
             _wait(f"http://127.0.0.1:{port}{prefix}/health", process, folder / "server.log")
             yield f"http://127.0.0.1:{port}{prefix}"
         finally:
@@ -138,7 +142,8 @@ def _entry_points(folder: Path) -> list[str]:
 
 
 def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(240):
+    # MLflow's own start takes 5 to 60 s, by how busy the machine is.
+    for _ in range(720):
         if process.poll() is not None:
             break
         try:
