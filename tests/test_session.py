@@ -242,10 +242,10 @@ def test_a_server_that_refuses_costs_one_warning_and_the_journal_keeps_all(
     monkeypatch, caplog, tmp_path
 ) -> None:
     """Without a server the job runs, ends soon, and its report lies in the journal."""
+    mlflow.set_tracking_uri(None)  # it takes the variable away, too
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
-    mlflow.set_tracking_uri(None)
     begin = time.monotonic()
     with mlflow_perf.report("train") as perf, caplog.at_level(logging.WARNING):
         burn(0.02)

@@ -133,3 +133,104 @@ def node(index: int = 0, *, count: int = 1, rows: int = 300, keep: int = 1000) -
 def document(nodes: int = 1, *, rows: int = 300, keep: int = 1000) -> PerfDocument:
     """Return the document of a job."""
     return PerfDocument({i: node(i, count=nodes, rows=rows, keep=keep) for i in range(nodes)})
+
+
+def hostile_document() -> PerfDocument:
+    """Return a document in which every text is hostile."""
+    one = node(rows=30)
+    one.node["hostname"] = one.component = one.status = HOSTILE
+    one.node[HOSTILE] = HOSTILE
+    one.run_id = HOSTILE
+    one.operations = {HOSTILE: one.operations["fit"]}
+    one.transfers = {HOSTILE: {HOSTILE: 1.0, "count": 2.0}}
+    one.summary[f"ops/{HOSTILE}/count"] = 3.0
+    one.summary[HOSTILE] = 1.0
+    one.reports[HOSTILE] = [1.0] * len(next(iter(one.reports.values())))
+    one.extra = {"bottleneck": HOSTILE, "advice": HOSTILE}
+    return PerfDocument({0: one})
+
+
+_START = 1763640000.0
+
+
+def _step_node(index: int, started: float, duration: float, busy: float) -> dict[str, Any]:
+    hours = duration * 16 / 3600
+    return {
+        "index": index,
+        "started": _START + started,
+        "duration_sec": duration,
+        "summary": {
+            "duration_sec": duration,
+            "cpu_avg_utilization_pct": busy,
+            "node_cpu_hours": hours,
+            "node_used_cpu_hours": hours * busy / 100,
+            "node_unused_cpu_hours": hours * (1 - busy / 100),
+            "max_t_mem_percent": 40.0 + index,
+        },
+    }
+
+
+def _step(name: str, after: list[str], started: float, duration: float, **more: Any) -> Any:
+    nodes = more.pop("nodes", 1)
+    return {
+        "name": name,
+        "run_id": name[0] * 32,
+        "status": "FINISHED",
+        "started": _START + started,
+        "duration_sec": duration,
+        "nodes": [_step_node(i, started, duration - 30 * i, 88 - 12 * i) for i in range(nodes)],
+        "critical": True,
+        "depends_on": after,
+        **more,
+    }
+
+
+WORKFLOW: dict[str, Any] = {
+    "name": "training",
+    "started": _START,
+    "duration_sec": 900.0,
+    "steps": [
+        _step("generate", [], 4, 120, waited_sec=4.0),
+        _step("partition", ["generate"], 130, 60, waited_sec=6.0),
+        _step("train", ["partition"], 220, 480, waited_sec=30.0, nodes=4),
+        _step("validate", ["partition"], 200, 90, status="FAILED", critical=False),
+        _step("score", ["train"], 720, 180, waited_sec=20.0),
+    ],
+    "critical_path": ["generate", "partition", "train", "score"],
+    "totals": {"waited_sec": 60.0},
+    "findings": ["train takes 53% of the time.", "score would do with 6 CPUs."],
+}
+
+COMPARISON: dict[str, Any] = {
+    "runs": ["train (3f2a)", "train (91bc)"],
+    "notes": ["Other hardware: 8 CPUs instead of 16."],
+    "rows": [
+        {
+            "component": "train",
+            "node": None,
+            "metric": "run_duration_sec",
+            "unit": "s",
+            "values": [600.0, 480.0],
+            "change_pct": -20.0,
+            "verdict": "better",
+        },
+        {
+            "component": "train",
+            "node": 0,
+            "metric": "node_unused_cpu_hours",
+            "unit": "CPU h",
+            "values": [1.2, 1.9],
+            "change_pct": 58.3,
+            "verdict": "worse",
+        },
+        {
+            "component": "train",
+            "node": 0,
+            "metric": "total_disk_io_read_mb",
+            "unit": "MB",
+            "values": [0.0, None],
+            "change_pct": None,
+            "verdict": "",
+        },
+    ],
+}

@@ -104,4 +104,4 @@ def _rows(size: RightSize) -> list[list[str]]:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f}".removesuffix(".0")
+    return "–" if not value else f"{value:,.1f}".removesuffix(".0")

@@ -154,6 +154,10 @@ class Store:
         """Run one INSERT of an importer's own SQL; return how many rows it stored."""
         return max(0, self.db.execute(sql, parameters or {}).rowcount)
 
+    def count_spans(self) -> int:
+        """Return how many spans the database holds."""
+        return self._one("SELECT count(*) FROM span_row")
+
     def not_read(self, wording: str, count: int = 1) -> None:
         """Count what was not understood; beyond fifty wordings, under one."""
         known = wording in self.unread or len(self.unread) < _KINDS_OF_UNREAD

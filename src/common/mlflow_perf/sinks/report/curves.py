@@ -53,12 +53,20 @@ class NodeCurves:
     def of(cls, index: int, node: NodeDocument) -> NodeCurves | None:
         """Return the curves of a node, or None when it has no reports."""
         columns = {
-            name: np.array(values, dtype=np.float32)
+            name: _finite(values)
             for name, values in node.reports.items()
             if name not in ("timestamp", "elapsed_sec")
         }
         length = len(next(iter(node.reports.values()), []))
         return cls(index, _seconds(node, length), columns) if length else None
+
+
+def _finite(values: list[float | None]) -> npt.NDArray[np.float32]:
+    """Return a column as an array, NaN for whatever is no number."""
+    with np.errstate(over="ignore"):
+        array = np.array(values, dtype=np.float32)
+    array[~np.isfinite(array)] = np.nan
+    return array
 
 
 def _seconds(node: NodeDocument, length: int) -> Array:

@@ -66,7 +66,6 @@ def _size(megabytes: float) -> str:
 _SCALED: dict[str, Callable[[float], str]] = {
     "s": duration,
     "ms": lambda milliseconds: duration(milliseconds / 1000.0),
-    "CPU h": cpu_time,
     "MB": _size,
     "%": lambda percent: f"{number(percent)}%",
 }

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlflow_perf.spans.importers.lines import scope_of, wording_of
+from mlflow_perf.spans.importers.lines import UNENDED, scope_of, wording_of
 from mlflow_perf.spans.store import Key, Store
 
 __all__ = ["WorkQueueImporter", "import_transactions"]
@@ -48,7 +48,7 @@ def import_transactions(source: Path, store: Store) -> dict[Key, int]:
     with source.open("rb") as file:
         scope = store.scope(scope_of("workqueue", Path("transaction_log"), file.read(1 << 16)))
     reader = _Reader()
-    for part, share in _parts(source):
+    for part, share in _parts(source, reader.unread):
         store.progress(source.name, share / 2)
         reader.read(part)
     for wording, count in reader.unread.items():
@@ -136,12 +136,19 @@ class _Reader:
                 self.unread[wording_of(line)] += 1
 
 
-def _parts(source: Path) -> Iterator[tuple[bytes, float]]:
-    """Yield a file in parts that end where a line does, with the share of the file behind each."""
+def _parts(source: Path, unread: Counter[str]) -> Iterator[tuple[bytes, float]]:
+    """Yield a file in parts that end where a line does, with the share of the file behind each.
+
+    A last line that is not ended is counted, not read: it is being written.
+    """
     size = max(1, source.stat().st_size)
     with source.open("rb") as file:
         while part := file.read(_PART_BYTES):
-            yield part + file.readline(), file.tell() / size
+            part += file.readline()
+            if not part.endswith(b"\n"):
+                unread[UNENDED] += 1
+                part = part[: part.rfind(b"\n") + 1]
+            yield part, file.tell() / size
 
 
 def _text(word: bytes) -> str:
