@@ -28,7 +28,8 @@ LADDER: list[set[str]] = [
     {"recording"},
     {"session"},
     {"testing", "plugin", "spans", "pipelines", "web"},
-    {"cli", "_docs"},
+    {"cli"},
+    {"_docs"},
     {"__main__", "__init__"},
 ]
 STEP = {name: step for step, names in enumerate(LADDER) for name in names}

@@ -117,7 +117,7 @@ def test_the_critical_path_of_one_run(make: Any, tmp_path: Path, spans_of: Any) 
 
 def test_wrong_names_are_answered_with_the_right_ones(simple: Path) -> None:
     """An unknown span type or event type is an error that lists what there is."""
-    with pytest.raises(SpansError, match="parsl.monitoring.try"):
+    with pytest.raises(SpansError, match=r"parsl\.monitoring\.try"):
         spans.sequences(simple, "parsl.task")
     with pytest.raises(SpansError, match="running_ended"):
         spans.between(simple, "started", "returned")

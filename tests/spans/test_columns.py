@@ -56,7 +56,7 @@ def _build(path: Path, subspans: list, facets: list, events: list) -> sqlite3.Co
 @settings(max_examples=25)
 @given(_pairs, _pairs, _events)
 def test_the_closure_is_dnpcsqls(subspans: list, facets: list, events: list) -> None:
-    """Down subspans and both ways over facets, cycles and duplicates included, as its SQL has it."""
+    """Down subspans, both ways over facets, cycles and duplicates included, as its SQL has it."""
     with tempfile.TemporaryDirectory() as folder:
         db = _build(Path(folder) / "db", subspans, facets, events)
         columns = columns_of(db)

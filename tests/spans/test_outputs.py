@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_plots_show_what_the_rows_hold(real: Path, tmp_path: Path) -> None:
     assert labels == ["mean", "median", "95%", "max"]
     assert density.collections[0].get_array().sum() == pytest.approx(len(rows), rel=0.05)
     states = spans.plot_states(spans.state_counts(real), "states")
-    handles, labels = states.axes[0].get_legend_handles_labels()
+    _, labels = states.axes[0].get_legend_handles_labels()
     assert "parsl.monitoring.try/running" in labels
     running = spans.plot_concurrency(spans.concurrency(real), "running")
     for number, drawn in enumerate((figure, states, running)):
@@ -148,7 +149,7 @@ def test_no_span_covers_another_in_the_chrome_trace(real: Path, tmp_path: Path) 
     assert len(lanes) > 5
     for intervals in lanes.values():
         ordered = sorted(intervals)
-        assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in pairwise(ordered))
         assert len({kind for _, _, kind in intervals}) == 1
 
 
@@ -224,7 +225,8 @@ def test_which_tasks_ran_while_a_node_was_stalled_on_io(
         JOIN interval try ON try.type = 'parsl.monitoring.try' AND try.host = node.host
              AND metric.time BETWEEN try.start AND try.end
         JOIN subspan ON subspan.subspan_uuid = try.uuid
-        JOIN interval task ON task.uuid = subspan.superspan_uuid AND task.type = 'parsl.monitoring.task'
+        JOIN interval task ON task.uuid = subspan.superspan_uuid
+             AND task.type = 'parsl.monitoring.task'
         WHERE node.key = '3' AND metric.name = 'io_stall_pct' AND metric.value > 20 ORDER BY 1
     """
     assert spans.sql(tmp_path / "db", query) == [{"task": 0}]

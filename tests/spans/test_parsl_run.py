@@ -1,5 +1,7 @@
 """Parsl's run folders: today's text and JSON logs, and those of older versions."""
 
+# ruff: noqa: E501 - lines of logs are as long as Parsl writes them
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf import node as nodes
 from mlflow_perf import transfers
@@ -25,8 +25,13 @@ from mlflow_perf.operations import OperationMetrics, context
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.ranks import SpoolFolder
+from mlflow_perf.readers import default_readers
 from mlflow_perf.run_target import RunTarget, first_line
+from mlflow_perf.sinks.live import LiveCurves
 from mlflow_perf.sinks.mlflow import MlflowSink
+
+if TYPE_CHECKING:
+    from mlflow_perf.integrations.prometheus import ScrapeReader
 
 __all__ = ["Recording"]
 
@@ -68,12 +73,19 @@ class Recording:
         self._transfers: dict[str, Any] = {}
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
+        self._live: LiveCurves | None = None
+        self._scrapers: list[ScrapeReader] = []
         self._collector: PerformanceMetricsCollector | None = None
 
     @property
     def run_id(self) -> str | None:
         """Id of the run, as soon as there is one."""
         return self._target.run_id
+
+    @property
+    def own_run(self) -> bool:
+        """Whether the run was made for this block, which then ends it too."""
+        return self._target.own
 
     def start(self) -> None:
         """Find or make the run, then take the first sample.
@@ -94,9 +106,17 @@ class Recording:
         proxystore.install()
 
     def _start_sampling(self) -> None:
+        self._scrapers = self._new_scrapers()
         collector = PerformanceMetricsCollector(
-            self._options["max_length"], interval=self._options["interval"], on_report=self._append
+            self._options["max_length"],
+            interval=self._options["interval"],
+            readers=[*default_readers(), *self._scrapers],
+            on_report=self._append,
         )
+        if self._options["live"]:
+            node = str(self.node.index) if self.node.count > 1 else ""
+            self._live = LiveCurves(self._target.uri, lambda: self.run_id, node=node)
+            self._live.start()
         collector.start()
         self._collector = collector
         self._journal = self._new_journal(collector)
@@ -124,7 +144,16 @@ class Recording:
             max_rows=collector.max_length,
         )
 
+    def _new_scrapers(self) -> list[ScrapeReader]:
+        if not self._options.get("scrape"):
+            return []
+        from mlflow_perf.integrations.prometheus import scrape_readers
+
+        return scrape_readers(self._options["scrape"], interval=self._options["interval"])
+
     def _append(self, report: dict[str, float]) -> None:
+        if self._live is not None:
+            self._live.append(report)
         if self._journal is not None:
             self._journal.append(report)
 
@@ -137,6 +166,8 @@ class Recording:
         deadline = time.monotonic() + self._options["exit_timeout"]
         if self._collector is not None:
             self._collector.finalize()
+        if self._live is not None:
+            self._live.close()
         self._gather(deadline)
         if self._collector is None:
             return
@@ -160,6 +191,9 @@ class Recording:
             spool.wait_for_others(min(_WAIT_FOR_RANKS_SEC, left / 2))
             drain(folder, self.operations)
         self._transfers = transfers.collect(folder)
+        for scraper in self._scrapers:
+            if not (found := scraper.transfers()).is_empty():
+                self._transfers = transfers.merge(self._transfers, {"nixl": found})
         transfers.deactivate()
 
     def _node_document(self, status: str) -> NodeDocument:
@@ -173,6 +207,10 @@ class Recording:
         if collector is not None and collector.report_thread is not None:
             collector.summary.set_fact("node_count", float(self.node.count))
             document.summary = collector.metrics()
+            for scraper in self._scrapers:
+                # The endpoint's own figures tell counters from gauges, which the columns do not.
+                own = scraper.summary_metrics()
+                document.summary = _without_columns(document.summary, scraper.name) | own
             document.reports = columns_of(collector.series.columns())
             document.started = collector.report_thread.started
             document.duration_sec = document.summary.get("duration_sec")
@@ -190,6 +228,7 @@ class Recording:
             "mlflow_perf.version": __version__,
             "mlflow_perf.component": self.name,
             "mlflow_perf.status": document.status or "",
+            **self.node.tags(),
         }
         for name in ("bottleneck", "advice"):
             if name in document.extra:
@@ -236,6 +275,11 @@ class Recording:
                 "The performance report of %r was not sent and is lost: %s",
                 self.name, first_line(error),
             )  # fmt: skip
+
+
+def _without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
+    heads = (f"avg_{prefix}", f"max_t_{prefix}", f"total_{prefix}")
+    return {key: value for key, value in summary.items() if not key.startswith(heads)}
 
 
 def _knock(uri: str, until: float) -> None:
