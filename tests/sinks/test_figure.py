@@ -24,7 +24,8 @@ def test_each_chart_has_its_lines(nodes: int, lines: int) -> None:
     figure = plot(document)
     shown = [axis for axis in figure.axes if axis.get_visible()]
     titles = [axis.get_title(loc="left") for axis in shown]
-    assert titles == ["CPU", "Memory", "Disk", "Network", "Stalls"]
+    assert titles[:3] == ["CPU", "Memory", "Job's CPUs"]
+    assert "Loopback" not in titles
     assert len(shown[0].get_lines()) == lines
     more = [a.get_title(loc="left") for a in plot(document, minor=True).axes if a.get_visible()]
     assert "Loopback" in more
