@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import zipfile
@@ -75,3 +76,36 @@ def test_the_wheel_has_every_file(tmp_path: Path) -> None:
         if path.is_file() and path.suffix not in (".pyc", ".md")
     }
     assert wanted <= packed
+
+
+# What is imported under another name than it is installed by.
+DISTRIBUTIONS = {
+    "azure": "azure-ai-ml", "opentelemetry": "opentelemetry-sdk", "prometheus_client": "prometheus-client",
+    "pynvml": "nvidia-ml-py", "yaml": "pyyaml", "mpi4py": "mpi4py",
+}  # fmt: skip
+# What MLflow itself needs, and so brings.
+OF_MLFLOW = {"flask", "markupsafe", "numpy", "pandas", "pyarrow", "sqlalchemy", "werkzeug", "yaml"}
+# What no index has for every machine: named in the message that misses it.
+BY_HAND = {"nixl", "amdsmi"}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top-level names that a file imports, wherever in it."""
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    names = set()
+    for node in tree:
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(str(node.module).split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("folder", ["src/common/mlflow_perf", "components"])
+def test_every_package_that_is_imported_is_in_setup_py(folder: str) -> None:
+    """Nothing works here only because somebody happened to have a package."""
+    own = {path.stem for path in (ROOT / folder).rglob("*.py")} | {"mlflow_perf"}
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    found = {name for path in (ROOT / folder).rglob("*.py") for name in imported(path)}
+    third = found - set(sys.stdlib_module_names) - own - OF_MLFLOW - BY_HAND
+    assert {n for n in third if f'"{DISTRIBUTIONS.get(n, n)}' not in setup} == set()
