@@ -87,7 +87,7 @@ def command(
     document or a folder of node-*.json, or several of them as A,B,C: repeats of the same work,
     whose noise is then taken into account.
     """
-    _options.fail_soon()
+    _options.prepare()
     base, new = _sides(runs, search_base=base_filter is not None, search_new=new_filter is not None)
     if new_filter is not None:
         new = _newest(component, new_filter, new_last)

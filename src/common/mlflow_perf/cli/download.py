@@ -27,7 +27,7 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
     The default DIRECTORY is perf-<run id>. Of a workflow's parent run, each step gets a folder, and
     workflow.json holds the whole.
     """
-    _options.fail_soon()
+    _options.prepare()
     found = get_run(run)
     folder = directory or Path(f"perf-{(found.run_id or 'run')[:8]}")
     try:

@@ -29,7 +29,7 @@ def command(run: str, *, output: str, log: bool) -> None:  # fmt: skip
 
     RUN is a run id, a path to a document, or a folder of node-*.json.
     """
-    _options.fail_soon()
+    _options.prepare()
     found = get_run(run)
     workflow = workflow_of(found)
     if found.document is None and workflow is None:

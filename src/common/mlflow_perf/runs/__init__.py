@@ -6,7 +6,7 @@ May import errors, document, metric_table and summary.
 
 from __future__ import annotations
 
-from mlflow_perf.runs.find import children, find_runs, get_run, get_runs
+from mlflow_perf.runs.find import children, find_runs, get_run, get_runs, watch
 from mlflow_perf.runs.run import PerfRun
 from mlflow_perf.runs.source import Source, is_run_id, load, save
 
@@ -20,4 +20,5 @@ __all__ = [
     "is_run_id",
     "load",
     "save",
+    "watch",
 ]

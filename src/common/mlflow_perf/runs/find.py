@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.runs.run import PARENT_TAG, TAG, PerfRun, of_document, of_mlflow
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from mlflow.store.entities import PagedList
 
 __all__ = ["children", "find_runs", "get_run", "get_runs"]
+
+Watch = Callable[[Iterable[Any], int], Iterable[Any]]
+"""What sees each of so many things go by: a progress bar."""
+
+watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: items)
+"""What watches the runs being read; the command line sets its progress bar here."""
 
 _PAGE = 1000
 _IDS_PER_QUERY = 100
@@ -128,7 +135,8 @@ def _by_id(client: MlflowClient, ids: Sequence[str]) -> list[Run]:
     experiments = _experiment_ids(client, ())
     chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
     queries = ["attributes.run_id IN ({})".format(", ".join(map(_quoted, c))) for c in chunks]
-    found = {r.info.run_id: r for q in queries for r in _search(client, experiments, q, _PAGE)}
+    watched = watch.get()(queries, len(queries))
+    found = {r.info.run_id: r for q in watched for r in _search(client, experiments, q, _PAGE)}
     # What a search does not show (a deleted experiment) is asked for by its id, which says why.
     return [found.get(run_id) or fetch(client, run_id) for run_id in ids]
 
@@ -198,7 +206,7 @@ def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
         return replace(perf_run, document=document_of(client, run))
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(with_document, runs))
+        return list(watch.get()(pool.map(with_document, runs), len(runs)))
 
 
 def _wants_document(run: PerfRun, count: int, documents: bool | None) -> bool:

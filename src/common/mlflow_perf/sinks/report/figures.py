@@ -99,7 +99,7 @@ def _unused(run: Mapping[str, float]) -> Tile | None:
     if unused is None:
         return None
     detail = f"of {cpu_time(held)}" if held is not None else ""
-    return Tile("CPU unused", cpu_time(unused), detail, _meaning("run_unused_cpu_hours"))
+    return Tile("CPU unused", cpu_time(unused, held), detail, _meaning("run_unused_cpu_hours"))
 
 
 def _memory(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> Tile | None:
