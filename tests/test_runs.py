@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +18,16 @@ from mlflow import MlflowClient
 
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
-from mlflow_perf.runs import children, find_runs, get_run, get_runs, is_run_id, load, save
+from mlflow_perf.runs import (
+    children,
+    documents_of,
+    find_runs,
+    get_run,
+    get_runs,
+    is_run_id,
+    load,
+    save,
+)
 
 
 def document(*summaries: Mapping[str, float], component: str = "train") -> PerfDocument:
@@ -187,3 +203,88 @@ def test_what_exists_on_disk_is_a_path(tmp_path: Path, monkeypatch: pytest.Monke
     assert not is_run_id("abc123")
     assert is_run_id("runs:/abc123")
     assert not is_run_id("some/where.json")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Run a real tracking server that keeps the artifacts itself, and return its address."""
+    port = _free_port()
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"),
+        *("--port", str(port), "--backend-store-uri", f"sqlite:///{tmp_path}/s.db"),
+        *("--artifacts-destination", str(tmp_path / "kept")),
+    ]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    address = f"http://127.0.0.1:{port}"
+    with (tmp_path / "log").open("w") as log_file:
+        process = subprocess.Popen(
+            command, env=environment, stdout=log_file, stderr=log_file, start_new_session=True
+        )
+    try:
+        _wait_for(f"{address}/health", process)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        yield address
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert process.poll() is None, "the server ended"
+        try:
+            with urllib.request.urlopen(address, timeout=1):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the server did not answer")
+
+
+@pytest.mark.e2e
+def test_documents_come_over_http(server: str) -> None:
+    """Where the artifacts lie on a server they are downloaded, whatever their folder."""
+    client = MlflowClient(server)
+    experiment = client.create_experiment("over-http")
+    two = log(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))
+    elsewhere = log(client, experiment, document(NODE), folder="figures")
+    empty = client.create_run(experiment).info.run_id
+    assert [n.summary["duration_sec"] for n in load(two).nodes.values()] == [10.0, 12.0]
+    assert list(load(elsewhere).nodes) == [0]
+    assert get_run(empty).document is None
+    assert {run.run_id for run in find_runs("train")} == {two, elsewhere}
+    with pytest.raises(RunNotFoundError, match="does not exist in the tracking store http"):
+        load("0" * 32)
+
+
+@pytest.mark.e2e
+def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence says which store did not answer."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{_free_port()}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    for ask in (lambda: load("0" * 32), lambda: find_runs("train")):
+        with pytest.raises(RunNotFoundError, match=r"cannot be read from the tracking store http"):
+            ask()
+
+
+def test_curves_are_read_only_where_they_are_asked_for(
+    client: MlflowClient, experiment: str, tmp_path: Path
+) -> None:
+    """A run comes without its curves; `documents_of` gives them node by node, by number."""
+    doc = document(*[NODE] * 11)
+    for node in doc.nodes.values():
+        node.reports = {"timestamp": [1.0], "cpu_pct_per_cpu_avg": [5.0]}
+    run_id = log(client, experiment, doc)
+    save(doc, tmp_path / "folder")
+    for source in (run_id, tmp_path / "folder"):
+        light = get_run(source).document
+        assert light is not None
+        assert all(not node.reports for node in light.nodes.values())
+        assert [index for one in documents_of(source) for index in one.nodes] == list(range(11))
+        assert load(source).nodes[3].reports == doc.nodes[3].reports

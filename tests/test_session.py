@@ -242,10 +242,10 @@ def test_a_server_that_refuses_costs_one_warning_and_the_journal_keeps_all(
     monkeypatch, caplog, tmp_path
 ) -> None:
     """Without a server the job runs, ends soon, and its report lies in the journal."""
+    mlflow.set_tracking_uri(None)  # it takes the variable away, too
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
-    mlflow.set_tracking_uri(None)
     begin = time.monotonic()
     with mlflow_perf.report("train") as perf, caplog.at_level(logging.WARNING):
         burn(0.02)
@@ -269,11 +269,13 @@ def test_a_note_of_a_person_is_never_touched(store: str) -> None:
 
 
 @pytest.mark.e2e
-def test_over_http_the_same_arrives(server: str) -> None:
+def test_over_http_the_same_arrives(server: str, capfd) -> None:
     """Against a real server: metrics, tags, artifacts and the status of the own run."""
     with mlflow_perf.report("train") as perf:
         burn(0.05)
     run = run_of(perf.run_id)
     assert KEYS - run.data.metrics.keys() <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
     assert run.info.status == "FINISHED"
+    assert run.info.end_time >= run.info.start_time
     assert mlflow_perf.load(perf.run_id).nodes[0].summary == pytest.approx(perf.summary)
+    assert capfd.readouterr().out == "", "the job's standard output is not ours"

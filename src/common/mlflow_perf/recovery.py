@@ -6,9 +6,11 @@ is damaged is cut off, and nothing outside the folder is touched.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
+import re
 import socket
 import stat
 from collections.abc import Iterator, Mapping
@@ -17,12 +19,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf import spool, transfers
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, columns_of
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.journal import FORMAT, SUFFIX, boot_id, lock, read_lines, state_folder
+from mlflow_perf.journal import (
+    FORMAT,
+    SUFFIX,
+    boot_id,
+    is_live,
+    lock,
+    state_folder,
+)
+from mlflow_perf.operations import OperationMetrics
+from mlflow_perf.operations.spool import drain
 from mlflow_perf.records import Kind
 from mlflow_perf.series import BoundedSeries
 from mlflow_perf.sinks.mlflow import MlflowSink
@@ -79,6 +91,22 @@ def _read_all(handle: int) -> bytes:
         return file.read()
 
 
+def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Return the sound lines from the journal's beginning, and whether any damage followed."""
+    lines: list[dict[str, Any]] = []
+    for raw in data.split(b"\n"):
+        if not raw:
+            continue
+        try:
+            line = json.loads(raw)
+        except (ValueError, RecursionError):
+            return lines, True
+        if not isinstance(line, dict):
+            return lines, True
+        lines.append(line)
+    return lines, False
+
+
 def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
     """Return what a journal holds, up to its first damage, and why it is there.
 
@@ -89,7 +117,7 @@ def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
     Raises:
         DocumentError: When not even its first line can be read, or it is of a later version.
     """
-    lines, damaged = read_lines(data)
+    lines, damaged = _read_lines(data)
     if not lines or lines[0].get("format") != FORMAT:
         found = lines[0].get("format") if lines else "nothing readable"
         raise DocumentError(f"its first line is not that of a journal: {found!r}")
@@ -193,6 +221,8 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
     """
     place = state_folder() if folder is None else folder
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
+        if is_live(path):
+            continue
         try:
             with _opened(path) as handle:
                 if not lock(handle) or not _still_there(path, handle):
@@ -218,12 +248,37 @@ def _still_there(path: Path, handle: int) -> bool:
         return False
 
 
+def _spool_folder(parent: Path, name: object) -> Path | None:
+    """Return the folder of the job's operations, if it is one and lies where it must."""
+    if not isinstance(name, str) or not re.fullmatch(r"mlflow-perf-spool-\w+", name):
+        return None
+    folder = parent / name
+    return folder if folder.is_dir() and not folder.is_symlink() else None
+
+
+def _add_spooled(folder: Path, document: NodeDocument) -> None:
+    """Add the operations and transfers that the job's processes had written before they ended."""
+    operations = OperationMetrics()
+    drain(folder, operations)
+    document.operations = operations.as_dict()
+    document.summary.update(operations.summary_metrics())
+    named = transfers.collect(folder)
+    document.transfers = transfers.as_dict(named)
+    for name, stats in named.items():
+        document.summary.update(transfers.summary_metrics(name, stats))
+
+
 def _send(path: Path, data: bytes) -> Recovered | None:
-    lines, _ = read_lines(data[: data.find(b"\n") + 1])
+    lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     if lines and not _of_this_host(lines[0]):
         _log.info("%s is of another host, which may still be writing it; skipped.", path)
         return None
     delivery, cause = read_journal(data, name=str(path))
+    folder = _spool_folder(path.parent, lines[0].get("spool")) if lines else None
+    if folder is not None and not delivery.document.operations:
+        _add_spooled(folder, delivery.document)
     run_id = MlflowSink().write(delivery)
     path.unlink(missing_ok=True)
+    if folder is not None:
+        spool.remove(folder)
     return Recovered(run_id, delivery.index, cause)

@@ -11,6 +11,10 @@ from mlflow_perf.runs import PerfRun, Source, children, get_runs
 
 __all__ = ["Subject", "by_name", "hardware", "hardware_notes", "subjects_of"]
 
+_LOOK_FOR_CHILDREN_MAX = 20
+"""Of more runs than this, only those without figures of their own are asked for children: each
+question is a request."""
+
 # How the facts of a node that are about its hardware start; the others say where it stood.
 _HARDWARE_FACTS = ("cpu_", "mem_total", "gpu_name", "gpu_count", "arch", "machine_type")
 _LIMITS = ("cpu_limit_cores", "mem_limit_mb")
@@ -33,7 +37,7 @@ class Subject:
     @property
     def is_workflow(self) -> bool:
         """Whether the steps are children of the run."""
-        return self.run not in self.steps.values()
+        return len(self.steps) > 1 or self.run not in self.steps.values()
 
 
 def subjects_of(
@@ -48,13 +52,13 @@ def subjects_of(
     named = [source for source in sources if not isinstance(source, PerfRun)]
     loaded = iter(get_runs(named, documents=documents))
     runs = [s if isinstance(s, PerfRun) else next(loaded) for s in sources]
-    return [_subject(run, documents) for run in runs]
+    few = len(runs) <= _LOOK_FOR_CHILDREN_MAX
+    return [_subject(run, documents, look=few or not run.has_figures) for run in runs]
 
 
-def _subject(run: PerfRun, documents: bool | None) -> Subject:
-    if run.has_figures:
-        return Subject(run.label, run, {run.step: run})
-    steps = [child for child in children(run, documents=documents) if child.has_figures]
+def _subject(run: PerfRun, documents: bool | None, *, look: bool) -> Subject:
+    found = children(run, documents=documents) if look else []
+    steps = [child for child in (run, *found) if child.has_figures]
     if not steps:
         raise RunNotFoundError(_no_figures(run))
     return Subject(run.label, run, by_name(steps))

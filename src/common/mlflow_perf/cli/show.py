@@ -30,17 +30,20 @@ def command(run: str, *, as_json: bool) -> None:
     RUN is a run id, a path to a document, or a folder of node-*.json. Of a workflow's parent run,
     the steps are shown.
     """
-    _options.fail_soon()
+    _options.prepare()
     found = get_run(run)
-    steps = [] if found.has_figures else children(found, documents=True)
+    steps = children(found, documents=True)
     if not found.has_figures and not steps:
         raise RunNotFoundError(_nothing(found))
     if as_json:
         _tables.echo_json(_data(found, steps))
-    elif steps:
-        _show_workflow(found, workflow_of(found, steps))
-    else:
+        return
+    if found.has_figures:
         _show_run(found)
+    if found.has_figures and steps:
+        click.echo()
+    if steps:
+        _show_workflow(found, workflow_of(found, steps))
 
 
 def _nothing(run: PerfRun) -> str:

@@ -54,10 +54,11 @@ def load_job(file: str, settings: Mapping[str, str]) -> tuple[Any, Path]:
             setting names no input or is of the wrong type.
         MissingDependencyError: azure-ai-ml is not installed.
     """
-    # azure-ai-ml announces experimental classes as warnings, which says nothing about this file.
-    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     path, name = _split_name(file)
     module = _import(path)
+    # azure-ai-ml warns of experimental classes and of settings of nested pipelines; its own import
+    # sets the level, so this stands after it.
+    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     made = _pick(module, path, name)
     if not callable(made):
         if settings:

@@ -184,6 +184,8 @@ def _environment(job: StepJob, run_id: str | None) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": job.place.uri,
         "MLFLOW_EXPERIMENT_ID": job.experiment_id,
         "PYTHONUNBUFFERED": "1",
+        # A bar per uploaded file is noise in a log.
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     }
     environ |= job.environment
     environ.pop("MLFLOW_RUN_ID", None)

@@ -10,6 +10,7 @@ import json
 
 from mlflow_perf.analysis.workflow import Workflow, workflow_of
 from mlflow_perf.document import PerfDocument
+from mlflow_perf.metric_table import RUN_METRICS
 from mlflow_perf.runs import get_run
 from mlflow_perf.sinks import html
 from mlflow_perf.sinks.tracking import Tracking
@@ -37,6 +38,7 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     page = html.render(PerfDocument(), title=workflow.name, workflow=flow)
     tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
     tracking.text(run_id, page, _PAGE)
-    known = {k: v for k, v in workflow.totals.items() if k != "duration_sec"}
-    tracking.metrics(run_id, {f"run_{key}": value for key, value in known.items()})
+    totals = {f"run_{key}": value for key, value in workflow.totals.items()}
+    known = {metric.key for metric in RUN_METRICS}
+    tracking.metrics(run_id, {key: value for key, value in totals.items() if key in known})
     return workflow, page

@@ -6,8 +6,10 @@ thread and would open a second run from ours.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import os
 import re
 import tempfile
 import time
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import PerfDocument, to_json
+from mlflow_perf.errand import Errand
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.sinks import html
 
@@ -32,6 +35,8 @@ REPORT_FILE = "perf_report.html"
 
 _MAX_METRICS, _MAX_TAGS = 1000, 100  # of one log_batch request
 _MAX_KEY, _MAX_TAG_VALUE = 250, 5000
+_UPLOAD_SEC = 3600.0  # whoever calls us has a deadline of its own
+_MAX_LOOKS = 5  # for other nodes that end at the same time
 _log = logging.getLogger(__name__)
 
 
@@ -105,7 +110,9 @@ def new_run(
     from mlflow.tracking.context.registry import resolve_tags
 
     run = _client(tracking_uri).create_run(
-        experiment_id or _current_experiment_id(), tags=resolve_tags(tags), run_name=name
+        experiment_id or _current_experiment_id(tracking_uri),
+        tags=resolve_tags(tags),
+        run_name=name,
     )
     return _target(run, own=True)
 
@@ -118,19 +125,26 @@ def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Target
     """
     text = value.replace("'", "")
     found = _client(tracking_uri).search_runs(
-        [_current_experiment_id()], f"tags.`{tag}` = '{text}'", max_results=1
+        [_current_experiment_id(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
     )
     return _target(found[0], own=False) if found else None
 
 
-def _current_experiment_id() -> str:
+def _current_experiment_id(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would make a run now."""
-    try:
-        # Not public, but the only way to what `set_experiment` and the environment chose.
-        from mlflow.tracking.fluent import _get_experiment_id
-    except ImportError:
-        return "0"
-    return str(_get_experiment_id())
+    import mlflow
+
+    if tracking_uri in (None, "", mlflow.get_tracking_uri()):
+        with contextlib.suppress(ImportError):
+            # Not public, but the only way to what `set_experiment` and the platform chose.
+            from mlflow.tracking.fluent import _get_experiment_id
+
+            return str(_get_experiment_id())
+    if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return experiment_id
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    found = _client(tracking_uri).get_experiment_by_name(name) if name else None
+    return "0" if found is None else str(found.experiment_id)
 
 
 def node_file(index: int) -> str:
@@ -170,21 +184,43 @@ class MlflowSink:
             )
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.document.run_id = made.run_id
-        document = self._whole_document(client, delivery)
-        self._log_figures(client, delivery, document)
-        self._upload(client, delivery, document)
+        if self._is_alone(delivery):
+            self._write_alone(client, delivery)
+        else:
+            self._write_with_others(client, delivery)
         if delivery.own_run:
-            client.set_terminated(delivery.run_id, delivery.document.status or "FINISHED")
+            _end_run(client, delivery.run_id, delivery.document.status or "FINISHED")
         return delivery.run_id
 
-    def _whole_document(self, client: MlflowClient, delivery: Delivery) -> PerfDocument:
-        """Return the documents of all nodes that are in the run by now, this one's included."""
+    def _is_alone(self, delivery: Delivery) -> bool:
+        return int(delivery.document.node.get("count", 1)) <= 1 and delivery.index == 0
+
+    def _write_alone(self, client: MlflowClient, delivery: Delivery) -> None:
         mine = PerfDocument({delivery.index: delivery.document})
-        if int(delivery.document.node.get("count", 1)) <= 1 and not delivery.index:
-            return mine
-        others = _other_nodes(client, str(delivery.run_id), delivery.artifact_path)
-        others.nodes.pop(delivery.index, None)
-        return mine.merge(others)
+        # Side by side: against a server far away each request costs its way there and back.
+        upload = Errand(
+            lambda: self._upload(client, delivery, mine, page_of=mine), name="perf-upload"
+        )
+        self._log_figures(client, delivery, mine)
+        upload.result(_UPLOAD_SEC)
+
+    def _write_with_others(self, client: MlflowClient, delivery: Delivery) -> None:
+        """Write this node's figures, then the whole run's until no other node came meanwhile.
+
+        Nodes end at about the same time: each one puts its document there first and then looks who
+        is there, and looks again after it wrote, so that the last look of all has every node.
+        """
+        mine = PerfDocument({delivery.index: delivery.document})
+        self._upload(client, delivery, mine)
+        document, seen = mine, -1
+        for _ in range(_MAX_LOOKS):
+            others = _other_nodes(client, delivery, document)
+            document = mine.merge(others)
+            if len(document.nodes) == seen:
+                break
+            seen = len(document.nodes)
+            self._log_figures(client, delivery, document)
+            self._upload(client, delivery, page_of=document)
 
     def _log_figures(
         self, client: MlflowClient, delivery: Delivery, document: PerfDocument
@@ -209,17 +245,40 @@ class MlflowSink:
             return True
         return NOTE_TAG not in client.get_run(str(delivery.run_id)).data.tags
 
-    def _upload(self, client: MlflowClient, delivery: Delivery, document: PerfDocument) -> None:
+    def _upload(
+        self,
+        client: MlflowClient,
+        delivery: Delivery,
+        document: PerfDocument | None = None,
+        *,
+        page_of: PerfDocument | None = None,
+    ) -> None:
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
             root = Path(folder)
-            place = root / delivery.artifact_path
-            place.mkdir(parents=True)
-            mine = PerfDocument({delivery.index: delivery.document})
-            mine.save(place / node_file(delivery.index))
-            page = _page(document)
+            if document is not None:
+                place = root / delivery.artifact_path
+                place.mkdir(parents=True)
+                document.save(place / node_file(delivery.index))
+            page = None if page_of is None else _page(page_of)
             if page is not None:
                 (root / REPORT_FILE).write_text(page, encoding="utf-8")
             client.log_artifacts(str(delivery.run_id), folder)
+
+
+def _end_run(client: MlflowClient, run_id: str, status: str) -> None:
+    """Set a run's status and end.
+
+    `MlflowClient.set_terminated` prints two lines to the job's standard output, which is not ours.
+    """
+    from mlflow.entities import RunStatus
+
+    try:
+        store = client._tracking_client.store  # noqa: SLF001 - see above
+    except AttributeError:
+        client.set_terminated(run_id, status)
+    else:
+        now_ms = int(1000 * time.time())
+        store.update_run_info(run_id, RunStatus.from_string(status), now_ms, None)
 
 
 def _page(document: PerfDocument) -> str | None:
@@ -242,12 +301,16 @@ def _metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Any]:
     return [Metric(clean_key(prefix + k), float(v), now_ms, step) for k, v in finite.items()]
 
 
-def _other_nodes(client: MlflowClient, run_id: str, artifact_path: str) -> PerfDocument:
-    files = [f.path for f in client.list_artifacts(run_id, artifact_path) if not f.is_dir]
-    wanted = [f for f in files if re.fullmatch(r"node-\d+\.json", f.rpartition("/")[2])]
-    document = PerfDocument()
+def _other_nodes(client: MlflowClient, delivery: Delivery, known: PerfDocument) -> PerfDocument:
+    """Return the documents of the run's other nodes; those that are known are not fetched again."""
+    run_id = str(delivery.run_id)
+    files = [f.path for f in client.list_artifacts(run_id, delivery.artifact_path) if not f.is_dir]
+    document = PerfDocument({i: n for i, n in known.nodes.items() if i != delivery.index})
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        for path in wanted:
+        for path in files:
+            name = re.fullmatch(r"node-(\d+)\.json", path.rpartition("/")[2])
+            if name is None or int(name[1]) in (delivery.index, *document.nodes):
+                continue
             local = Path(client.download_artifacts(run_id, path, folder))
             try:
                 document = document.merge(PerfDocument.from_json(local.read_bytes()))

@@ -24,7 +24,7 @@ _SPANS = (
     "SELECT s.id, t.text, s.key, coalesce(n.text, ("
     "  SELECT pn.text FROM subspan_row x JOIN span_row p ON p.id = x.super_id"
     "  JOIN string pn ON pn.id = p.name_id WHERE x.sub_id = s.id AND p.scope_id = s.scope_id"
-    "  ORDER BY x.super_id DESC LIMIT 1)),"
+    "  ORDER BY x.super_id LIMIT 1)),"
     " coalesce(h.text, c.name), s.attributes,"
     " min(e.time_us) AS start, max(e.time_us)"
     " FROM span_row s JOIN event_row e ON e.span_id = s.id JOIN string t ON t.id = s.type_id"
@@ -37,8 +37,10 @@ _EVENTS = "SELECT e.span_id, e.time_us, t.text FROM event_row e JOIN string t ON
 _TABLES = {
     "span": (
         ("uuid", "type", "key", "name", "host", "run", "attributes", "start", "end"),
-        "SELECT uuid, type, CAST(key AS TEXT), name, host, run, attributes, start, end"
-        " FROM interval",
+        (
+            "SELECT uuid, type, CAST(key AS TEXT), name, host, run, attributes, start, end"
+            " FROM interval"
+        ),
     ),
     "event": (("span_uuid", "time", "type"), "SELECT span_uuid, time, type FROM event"),
     "subspan": (

@@ -87,11 +87,19 @@ def _offset(epoch: bytes, local: bytes) -> int:
 
 
 def _since(log: Path, offset: int) -> str:
-    """Return the local time of the first line that shows `offset`."""
+    """Return the local time from which on `offset` holds.
+
+    Clocks change on the hour: the hour of the first line that shows it, unless a line before shows
+    that hour already, as it does where an hour comes twice.
+    """
+    before = ""
     with log.open("rb") as file:
-        for epoch, local in _stamps(file):
-            if _offset(epoch, local) == offset:
-                return local.decode()
+        for epoch, shown in _stamps(file):
+            local = shown.decode()
+            if _offset(epoch, shown) == offset:
+                hour = f"{local[:13]}:00:00"
+                return hour if hour > before else local
+            before = local
     return ""
 
 

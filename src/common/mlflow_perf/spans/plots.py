@@ -91,12 +91,14 @@ def plot_concurrency(rows: Sequence[Row], title: str) -> Figure:
     if not rows:
         raise SpansError(f"There is nothing to draw: no spans of {title}.")
     figure = _figure(11, 4.5)
+    from matplotlib.ticker import MaxNLocator
+
     axes = figure.add_subplot()
     time = np.array([row["time_s"] for row in rows])
     axes.fill_between(
         time - time[0], [row["spans"] for row in rows], step="post", color=_BLUE, linewidth=0
     )
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="seconds since the first", ylabel="under way at once", title=title)
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
@@ -127,7 +129,7 @@ def _figure(width: float, height: float) -> Figure:
 def _colours(count: int) -> list[Any]:
     from matplotlib import colormaps
 
-    colours = [c for name in _COLOUR_MAPS for c in colormaps[name].colors]
+    colours = [colormaps[name](i) for name in _COLOUR_MAPS for i in range(20)]
     return [colours[i % len(colours)] for i in range(count)]
 
 
@@ -158,10 +160,17 @@ def _histogram(axes: Axes, took: _Floats) -> None:
 
 
 def _density(axes: Axes, start: _Floats, took: _Floats) -> None:
-    counts, x, y = np.histogram2d(start, took, bins=_GRID)
+    counts, x, y = np.histogram2d(start, took, bins=_GRID, range=(_wider(start), _wider(took)))
     image = axes.pcolormesh(x, y, _smoothed(counts).T, cmap="viridis", rasterized=True)
     image.set_edgecolor("face")
     axes.set(xlabel="start, seconds since the first", ylabel="seconds taken", title="density")
+
+
+def _wider(values: _Floats) -> tuple[float, float]:
+    """Return the range of some values with room for what blurring spreads beyond it."""
+    low, high = float(values.min()), float(values.max())
+    room = 0.06 * (high - low) or 0.5
+    return low - room, high + room
 
 
 def _smoothed(counts: _Floats) -> _Floats:

@@ -99,7 +99,7 @@ const spreadOf = (chart, node) => linesOf(chart).filter(curve => data.spread[cur
   const series = [
     { label: "90% of the nodes below", values: spread.high, colour: 0, look: "edge" },
     { label: "10% of the nodes below", values: spread.low, colour: 0, look: "edge" },
-    { label: "highest node", values: spread.max, colour: 1, thin: true },
+    { label: "highest", values: spread.max, colour: 1, thin: true },
     { label: "median", values: spread.median, colour: 0 },
   ];
   if (node != null) series.push({ label: `node ${data.nodes[node]}`, values: nodeRow(curve.key, node), colour: 4 });
@@ -218,7 +218,7 @@ const legendOf = drawing => {
   for (const series of drawing.series) {
     if (series.look) continue;
     const peak = peakOf(series), mean = meanOf(series);
-    const resting = short ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : `${withUnit(mean, unit)}, peak ${withUnit(peak, unit)}`;
+    const resting = short ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : drawing.heat ? withUnit(mean, unit) : `${withUnit(mean, unit)}, peak ${withUnit(peak, unit)}`;
     entry(series, short ? series.short : series.label, index => index == null ? resting : withUnit(series.values[index], unit));
   }
   if (edges.length) {
@@ -234,7 +234,7 @@ const tableOf = drawing => {
   const unit = drawing.chart.unit, head = text => el("th", { scope: "col", class: "n" }, text);
   const heads = el("tr", {}, head("Time"), ...drawing.series.map(s => head(`${s.label}${unit ? ` (${unit})` : ""}`)));
   const rows = data.x.map((x, i) => el("tr", {}, el("th", { scope: "row", class: "n" }, time(x)), ...drawing.series.map(s => el("td", { class: "n" }, number(s.values[i])))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${drawing.title}: values` }, el("table", {}, el("thead", {}, heads), el("tbody", {}, ...rows)));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${drawing.title}: values, by time` }, el("table", {}, el("thead", {}, heads), el("tbody", {}, ...rows)));
 };
 const tableButton = (drawing, figure) => {
   const button = el("button", { type: "button", class: "as-table", "aria-expanded": "false", "aria-label": `${drawing.title}: show the values as a table` }, "table");

@@ -182,6 +182,7 @@ class _Executor:
         """Read one log; return the span of each task that it tells of."""
         store = self._store
         with Log(path, offsets) as log:
+            log.count_unended(store)
             found = list(_tasks(log, wordings, store))
             if not found and log.size and level != "worker":
                 store.not_read(f"{path.name}: no line about a task in it (worker_debug is off?)")

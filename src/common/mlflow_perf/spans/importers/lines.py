@@ -1,7 +1,7 @@
 """Finding the few lines of a log that matter, fast, and the time at which each was written.
 
-May import spans.localtime. Searching for a fixed wording in a mapped file goes at memory speed; a
-regular expression on each line takes six times as long.
+May import spans.localtime, spans.store. Searching for a fixed wording in a mapped file goes at
+memory speed; a regular expression on each line takes six times as long.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from pathlib import Path
 from types import TracebackType
 
 from mlflow_perf.spans.localtime import Offset
+from mlflow_perf.spans.store import Store
 
-__all__ = ["Log", "scope_of", "wording_of"]
+__all__ = ["UNENDED", "Log", "scope_of", "wording_of"]
 
 _EPOCH = re.compile(rb"(\d{9,11})\.(\d{1,6})\d* ")
 _LOCAL = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,]?(\d{0,6})")
 _CREATED = re.compile(rb'\{"created": (\d+)\.?(\d{0,6})')
 _NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
+UNENDED = "a last line that is not ended"
+
 _LINE_BYTES = 1 << 20
 _WORDING_CHARS = 100
 
@@ -59,18 +62,27 @@ class Log:
         self._file.close()
 
     def find(self, wording: bytes) -> Iterator[bytes]:
-        """Yield each line that holds a fixed wording, without its end."""
+        """Yield each line that holds a fixed wording, without its end.
+
+        A last line that is not ended is left out: it is being written, and may hold half a number.
+        """
         data, at = self._data, 0
         while (hit := data.find(wording, at)) >= 0:
             start = data.rfind(b"\n", max(0, hit - _LINE_BYTES), hit) + 1
             end = data.find(b"\n", hit)
-            end = self.size if end < 0 else end
+            if end < 0:
+                return
             yield data[start:end]
             at = end + 1
 
     def has(self, wording: bytes) -> bool:
         """Say whether the log holds a fixed wording."""
         return self._data.find(wording) >= 0
+
+    def count_unended(self, store: Store) -> None:
+        """Count the last line where it is not ended."""
+        if self.size and self._data[-1:] != b"\n":
+            store.not_read(UNENDED)
 
     def time_us(self, line: bytes) -> int | None:
         """Return the Unix microseconds at which a line was written; None where it shows none."""
@@ -103,5 +115,7 @@ def scope_of(kind: str, path: Path, head: bytes) -> str:
 
     A log that has grown, or was copied, keeps it.
     """
-    first = next((line for line in head.split(b"\n") if line and not line.startswith(b"#")), b"")
+    lines = head.split(b"\n")
+    lines = lines[:-1] or lines
+    first = next((line for line in lines if line and not line.startswith(b"#")), b"")
     return f"{kind}:{path.name}:{hashlib.sha256(first).hexdigest()[:16]}"

@@ -53,6 +53,7 @@ def import_metric_lines(source: Path, store: Store, scope: int, offsets: Sequenc
     found: list[tuple[str, str, int]] = []
     figures: list[tuple[int, str, float]] = []
     with Log(source, offsets) as log:
+        log.count_unended(store)
         for line in log.find(_WORD):
             match, time = _LINE.search(line), log.time_us(line)
             if match is None or time is None:

@@ -22,20 +22,22 @@ _PARENT_TAG = "mlflow.parentRunId"
 _RUNS = (
     "SELECT run_uuid, name, status, start_time, end_time,"
     " (SELECT value FROM tags t WHERE t.run_uuid = r.run_uuid AND t.key = ?) FROM runs r"
-    " WHERE lifecycle_stage = 'active'"
+    " WHERE lifecycle_stage = 'active' AND typeof(start_time) = 'integer'"
 )
 _METRICS = (
     "SELECT run_uuid, key, timestamp, value FROM metrics WHERE NOT is_nan"
+    " AND typeof(timestamp) = 'integer'"
     " AND run_uuid IN (SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active')"
 )
 _TRACES = (
     "SELECT i.request_id, i.timestamp_ms, i.execution_time_ms, i.status,"
     " (SELECT value FROM trace_request_metadata m WHERE m.request_id = i.request_id"
     "  AND m.key = 'mlflow.sourceRun') FROM trace_info i"
+    " WHERE typeof(timestamp_ms) = 'integer'"
 )
 _SPANS = (
     "SELECT trace_id, span_id, parent_span_id, name, type, start_time_unix_nano,"
-    " end_time_unix_nano, status FROM spans"
+    " end_time_unix_nano, status FROM spans WHERE typeof(start_time_unix_nano) = 'integer'"
 )
 
 

@@ -11,7 +11,6 @@ import sqlite3
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
@@ -41,7 +40,7 @@ _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_
 # A worker's clock that is off by this much is in another time zone: zones lie on quarters of an
 # hour, and results do not take half of that to come back.
 _QUARTER_HOUR_SEC = 900
-_SAMPLED_TRIES = 25
+_BUSY_SEC = 10.0
 
 
 class MonitoringImporter:
@@ -89,40 +88,52 @@ class _Load:
     def run(self) -> None:
         for table in ("run", "task_number", "try_number", "sample"):
             self._store.db.execute(f"DROP TABLE IF EXISTS temp.{table}")
+        before = self._store.count_spans()
         self._fill_runs()
         self._spans()
         self._shifts()
         self._events()
         self._places()
         self._resources()
+        self._store.spans += self._store.count_spans() - before
 
     def _fill_runs(self) -> None:
         self._execute("run_table")
         rundir = "rundir" if "rundir" in self._columns["workflow"] else "''"
         rows = self._store.db.execute(f"SELECT run_id, time_began, {rundir} FROM source.workflow")  # noqa: S608 - one of two words of ours
-        for run_id, began, folder in rows.fetchall():
-            self._sql.runs += 1
-            first, *later = self._offsets(str(run_id), str(began), str(folder or ""))
-            change = later[0] if later else Offset("", first.seconds)
-            self._sql.changes |= bool(later)
-            self._store.db.execute(
-                "INSERT INTO temp.run VALUES (?, ?, ?, ?, ?)",
-                (
-                    run_id,
-                    self._store.scope(f"parsl:{run_id}"),
-                    first.seconds * 1_000_000,
-                    change.since,
-                    change.seconds * 1_000_000,
-                ),
-            )
+        runs = [(str(run), str(began), str(folder or "")) for run, began, folder in rows]
+        shown = {run[1]: found for run in runs if (found := self._shown(*run))}
+        for run_id, began, _ in runs:
+            self._add_run(run_id, shown.get(began) or self._supposed(began, shown))
 
-    def _offsets(self, run_id: str, began: str, rundir: str) -> list[Offset]:
+    def _add_run(self, run_id: str, offsets: list[Offset]) -> None:
+        first, *later = offsets
+        change = later[0] if later else Offset("", first.seconds)
+        self._sql.runs += 1
+        self._sql.changes |= bool(later)
+        self._store.db.execute(
+            "INSERT INTO temp.run VALUES (?, ?, ?, ?, ?)",
+            (
+                run_id,
+                self._store.scope(f"parsl:{run_id}"),
+                first.seconds * 1_000_000,
+                change.since,
+                change.seconds * 1_000_000,
+            ),
+        )
+
+    def _shown(self, run_id: str, began: str, rundir: str) -> list[Offset]:
+        """Return the offsets that the logs of a run show; none where there are none."""
         # Beside the database first: the recorded path is that of the machine that ran it.
         name = rundir.replace("\\", "/").rstrip("/").rpartition("/")[2]
-        for folder in (self._source.parent / name, Path(rundir)):
-            found = offsets_of_run(folder, run_id, began) if name else []
-            if found:
-                return found
+        folders = (self._source.parent / name, Path(rundir)) if name else ()
+        return next(filter(None, (offsets_of_run(f, run_id, began) for f in folders)), [])
+
+    def _supposed(self, began: str, shown: dict[str, list[Offset]]) -> list[Offset]:
+        """Return the offset of the last run before whose logs show it, else this machine's own."""
+        if shown:
+            before = max((b for b in shown if b <= began), default=min(shown))
+            return shown[before][-1:]
         try:
             return machine_offsets(began[:19])
         except ValueError:
@@ -133,7 +144,7 @@ class _Load:
         self._execute("words")
         for number, kind in enumerate(("workflow", "task", "try")):
             self._store.progress(f"{kind} spans", number / 10)
-            self._store.spans += self._execute(f"{kind}_spans", type=self._types[kind])
+            self._execute(f"{kind}_spans", type=self._types[kind])
         for kind in ("task", "try"):
             self._execute(f"{kind}_number_table")
             self._execute(f"{kind}_numbers", type=self._types[kind])
@@ -147,15 +158,16 @@ class _Load:
         """Find workers whose clocks are in another time zone than the submitting process."""
         if not {"hostname", "task_try_time_returned"} <= self._columns["try"]:
             return
+        tries = self._types["try"]
         delays: dict[tuple[int, str], list[float]] = defaultdict(list)
-        rows = self._store.db.execute(self._sql.text("worker_delays"), {"sampled": _SAMPLED_TRIES})
-        for scope, host, _key, ended, returned in rows.fetchall():
+        rows = self._store.db.execute(self._sql.text("worker_delays"), {"type": tries})
+        for scope, host, ended, returned in rows.fetchall():
             delays[scope, host].append(_seconds_between(ended, returned))
         for (scope, host), values in delays.items():
-            zones = round(-median(values) / _QUARTER_HOUR_SEC)
+            # Of a worker's first and last try: one result may be late, but not both.
+            zones = round(-min(values, key=abs) / _QUARTER_HOUR_SEC)
             if zones:
                 shift = zones * _QUARTER_HOUR_SEC * 1_000_000
-                tries = self._types["try"]
                 self._execute("shift", shift=shift, type=tries, scope=scope, host=host)
                 self._sql.changes = True
 
@@ -190,7 +202,7 @@ class _Load:
         workflow, block, node = (self._types[k] for k in ("workflow", "block", "node"))
         if self._columns.get("block", set()) >= _BLOCK:
             self._execute("block_words")
-            self._store.spans += self._execute("block_spans", type=block)
+            self._execute("block_spans", type=block)
             self._store.events += self._execute("block_events", type=block)
             self._execute("block_subspans", workflow=workflow, type=block)
             blocks = {"task_executor", "block_id"} <= self._columns["try"]
@@ -198,7 +210,7 @@ class _Load:
                 self._execute("try_in_block", type=block)
         if self._columns.get("node", set()) >= _NODE:
             self._execute("node_words")
-            self._store.spans += self._execute("node_spans", type=node)
+            self._execute("node_spans", type=node)
             active, inactive = self._store.string("active"), self._store.string("inactive")
             self._store.events += self._execute(
                 "node_events", type=node, active=active, inactive=inactive
@@ -222,12 +234,16 @@ class _Load:
 
 
 def _seconds_between(start: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    """Return how long it is between two local times; nothing where one is no time."""
+    try:
+        return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _tables(source: Path) -> set[str]:
     try:
-        db = sqlite3.connect(source_uri(source), uri=True)
+        db = sqlite3.connect(source_uri(source), uri=True, timeout=_BUSY_SEC)
         try:
             rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         finally:

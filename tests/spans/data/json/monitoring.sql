@@ -1,0 +1,226 @@
+BEGIN TRANSACTION;
+CREATE TABLE block (
+	run_id TEXT NOT NULL, 
+	executor_label TEXT NOT NULL, 
+	block_id TEXT NOT NULL, 
+	job_id TEXT, 
+	timestamp DATETIME NOT NULL, 
+	status TEXT NOT NULL, 
+	PRIMARY KEY (run_id, block_id, executor_label, timestamp)
+);
+INSERT INTO "block" VALUES('b09dbd90-7938-41af-adbd-912802f0bd7a','my.label-2','0','26135','2026-11-20 23:58:29.008155','PENDING');
+INSERT INTO "block" VALUES('b09dbd90-7938-41af-adbd-912802f0bd7a','my.label-2','0','26135','2026-11-20 23:58:32.944543','SCALED_IN');
+CREATE TABLE node (
+	id INTEGER NOT NULL, 
+	run_id TEXT NOT NULL, 
+	hostname TEXT NOT NULL, 
+	uid TEXT NOT NULL, 
+	block_id TEXT NOT NULL, 
+	cpu_count INTEGER NOT NULL, 
+	total_memory BIGINT NOT NULL, 
+	active BOOLEAN NOT NULL, 
+	worker_count INTEGER NOT NULL, 
+	python_v TEXT NOT NULL, 
+	timestamp DATETIME NOT NULL, 
+	last_heartbeat DATETIME NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "node" VALUES(1,'b09dbd90-7938-41af-adbd-912802f0bd7a','node-1','f1740022e7c3','0',2,25276514304,1,2,'3.11.7','2026-11-20 23:58:30.863349','2026-11-20 23:58:30.862779');
+INSERT INTO "node" VALUES(2,'b09dbd90-7938-41af-adbd-912802f0bd7a','node-1','f1740022e7c3','0',2,25276514304,1,2,'3.11.7','2026-11-20 23:58:30.864595','2026-11-20 23:58:30.862779');
+INSERT INTO "node" VALUES(3,'b09dbd90-7938-41af-adbd-912802f0bd7a','node-1','f1740022e7c3','0',2,25276514304,1,2,'3.11.7','2026-11-20 23:58:31.730564','2026-11-20 23:58:30.862779');
+INSERT INTO "node" VALUES(25,'b09dbd90-7938-41af-adbd-912802f0bd7a','node-1','f1740022e7c3','0',2,25276514304,0,2,'3.11.7','2026-11-20 23:58:32.920155','2026-11-20 23:58:30.862779');
+CREATE TABLE resource (
+	try_id INTEGER NOT NULL, 
+	task_id INTEGER NOT NULL, 
+	run_id TEXT NOT NULL, 
+	timestamp DATETIME NOT NULL, 
+	resource_monitoring_interval FLOAT, 
+	psutil_process_pid INTEGER, 
+	psutil_process_memory_percent FLOAT, 
+	psutil_process_children_count FLOAT, 
+	psutil_process_time_user FLOAT, 
+	psutil_process_time_system FLOAT, 
+	psutil_process_memory_virtual FLOAT, 
+	psutil_process_memory_resident FLOAT, 
+	psutil_process_disk_read FLOAT, 
+	psutil_process_disk_write FLOAT, 
+	psutil_process_status TEXT, 
+	psutil_cpu_num TEXT, 
+	psutil_process_num_ctx_switches_voluntary FLOAT, 
+	psutil_process_num_ctx_switches_involuntary FLOAT, 
+	PRIMARY KEY (try_id, task_id, run_id, timestamp), 
+	FOREIGN KEY(run_id) REFERENCES workflow (run_id)
+);
+INSERT INTO "resource" VALUES(0,0,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:31.522823',0.5,26152,4.88071347640197161776e-01,1.0,0.73,0.09,153726976.0,123367424.0,15444632.0,9595.0,'running','0',18.0,350.0);
+INSERT INTO "resource" VALUES(0,1,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:31.579499',0.5,26153,4.78575354754737614104e-01,1.0,0.74,6.99999999999999927835e-02,152752128.0,120967168.0,15444217.0,9599.0,'running','1',10.0,171.0);
+INSERT INTO "resource" VALUES(0,0,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:31.718672',0.5,26152,4.88217190534342426744e-01,1.0,0.8,0.2,153726976.0,123404288.0,15828008.0,12622.0,'sleeping','0',23.0,441.0);
+INSERT INTO "resource" VALUES(0,1,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:31.792290',0.5,26153,4.78721197648882879072e-01,1.0,8.20000000000000062172e-01,0.19,152752128.0,121004032.0,15826698.0,12625.0,'sleeping','1',19.0,233.0);
+INSERT INTO "resource" VALUES(0,2,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:31.790773',0.5,26152,4.88265804832390903911e-01,1.0,0.8,2.10000000000000019984e-01,304766976.0,123416576.0,16231249.0,24925.0,'running','0',33.0,472.0);
+INSERT INTO "resource" VALUES(0,3,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:31.872510',0.5,26153,4.78786016712947515294e-01,1.0,0.83,0.19,303796224.0,121020416.0,16230152.0,24930.0,'running','0',16.0,281.0);
+INSERT INTO "resource" VALUES(0,2,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.088520',0.5,26152,4.88411647726536113367e-01,1.0,0.92,0.31,304766976.0,123453440.0,16619804.0,27952.0,'sleeping','1',43.0,619.0);
+INSERT INTO "resource" VALUES(0,3,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.139909',0.5,26153,4.78931859607092780262e-01,1.0,0.91,3.00000000000000044408e-01,303796224.0,121057280.0,16617951.0,27956.0,'sleeping','0',24.0,390.0);
+INSERT INTO "resource" VALUES(0,4,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.200079',0.5,26153,4.78931859607092780262e-01,1.0,0.9,0.3,303796224.0,121057280.0,17021482.0,40365.0,'sleeping','0',16.0,385.0);
+INSERT INTO "resource" VALUES(0,8,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.215691',0.5,26152,4.88379238194503906278e-01,1.0,0.91,0.3,304766976.0,123445248.0,17023409.0,40013.0,'sleeping','1',39.0,644.0);
+INSERT INTO "resource" VALUES(0,5,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.280804',0.5,26153,4.79045292969205727118e-01,1.0,0.9,0.31,303845376.0,121085952.0,17428906.0,53400.0,'sleeping','1',24.0,394.0);
+INSERT INTO "resource" VALUES(0,11,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.370199',0.5,26153,4.78996678671157305462e-01,1.0,0.92,0.32,303845376.0,121073664.0,17836564.0,66618.0,'running','0',30.0,425.0);
+INSERT INTO "resource" VALUES(1,4,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.423470',0.5,26152,4.88379238194503906278e-01,1.0,0.9,0.3,304766976.0,123445248.0,17427541.0,52555.0,'sleeping','1',47.0,796.0);
+INSERT INTO "resource" VALUES(0,12,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.570750',0.5,26152,4.88298214364423111e-01,1.0,0.92,0.32,304766976.0,123424768.0,17832251.0,64996.0,'running','1',56.0,652.0);
+INSERT INTO "resource" VALUES(0,11,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.750425',0.5,26153,4.79142521565302625941e-01,1.0,1.01,0.43,303845376.0,121110528.0,18228384.0,69653.0,'sleeping','1',39.0,656.0);
+INSERT INTO "resource" VALUES(1,5,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.835159',0.5,26153,4.79077702501238045229e-01,1.0,0.99,0.42,303845376.0,121094144.0,18635648.0,81777.0,'sleeping','1',39.0,650.0);
+INSERT INTO "resource" VALUES(0,12,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.888022',0.5,26152,4.88444057258568431478e-01,1.0,1.0,0.43,304766976.0,123461632.0,18220822.0,68030.0,'sleeping','1',65.0,786.0);
+INSERT INTO "resource" VALUES(0,6,'b09dbd90-7938-41af-adbd-912802f0bd7a','2026-11-20 23:58:32.899178',0.5,26153,4.79191135863351047596e-01,1.0,0.99,0.43,303894528.0,121122816.0,19046479.0,94790.0,'sleeping','1',47.0,663.0);
+CREATE TABLE status (
+	task_id INTEGER NOT NULL, 
+	task_status_name TEXT NOT NULL, 
+	timestamp DATETIME NOT NULL, 
+	run_id TEXT NOT NULL, 
+	try_id INTEGER NOT NULL, 
+	PRIMARY KEY (task_id, run_id, task_status_name, timestamp), 
+	FOREIGN KEY(run_id) REFERENCES workflow (run_id)
+);
+INSERT INTO "status" VALUES(0,'pending','2026-11-20 23:58:25.983225','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(1,'pending','2026-11-20 23:58:25.990249','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(0,'launched','2026-11-20 23:58:25.990791','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(2,'pending','2026-11-20 23:58:25.993141','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(1,'launched','2026-11-20 23:58:25.994491','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(3,'pending','2026-11-20 23:58:25.995398','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'pending','2026-11-20 23:58:25.996191','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'pending','2026-11-20 23:58:25.998477','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(6,'pending','2026-11-20 23:58:25.999216','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(7,'pending','2026-11-20 23:58:25.999704','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(8,'pending','2026-11-20 23:58:26.000213','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(2,'launched','2026-11-20 23:58:26.001919','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(3,'launched','2026-11-20 23:58:26.004732','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(8,'launched','2026-11-20 23:58:26.008268','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(0,'running','2026-11-20 23:58:31.458006','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(1,'running','2026-11-20 23:58:31.522887','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(2,'running','2026-11-20 23:58:31.733119','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(3,'running','2026-11-20 23:58:31.809398','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(0,'running_ended','2026-11-20 23:58:31.726163','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(1,'running_ended','2026-11-20 23:58:31.802319','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(0,'exec_done','2026-11-20 23:58:31.731343','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'launched','2026-11-20 23:58:31.741196','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(1,'exec_done','2026-11-20 23:58:31.806568','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'launched','2026-11-20 23:58:31.813393','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(2,'exec_done','2026-11-20 23:58:32.127145','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(3,'exec_done','2026-11-20 23:58:32.161361','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'fail_retryable','2026-11-20 23:58:32.220432','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'pending','2026-11-20 23:58:32.220531','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(4,'launched','2026-11-20 23:58:32.233230','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(8,'exec_done','2026-11-20 23:58:32.261727','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(9,'pending','2026-11-20 23:58:32.264212','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(10,'pending','2026-11-20 23:58:32.268731','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(9,'memo_done','2026-11-20 23:58:32.270136','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(11,'pending','2026-11-20 23:58:32.271549','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(10,'launched','2026-11-20 23:58:32.271664','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(12,'pending','2026-11-20 23:58:32.273794','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(10,'joining','2026-11-20 23:58:32.276525','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(11,'launched','2026-11-20 23:58:32.282966','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(12,'launched','2026-11-20 23:58:32.288815','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'fail_retryable','2026-11-20 23:58:32.302895','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'pending','2026-11-20 23:58:32.304622','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(5,'launched','2026-11-20 23:58:32.310461','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(8,'running','2026-11-20 23:58:32.128846','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'running','2026-11-20 23:58:32.166457','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'running','2026-11-20 23:58:32.226223','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(10,'running','2026-11-20 23:58:32.271026','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'running','2026-11-20 23:58:32.266315','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(11,'running','2026-11-20 23:58:32.306906','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(12,'running','2026-11-20 23:58:32.481561','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'running','2026-11-20 23:58:32.778051','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(6,'running','2026-11-20 23:58:32.863231','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(2,'running_ended','2026-11-20 23:58:32.119756','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(3,'running_ended','2026-11-20 23:58:32.156526','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'running_ended','2026-11-20 23:58:32.208032','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(8,'running_ended','2026-11-20 23:58:32.250587','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(10,'running_ended','2026-11-20 23:58:32.276266','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'running_ended','2026-11-20 23:58:32.295818','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'running_ended','2026-11-20 23:58:32.457978','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(11,'running_ended','2026-11-20 23:58:32.768752','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'running_ended','2026-11-20 23:58:32.854711','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(12,'running_ended','2026-11-20 23:58:32.895435','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(6,'running_ended','2026-11-20 23:58:32.911419','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(4,'exec_done','2026-11-20 23:58:32.461259','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(6,'launched','2026-11-20 23:58:32.473417','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(11,'exec_done','2026-11-20 23:58:32.773536','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(5,'failed','2026-11-20 23:58:32.860232','b09dbd90-7938-41af-adbd-912802f0bd7a',1);
+INSERT INTO "status" VALUES(7,'dep_fail','2026-11-20 23:58:32.864010','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(12,'exec_done','2026-11-20 23:58:32.904577','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(10,'exec_done','2026-11-20 23:58:32.905489','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+INSERT INTO "status" VALUES(6,'exec_done','2026-11-20 23:58:32.914226','b09dbd90-7938-41af-adbd-912802f0bd7a',0);
+CREATE TABLE task (
+	task_id INTEGER NOT NULL, 
+	run_id TEXT NOT NULL, 
+	task_depends TEXT, 
+	task_func_name TEXT NOT NULL, 
+	task_memoize TEXT NOT NULL, 
+	task_hashsum TEXT, 
+	task_inputs TEXT, 
+	task_outputs TEXT, 
+	task_stdin TEXT, 
+	task_stdout TEXT, 
+	task_stderr TEXT, 
+	task_time_invoked DATETIME, 
+	task_time_returned DATETIME, 
+	task_fail_count INTEGER NOT NULL, 
+	task_fail_cost FLOAT NOT NULL, 
+	PRIMARY KEY (task_id, run_id)
+);
+INSERT INTO "task" VALUES(0,'b09dbd90-7938-41af-adbd-912802f0bd7a','','src','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.982772','2026-11-20 23:58:31.731193',0,0.0);
+INSERT INTO "task" VALUES(1,'b09dbd90-7938-41af-adbd-912802f0bd7a','','src','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.989675','2026-11-20 23:58:31.806459',0,0.0);
+INSERT INTO "task" VALUES(2,'b09dbd90-7938-41af-adbd-912802f0bd7a','','src','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.990673','2026-11-20 23:58:32.127030',0,0.0);
+INSERT INTO "task" VALUES(3,'b09dbd90-7938-41af-adbd-912802f0bd7a','','src','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.994272','2026-11-20 23:58:32.161211',0,0.0);
+INSERT INTO "task" VALUES(4,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','flaky','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.995604','2026-11-20 23:58:32.461155',1,1.0);
+INSERT INTO "task" VALUES(5,'b09dbd90-7938-41af-adbd-912802f0bd7a','1','bad','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.996392','2026-11-20 23:58:32.860127',2,2.0);
+INSERT INTO "task" VALUES(6,'b09dbd90-7938-41af-adbd-912802f0bd7a','2,3,4','dep','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.998579','2026-11-20 23:58:32.914141',0,0.0);
+INSERT INTO "task" VALUES(7,'b09dbd90-7938-41af-adbd-912802f0bd7a','5','dep','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:25.999313','2026-11-20 23:58:32.863934',1,1.0);
+INSERT INTO "task" VALUES(8,'b09dbd90-7938-41af-adbd-912802f0bd7a','','memo','1','8a024b95de97e1c8ecb210c60b7aa982','None','None',NULL,'','','2026-11-20 23:58:25.999795','2026-11-20 23:58:32.261545',0,0.0);
+INSERT INTO "task" VALUES(9,'b09dbd90-7938-41af-adbd-912802f0bd7a','','memo','1','8a024b95de97e1c8ecb210c60b7aa982','None','None',NULL,'','','2026-11-20 23:58:32.263789','2026-11-20 23:58:32.269913',0,0.0);
+INSERT INTO "task" VALUES(10,'b09dbd90-7938-41af-adbd-912802f0bd7a','','joiner','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:32.264313','2026-11-20 23:58:32.905404',0,0.0);
+INSERT INTO "task" VALUES(11,'b09dbd90-7938-41af-adbd-912802f0bd7a','','src','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:32.271190','2026-11-20 23:58:32.773430',0,0.0);
+INSERT INTO "task" VALUES(12,'b09dbd90-7938-41af-adbd-912802f0bd7a','','src','0',NULL,'None','None',NULL,'','','2026-11-20 23:58:32.273314','2026-11-20 23:58:32.904472',0,0.0);
+CREATE TABLE try (
+	try_id INTEGER NOT NULL, 
+	task_id INTEGER NOT NULL, 
+	run_id TEXT NOT NULL, 
+	block_id TEXT, 
+	hostname TEXT, 
+	task_executor TEXT NOT NULL, 
+	task_try_time_launched DATETIME, 
+	task_try_time_running DATETIME, 
+	task_try_time_returned DATETIME, 
+	task_fail_history TEXT, 
+	task_joins TEXT, 
+	PRIMARY KEY (try_id, task_id, run_id)
+);
+INSERT INTO "try" VALUES(0,0,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:25.983658','2026-11-20 23:58:31.458006','2026-11-20 23:58:31.731160','',NULL);
+INSERT INTO "try" VALUES(0,1,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:25.991052','2026-11-20 23:58:31.522887','2026-11-20 23:58:31.806433','',NULL);
+INSERT INTO "try" VALUES(0,2,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:25.996654','2026-11-20 23:58:31.733119','2026-11-20 23:58:32.127007','',NULL);
+INSERT INTO "try" VALUES(0,3,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:26.002296','2026-11-20 23:58:31.809398','2026-11-20 23:58:32.161181','',NULL);
+INSERT INTO "try" VALUES(0,4,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:31.731840','2026-11-20 23:58:32.166457','2026-11-20 23:58:32.220026','ValueError(''flaky first try'')',NULL);
+INSERT INTO "try" VALUES(0,5,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:31.808380','2026-11-20 23:58:32.226223','2026-11-20 23:58:32.302576','RuntimeError(''always fails'')',NULL);
+INSERT INTO "try" VALUES(0,6,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:32.462041','2026-11-20 23:58:32.863231','2026-11-20 23:58:32.914128','',NULL);
+INSERT INTO "try" VALUES(0,7,'b09dbd90-7938-41af-adbd-912802f0bd7a',NULL,NULL,'my.label-2',NULL,NULL,'2026-11-20 23:58:32.863812','DependencyError([(RuntimeError(''always fails''), ''task 5'')], 7)',NULL);
+INSERT INTO "try" VALUES(0,8,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:26.005647','2026-11-20 23:58:32.128846','2026-11-20 23:58:32.261523','',NULL);
+INSERT INTO "try" VALUES(1,4,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:32.222773','2026-11-20 23:58:32.266315','2026-11-20 23:58:32.461134','',NULL);
+INSERT INTO "try" VALUES(0,9,'b09dbd90-7938-41af-adbd-912802f0bd7a',NULL,NULL,'my.label-2','2026-11-20 23:58:32.269550',NULL,'2026-11-20 23:58:32.269900','',NULL);
+INSERT INTO "try" VALUES(0,10,'b09dbd90-7938-41af-adbd-912802f0bd7a',NULL,'node-1','_parsl_internal','2026-11-20 23:58:32.270341','2026-11-20 23:58:32.271026','2026-11-20 23:58:32.276429','','11,12');
+INSERT INTO "try" VALUES(0,11,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:32.276833','2026-11-20 23:58:32.306906','2026-11-20 23:58:32.773408','',NULL);
+INSERT INTO "try" VALUES(0,12,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:32.283234','2026-11-20 23:58:32.481561','2026-11-20 23:58:32.904455','',NULL);
+INSERT INTO "try" VALUES(1,5,'b09dbd90-7938-41af-adbd-912802f0bd7a','0','node-1','my.label-2','2026-11-20 23:58:32.307074','2026-11-20 23:58:32.778051','2026-11-20 23:58:32.859046','RuntimeError(''always fails'')',NULL);
+CREATE TABLE workflow (
+	run_id TEXT NOT NULL, 
+	workflow_name TEXT, 
+	workflow_version TEXT, 
+	time_began DATETIME NOT NULL, 
+	time_completed DATETIME, 
+	host TEXT NOT NULL, 
+	user TEXT NOT NULL, 
+	rundir TEXT NOT NULL, 
+	tasks_failed_count INTEGER NOT NULL, 
+	tasks_completed_count INTEGER NOT NULL, 
+	PRIMARY KEY (run_id)
+);
+INSERT INTO "workflow" VALUES('b09dbd90-7938-41af-adbd-912802f0bd7a','run.py','2026-11-20 23:58:23','2026-11-20 23:58:23.944908','2026-11-20 23:58:33.093184','node-1','user','/home/user/flow/json/000',1,10);
+CREATE INDEX ix_task_task_hashsum ON task (task_hashsum);
+COMMIT;
