@@ -58,7 +58,7 @@ def _burn(seconds: float) -> None:
 def cpu_bursts(_: Path) -> tuple[float, float]:
     """Use 1.6 CPU-seconds in bursts of 200 ms, asleep for as long between them."""
     with _measured() as metrics:
-        for _ in range(8):
+        for _burst in range(8):
             _burn(0.2)
             time.sleep(0.2)
     return 8 * 0.2, _figure(metrics, "job_cpu_hours") * _HOUR_SEC
@@ -79,9 +79,9 @@ def ended_children(_: Path) -> tuple[float, float]:
     true = 0.0
     with _measured() as metrics:
         before = time.process_time()
-        for _ in range(30):
+        for _child in range(30):
             child = subprocess.Popen([sys.executable, "-S", "-c", _CHILD])
-            _, _, usage = os.wait4(child.pid, 0)
+            usage = os.wait4(child.pid, 0)[2]
             child.returncode = 0
             true += usage.ru_utime + usage.ru_stime
         true += time.process_time() - before
@@ -128,7 +128,7 @@ def loopback(_: Path) -> tuple[float, float]:
         receiver = threading.Thread(target=_receive, args=(server,))
         receiver.start()
         with socket.create_connection(server.getsockname()) as client:
-            for _ in range(128):
+            for _chunk in range(128):
                 client.sendall(_CHUNK)
         receiver.join()
     return 128.0, _figure(metrics, "total_net_io_lo_sent_mb")
