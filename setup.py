@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
 HERE = Path(__file__).parent
 SOURCE = "src/common"
@@ -16,7 +16,7 @@ VERSION = re.search(
 )
 assert VERSION is not None, "src/common/mlflow_perf/_version.py holds no __version__"
 
-PIPELINES = ["azure-ai-ml>=1.20", "parsl>=2024.7"]
+PIPELINES = ["azure-ai-ml>=1.20", "parsl[monitoring]>=2024.7", "pathspec>=0.12"]
 SPANS = ["numpy>=1.24", "matplotlib>=3.7", "pyarrow>=12"]
 PROXYSTORE = ["proxystore>=0.8"]
 PROMETHEUS = ["prometheus-client>=0.20"]
@@ -32,6 +32,10 @@ TEST = [
     "pytest-timeout>=2.3",
     "mpich>=4.1; sys_platform == 'linux'",
     "mpi4py>=4.0; sys_platform == 'linux'",
+    "distributed>=2024.1",
+    "duckdb>=1.0",
+    "psycopg2-binary>=2.9",
+    "pyyaml>=6.0",
     "redis>=5.0",
     "selenium>=4.20",
 ]
@@ -48,7 +52,8 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     package_dir={"": SOURCE},
-    packages=find_packages(SOURCE),
+    # The folders of templates are packages too, to setuptools; so their files are packed.
+    packages=find_namespace_packages(SOURCE, include=["mlflow_perf", "mlflow_perf.*"]),
     package_data={
         "mlflow_perf": ["py.typed", "**/*.html", "**/*.css", "**/*.js", "**/*.sql", "**/*.txt"]
     },
