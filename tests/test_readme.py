@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mlflow_perf._docs import with_tables
+from mlflow_perf._docs import commands_page, with_tables
 from mlflow_perf.cli import main
 from mlflow_perf.settings import ENVIRONMENT
 
@@ -25,6 +25,14 @@ def examples() -> dict[str, str]:
 def test_the_tables_are_those_of_the_code() -> None:
     """The metrics and settings that README prints are the tables'; `_docs` writes them anew."""
     assert with_tables(README) == README, "run: python -m mlflow_perf._docs"
+
+
+def test_the_docs_pages_are_those_of_the_code() -> None:
+    """The pages of metrics and commands are generated too."""
+    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert with_tables(metrics) == metrics, "run: python -m mlflow_perf._docs"
+    commands = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert commands_page() == commands, "run: python -m mlflow_perf._docs"
 
 
 def test_the_examples_run(store: str, capsys) -> None:

@@ -160,10 +160,17 @@ def _histogram(axes: Axes, took: _Floats) -> None:
 
 
 def _density(axes: Axes, start: _Floats, took: _Floats) -> None:
-    counts, x, y = np.histogram2d(start, took, bins=_GRID)
+    counts, x, y = np.histogram2d(start, took, bins=_GRID, range=(_wider(start), _wider(took)))
     image = axes.pcolormesh(x, y, _smoothed(counts).T, cmap="viridis", rasterized=True)
     image.set_edgecolor("face")
     axes.set(xlabel="start, seconds since the first", ylabel="seconds taken", title="density")
+
+
+def _wider(values: _Floats) -> tuple[float, float]:
+    """Return the range of some values with room for what blurring spreads beyond it."""
+    low, high = float(values.min()), float(values.max())
+    room = 0.06 * (high - low) or 0.5
+    return low - room, high + room
 
 
 def _smoothed(counts: _Floats) -> _Floats:
