@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import subprocess
+import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +40,98 @@ def _no_leaked_sampler() -> Iterator[None]:
     yield
     left = [t.name for t in threading.enumerate() if t.name.startswith("mlflow-perf")]
     assert not left, f"threads left alive: {left}"
+
+
+@pytest.fixture(scope="session")
+def _migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty MLflow database; making one takes five seconds, copying it none."""
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    command = "from mlflow import MlflowClient; MlflowClient().search_experiments()"
+    environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{path}"}
+    subprocess.run([sys.executable, "-c", command], env=environ, cwd=path.parent, check=True)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, _migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Make a fresh sqlite store the tracking store of the test, and return its URI."""
+    import mlflow
+
+    path = tmp_path / "mlflow.db"
+    shutil.copy(_migrated_store, path)
+    uri = f"sqlite:///{path}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    mlflow.set_tracking_uri(uri)
+    experiment = mlflow.MlflowClient().create_experiment("test", (tmp_path / "artifacts").as_uri())
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
+    yield uri
+    _leave_mlflow()
+
+
+def _leave_mlflow() -> None:
+    """Check that the test left no run open, and take back what it set for the whole process."""
+    import mlflow
+    from mlflow.tracking import fluent
+
+    left = mlflow.active_run()
+    mlflow.set_tracking_uri(None)
+    fluent._active_experiment_id = None  # set_experiment has no opposite
+    assert left is None, "the test left an MLflow run open"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 90
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeError(f"no server at {url}; it ended with {process.poll()}")
+
+
+@pytest.fixture(scope="session")
+def _server(_migrated_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a real MLflow server on a loopback port, once for all tests."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(_migrated_store, folder / "mlflow.db")
+    port = _free_port()
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MLFLOW_") or name == "MLFLOW_DISABLE_TELEMETRY"
+    }
+    environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "mlflow", "server", "--workers", "1",
+                "--host", "127.0.0.1", "--port", str(port),
+                "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}",
+                "--artifacts-destination", str(folder / "artifacts"),
+            ],
+            env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/health", process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait(20)
+
+
+@pytest.fixture
+def server(_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Make the running MLflow server the tracking store of the test, and return its URI."""
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", _server)
+    mlflow.set_tracking_uri(_server)
+    yield _server
+    _leave_mlflow()

@@ -13,19 +13,23 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
-    {"_version", "errors", "clock", "errand"},
+    {"_version", "errors", "clock", "errand", "signals", "causes"},
     {"records", "settings"},
     {"column_table", "metric_table", "node"},
+    {"sketch", "spool"},
     {"readers", "series", "operations", "transfers"},
     {"summary"},
     {"perf"},
     {"integrations", "document"},
-    {"runs", "delivery", "plotter", "analysis"},
+    {"runs", "delivery", "plotter"},
+    {"analysis"},
     {"sinks", "journal"},
+    {"recovery", "run_target", "ranks", "dispatch"},
     {"recording"},
-    {"session"},
+    {"session", "command"},
     {"testing", "plugin", "spans", "pipelines", "web"},
     {"cli"},
+    {"_docs"},
     {"__main__", "__init__"},
 ]
 STEP = {name: step for step, names in enumerate(LADDER) for name in names}

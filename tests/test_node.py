@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -243,7 +244,8 @@ def _launch(*command: str, **extra: str) -> list[dict[str, object]]:
         [*command, sys.executable, "-c", PRINT],
         env=environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    # Launchers may put the lines of two ranks into one.
+    found = [json.loads(block) for block in re.findall(r"\{[^{}]*\}", done.stdout)]
     return sorted(found, key=lambda block: block["rank"])
 
 
@@ -274,3 +276,55 @@ def test_a_real_launch_of_open_mpi() -> None:
         ("openmpi", 0, 0, 0),
         ("openmpi", 1, 1, 0),
     ]
+
+
+SSH = """\
+#!/bin/bash
+# What a launcher takes for ssh: the host is a UTS namespace of its own on this machine.
+while [[ "$1" == -* ]]; do shift; done
+host="$1"; shift
+exec unshare --uts bash -c "hostname $host; exec $*"
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> str:
+    """A remote shell to hosts that are emulated; skips where this user may not make them."""
+    can = (
+        shutil.which("unshare")
+        and not subprocess.run(
+            ["unshare", "--uts", "hostname", "other"], capture_output=True, check=False
+        ).returncode
+    )
+    if not can:
+        pytest.skip("needs the right to make a UTS namespace")
+    path = tmp_path / "ssh"
+    path.write_text(SSH)
+    path.chmod(0o755)
+    return str(path)
+
+
+TWO_HOSTS = [("nodea", 0, 0), ("nodea", 0, 1), ("nodeb", 1, 0), ("nodeb", 1, 1)]
+
+
+def _seen(blocks: list[dict[str, object]]) -> list[tuple[object, ...]]:
+    assert {b["count"] for b in blocks} == {2}
+    return [(b["hostname"], b["index"], b["local_rank"]) for b in blocks]
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not _mpich(), reason="needs pip install mpich")
+def test_mpich_over_two_hosts(ssh: str) -> None:
+    """Each host is a node, with one sampler."""
+    over = ("-hosts", "nodea,nodeb", "-launcher", "ssh", "-launcher-exec", ssh)
+    assert _seen(_launch(_mpich(), *over, "-n", "4", "-ppn", "2")) == TWO_HOSTS
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not shutil.which("mpirun.openmpi"), reason="needs Debian's openmpi-bin")
+@pytest.mark.parametrize("by", ["slot", "node"])
+def test_open_mpi_over_two_hosts(ssh: str, by: str) -> None:
+    """Each host is a node, whether its ranks follow each other or are dealt in turns."""
+    over = ("--host", "nodea:2,nodeb:2", "--map-by", by, "--mca", "plm_rsh_agent", ssh)
+    found = _launch("mpirun.openmpi", "--allow-run-as-root", *over, "-n", "4")
+    assert sorted(_seen(found)) == TWO_HOSTS

@@ -107,3 +107,18 @@ def test_a_wrong_length_is_refused(wrong: object) -> None:
     """A length that is no whole number of at least 1 is refused with its value."""
     with pytest.raises(SettingError, match="max_length"):
         BoundedSeries(wrong)
+
+
+@given(st.lists(values, min_size=1, max_size=200), st.integers(1, 20), st.integers(1, 20))
+def test_rows_that_were_merged_before_keep_their_peaks(
+    levels: list[float], once: int, again: int
+) -> None:
+    """A series made of another one's rows has the same peaks, ends and columns."""
+    rows = filled(levels, once).rows()
+    series = BoundedSeries(again)
+    for row in rows:
+        series.append(row)
+    peaks = [row.get("mem_percent_max", row["mem_percent"]) for row in series.rows()]
+    assert max(peaks) == max(levels)
+    assert len(series) <= again + again % 2
+    assert not any(name.endswith("_max_max") for name in series.columns())

@@ -69,7 +69,7 @@ class TestKeys:
         assert OperationMetrics().get_metrics(None) is None
 
     def test_list_of_keys_is_one_super_key(self) -> None:
-        """A list stands for its keys together, is the same as their tuple, and none of them alone."""
+        """A list stands for its keys together, as their tuple does, and for none of them alone."""
         recorder = OperationMetrics()
         recorder.add_time("put_batch", ["a", "b"], 1.0)
         recorder.add_time("put_batch", ("a", "b"), 2.0)
@@ -263,7 +263,8 @@ class TestMetrics:
         assert metrics == pytest.approx(
             {
                 "ops/load.read/count": 100, "ops/load.read/total_ms": 5050,
-                "ops/load.read/avg_ms": 50.5, "ops/load.read/min_ms": 1, "ops/load.read/max_ms": 100,
+                "ops/load.read/avg_ms": 50.5, "ops/load.read/min_ms": 1,
+                "ops/load.read/max_ms": 100,
                 "ops/load.read/p50_ms": 50.5, "ops/load.read/p95_ms": 95.05,
                 "ops/load.read/p99_ms": 99.01, "ops/rows/count": 7,
             },

@@ -9,9 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ record = st.tuples(
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[tuple[OperationMetrics, Path]]:
     """A session that is on: its recorder and its spool folder."""
+    # One that an earlier test has started has that test's environment.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined] # there is no public way
     folder = spool.create(tmp_path)
     recorder = OperationMetrics()
     context.activate(recorder, spool=folder)
@@ -163,6 +167,23 @@ def test_draining_twice_changes_nothing(session: Any) -> None:
     assert _count(recorder) == _count(whole) == 5
 
 
+def test_file_grows_with_what_is_recorded(tmp_path: Path) -> None:
+    """A process that records little takes little room; one that records much has few files made."""
+    sizes = []
+    for count in (1, 100_000):
+        folder = spool.create(tmp_path)
+        recorder = OperationMetrics()
+        recorder.attach(OperationSpool(folder, recorder))
+        for _ in range(count):
+            recorder.add_time("work", None, 1.0)
+        (file,) = folder.iterdir()
+        sizes.append(file.stat().st_size)
+        assert _count(_drained(folder)) == count
+        recorder.attach(None)
+    assert sizes[0] < 10_000
+    assert sizes[1] < 600_000
+
+
 def test_own_file_is_not_counted_again(tmp_path: Path) -> None:
     """A recorder that writes to the spool itself does not drain its own file; another one does."""
     folder = spool.create(tmp_path)
@@ -179,10 +200,9 @@ def test_own_file_is_not_counted_again(tmp_path: Path) -> None:
 @settings(deadline=None)
 @given(st.lists(record, max_size=20), st.integers(min_value=1, max_value=60))
 def test_replay_gives_what_was_recorded(made: list[Any], copies: int) -> None:
-    """At any instant the file gives exactly what its process has recorded, through new files too."""
-    import tempfile
-
+    """At any instant the file gives exactly what its process recorded, through new files too."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "_FIRST_ROOM", 480)
         patch.setattr(spool, "_ROOM", 480)
         patch.setattr(spool, "_ROOM_PER_SNAPSHOT", 0)
         recorder = OperationMetrics()
@@ -203,7 +223,7 @@ def test_replay_gives_what_was_recorded(made: list[Any], copies: int) -> None:
 
 def test_file_that_goes_on_is_whole(session: Any) -> None:
     """Reading while the writer is still at work gives what it has written so far."""
-    recorder, folder = session
+    _, folder = session
     other = OperationMetrics()
     journal = OperationSpool(folder, other)
     other.attach(journal)
@@ -326,7 +346,7 @@ class TestFaults:
                 recorder.add_time("work", None, 1.0)
         assert len(caplog.records) == 1
         assert _count(recorder) == 20_001
-        assert 16_000 < _count(_drained(folder)) < 20_001
+        assert 300 < _count(_drained(folder)) < 20_001
         assert len(list(folder.iterdir())) == 1
 
     def test_folder_removed_by_the_session(

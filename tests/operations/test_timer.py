@@ -163,7 +163,7 @@ class TestRecording:
         assert _counts(recorder) == {"rows": 1}
 
     def test_async_generator(self, time: Any) -> None:
-        """A decorated async generator yields, takes, throws and closes as before, and counts once."""
+        """A decorated async generator yields, takes, throws, closes as before, and counts once."""
         make, recorder = time
         seen: list[Any] = []
 

@@ -18,8 +18,17 @@ _PUBLIC = {
     "MlflowPerfError": "errors",
     "NixlKVConnectorStats": "transfers",
     "OperationMetrics": "operations",
+    "PerfDocument": "document",
+    "PerfReportPlotter": "plotter",
+    "PerformanceMetricsCollector": "perf",
+    "PerformanceReportingThread": "perf",
     "TimeStats": "operations",
     "Timer": "operations",
+    "check": "analysis.gate",
+    "compare": "analysis.compare",
+    "load": "runs",
+    "report": "session",
+    "time": "operations.context",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come from the table above

@@ -9,12 +9,17 @@ from __future__ import annotations
 from mlflow_perf.records import Column, Kind
 
 __all__ = [
+    "CGROUP_COLUMNS",
     "COLUMNS",
     "CPU_COLUMNS",
     "DISK_IO_COLUMNS",
     "DISK_USAGE_COLUMNS",
+    "HOST_CPU_COLUMNS",
+    "JOB_COLUMNS",
+    "LIMIT_COLUMNS",
     "MEMORY_COLUMNS",
     "NETWORK_COLUMNS",
+    "PRESSURE_COLUMNS",
     "SAMPLER_COLUMNS",
     "kind_of",
 ]
@@ -33,6 +38,34 @@ CPU_COLUMNS = (
     Column("cpu_ticks_sec", _COUNTER, "s", "Busy and idle time summed over the CPUs."),
     Column("cpu_iowait_sec", _COUNTER, "s", "Idle time with a disk request outstanding."),
     Column("cpu_limit_cores", _GAUGE, "cores", "CPUs that the job may use."),
+)
+HOST_CPU_COLUMNS = (
+    Column("host_cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of all the node's CPUs."),
+    Column("host_cpu_busy_sec", _COUNTER, "s", "Busy time summed over all the node's CPUs."),
+    Column("host_cpu_ticks_sec", _COUNTER, "s", "Busy and idle time of all the node's CPUs."),
+    Column("host_cpu_cores", _GAUGE, "cores", "CPUs of the node."),
+)
+"""Beside the job's own, where it does not own the whole node."""
+LIMIT_COLUMNS = (Column("mem_limit_mb", _GAUGE, "MB", "Memory that the job may use."),)
+CGROUP_COLUMNS = (
+    Column("cgroup_mem_mb", _GAUGE, "MB", "Memory of the job's control group, idle cache aside."),
+    Column("cgroup_mem_percent", _GAUGE, "%", "The same, of the control group's limit."),
+    Column("cpu_throttled_sec", _COUNTER, "s", "Time in which the CPU quota held the job back."),
+    Column("oom_kills", _COUNTER, "", "Processes that the kernel killed for want of memory."),
+)
+PRESSURE_COLUMNS = (
+    Column("cpu_stall_sec", _COUNTER, "s", "Time in which some task waited for a CPU."),
+    Column("mem_stall_sec", _COUNTER, "s", "Time in which some task waited for memory."),
+    Column("io_stall_sec", _COUNTER, "s", "Time in which some task waited for IO."),
+)
+JOB_COLUMNS = (
+    Column("job_cpu_sec", _COUNTER, "s", "CPU time of the job's processes, ended ones included."),
+    Column("job_cpu_cores", _GAUGE, "cores", "CPUs that the job's processes kept busy."),
+    Column("job_processes", _GAUGE, "", "Processes of the job."),
+    Column("job_mem_mb", _GAUGE, "MB", "Memory of the job's processes together."),
+    Column("job_mem_peak_mb", _GAUGE, "MB", "Most that one of them had, as the kernel keeps it."),
+    Column("job_io_read_mb", _COUNTER, "MB", "Read from disks by the job's processes."),
+    Column("job_io_write_mb", _COUNTER, "MB", "Written to disks by the job's processes."),
 )
 MEMORY_COLUMNS = (
     Column("mem_percent", _GAUGE, "%", "Memory that is not available to a new process."),
@@ -61,6 +94,11 @@ COLUMNS: dict[str, Column] = {
         DISK_IO_COLUMNS,
         DISK_USAGE_COLUMNS,
         NETWORK_COLUMNS,
+        HOST_CPU_COLUMNS,
+        LIMIT_COLUMNS,
+        CGROUP_COLUMNS,
+        PRESSURE_COLUMNS,
+        JOB_COLUMNS,
     )
     for column in group
 }

@@ -210,15 +210,12 @@ class PerfDocument:
         import pandas as pd
 
         frames = [
-            pd.DataFrame({"node": index, **self.nodes[index].reports}, dtype=float).astype(
-                {"node": int}
-            )
-            for index in sorted(self.nodes)
-            if self.nodes[index].reports
+            pd.DataFrame({"node": index, **node.reports}, dtype=float).astype({"node": int})
+            for index, node in sorted(self.nodes.items())
+            if node.reports
         ]
-        if not frames:
-            return pd.DataFrame({"node": []})
-        return pd.concat(frames, ignore_index=True)
+        frame: pd.DataFrame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        return frame if frames else frame.assign(node=[])
 
 
 def _wrong_schema(schema: Any) -> str:

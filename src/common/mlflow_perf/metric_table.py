@@ -141,7 +141,32 @@ def _used_cpu_hours(f: Figures) -> float | None:
 
 def _unused_cpu_hours(f: Figures) -> float | None:
     hours, used = _cpu_hours(f), _used_cpu_hours(f)
-    return None if hours is None or used is None else hours - used
+    return None if hours is None or used is None else max(0.0, hours - used)
+
+
+def _per_duration(counter: str, scale: float = 1.0) -> Formula:
+    def compute(f: Figures) -> float | None:
+        amount, duration = f.total(counter), f.duration()
+        return None if amount is None or not duration else scale * amount / duration
+
+    return compute
+
+
+def _time_share_pct(counter: str) -> Formula:
+    share = _per_duration(counter, 100.0)
+    return lambda f: None if (pct := share(f)) is None else min(100.0, pct)
+
+
+def _highest(*formulas: Formula) -> Formula:
+    def compute(f: Figures) -> float | None:
+        values = [value for formula in formulas if (value := formula(f)) is not None]
+        return max(values, default=None)
+
+    return compute
+
+
+def _hours(counter: str) -> Formula:
+    return lambda f: None if (seconds := f.total(counter)) is None else seconds / _HOUR_SEC
 
 
 def _over(threshold: int) -> Metric:
@@ -206,6 +231,54 @@ METRICS: tuple[Metric, ...] = (
     Metric("max_t_swap_percent", "%", "memory", "max over time of `swap_percent`",
            "Peak share of the swap space in use; absent without swap.",
            _peak("swap_percent"), "lower"),
+    Metric("cpu_limit_cores", "CPUs", "limits",
+           "least of affinity, control group's quota and scheduler's allocation",
+           "CPUs that the job may use; utilisation and hours are of these.",
+           _peak("cpu_limit_cores")),
+    Metric("mem_limit_mb", "MB", "limits",
+           "least of the node's memory, control group's limit and scheduler's allocation",
+           "Memory that the job may use.", _peak("mem_limit_mb")),
+    Metric("host_cpu_avg_utilization_pct", "%", "cpu",
+           "busy time / (busy + idle time) of all the node's CPUs",
+           "Average utilisation of the whole node, where the job does not own all of it.",
+           _ratio_pct("host_cpu_busy_sec", "host_cpu_ticks_sec")),
+    Metric("job_cpu_avg_cores", "CPUs", "processes", "`job_cpu_sec` / duration",
+           "CPUs that the job's own processes kept busy on average, ended ones included.",
+           _per_duration("job_cpu_sec")),
+    Metric("job_max_cpu_cores", "CPUs", "processes", "max over time of `job_cpu_cores`",
+           "Most CPUs that the job's own processes kept busy in any interval.",
+           _highest(_peak("job_cpu_cores"), _per_duration("job_cpu_sec"))),
+    Metric("job_cpu_hours", "CPU h", "processes", "`job_cpu_sec` / 3600",
+           "CPU time of the job's own processes, ended ones included.",
+           _hours("job_cpu_sec"), "lower"),
+    Metric("job_max_mem_mb", "MB", "processes",
+           "max over time of `job_mem_mb`, and the kernel's peak of one process",
+           "Peak memory of the job's own processes together.",
+           _highest(_peak("job_mem_mb"), _peak("job_mem_peak_mb")), "lower"),
+    Metric("job_io_read_mb", "MB", "processes", "`job_io_read_mb` at the end − at the start",
+           "Read from disks by the job's own processes, ended ones included.",
+           _total("job_io_read_mb"), "lower"),
+    Metric("job_io_write_mb", "MB", "processes", "`job_io_write_mb` at the end − at the start",
+           "Written to disks by the job's own processes, ended ones included.",
+           _total("job_io_write_mb"), "lower"),
+    Metric("cpu_throttled_pct", "%", "cgroup", "`cpu_throttled_sec` / duration",
+           "Share of the time in which the CPU quota held the job back; absent without a quota.",
+           _time_share_pct("cpu_throttled_sec"), "lower"),
+    Metric("max_t_cgroup_mem_percent", "%", "cgroup", "max over time of `cgroup_mem_percent`",
+           "Peak memory of the job's control group, idle cache aside, of its limit.",
+           _peak("cgroup_mem_percent"), "lower"),
+    Metric("oom_kills", "", "cgroup", "`oom_kills` at the end − at the start",
+           "Processes of the job that the kernel killed for want of memory.",
+           _total("oom_kills"), "lower"),
+    Metric("cpu_stall_pct", "%", "pressure", "`cpu_stall_sec` / duration",
+           "Share of the time in which some task waited for a CPU.",
+           _time_share_pct("cpu_stall_sec"), "lower"),
+    Metric("mem_stall_pct", "%", "pressure", "`mem_stall_sec` / duration",
+           "Share of the time in which some task waited for memory.",
+           _time_share_pct("mem_stall_sec"), "lower"),
+    Metric("io_stall_pct", "%", "pressure", "`io_stall_sec` / duration",
+           "Share of the time in which some task waited for a disk.",
+           _time_share_pct("io_stall_sec"), "lower"),
     Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of the sampler / duration",
            "What mlflow-perf itself cost, as a share of one core.",
            _fact("perf_overhead_pct"), "lower"),

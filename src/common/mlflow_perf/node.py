@@ -62,6 +62,16 @@ class Node:
         del block["pool"]
         return {key: value for key, value in block.items() if value is not None}
 
+    def tags(self) -> dict[str, str]:
+        """Return what a run's tags say of the place: host, launcher, job and number of nodes."""
+        facts = {
+            "hostname": self.hostname,
+            "launcher": self.launcher,
+            "job_id": self.job_id,
+            "nodes": str(self.count),
+        }
+        return {f"mlflow_perf.{key}": value for key, value in facts.items() if value}
+
 
 @dataclass(frozen=True, slots=True)
 class Launcher:

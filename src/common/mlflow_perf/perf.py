@@ -62,6 +62,11 @@ class _Sources:
         }
         self._failed: set[str] = set()
 
+    @property
+    def counters(self) -> list[str]:
+        """Names of the columns that are counters."""
+        return list(self._counters)
+
     def kind(self, name: str) -> Kind:
         """Return how a column's values behave."""
         return Kind.COUNTER if name in self._counters else kind_of(name)
@@ -159,6 +164,11 @@ class PerformanceReportingThread(threading.Thread):
     def kind(self, name: str) -> Kind:
         """Return whether a column of the reports is a gauge or a counter."""
         return self._sources.kind(name)
+
+    @property
+    def counters(self) -> list[str]:
+        """Names of the columns that are counters."""
+        return self._sources.counters
 
     def start(self) -> None:
         """Take the first sample, in the caller's thread, and start sampling."""
@@ -303,6 +313,11 @@ class PerformanceMetricsCollector:
         """
         with self._lock:
             return self.series.rows()
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
+        """Return the summary's state and the rows by column, of one instant."""
+        with self._lock:
+            return self.summary.state(), self.series.columns()
 
     def metrics(self) -> dict[str, float]:
         """Return the summary metrics of all reports so far: metric key → value."""

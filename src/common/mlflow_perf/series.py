@@ -56,6 +56,14 @@ def _latest(a: float, b: float) -> float:
     return a if isnan(b) else b
 
 
+def _is_peak(name: str, report: Mapping[str, float]) -> bool:
+    return name.endswith(PEAK_SUFFIX) and name[: -len(PEAK_SUFFIX)] in report
+
+
+def _peak_in(report: Mapping[str, float], name: str) -> float:
+    return report.get(name + PEAK_SUFFIX, report.get(name, nan))
+
+
 class BoundedSeries:
     """Reports of a job of any length in at most `max_length` rows, evenly spaced.
 
@@ -85,6 +93,7 @@ class BoundedSeries:
         self._spans: array[float] = array("d")
         self._stride = 1 if self._room else sys.maxsize  # reports in a full row
         self._filled = 0  # reports in the newest row
+        self._has_peaks = False  # a report came that was merged before
         self.count = 0
 
     def __len__(self) -> int:
@@ -95,11 +104,18 @@ class BoundedSeries:
     @property
     def merged(self) -> bool:
         """Whether any rows were merged, so that peaks stand beside the means."""
-        return self.count > self.max_length
+        return self.count > self.max_length or self._has_peaks
 
     def append(self, report: Mapping[str, float]) -> None:
-        """Add one report: column name → value; a column may come or go."""
+        """Add one report: column name → value; a column may come or go.
+
+        A report that was merged before carries its peaks in `<column>_max`.
+        """
         self.count += 1
+        if not self._has_peaks and any(_is_peak(name, report) for name in report):
+            self._has_peaks = True
+            for name, column in self._values.items():
+                self._add_peaks(name, column)
         if self._first is None:
             self._first = dict(report)
             return
@@ -122,30 +138,31 @@ class BoundedSeries:
     def _push(self, report: Mapping[str, float], span: float) -> None:
         rows = len(self._spans)
         self._spans.append(span)
-        values, peaks = self._values, self._peaks
-        for name in report:
-            if name not in values:
-                self._add_column(name, rows)
-        for table in (values, peaks):
-            for name, column in table.items():
-                column.append(report.get(name, nan))
+        self._add_columns(report, rows)
+        for name, column in self._values.items():
+            column.append(report.get(name, nan))
+        for name, column in self._peaks.items():
+            column.append(_peak_in(report, name))
 
-    def _add_column(self, name: str, rows: int) -> None:
-        missing = array("d", [nan]) * rows
-        self._values[name] = missing
-        if self._stride > 1 and self._kind(name) is Kind.GAUGE:
-            self._peaks[name] = array("d", missing)
+    def _add_columns(self, report: Mapping[str, float], rows: int) -> None:
+        for name in report:
+            if name not in self._values and not _is_peak(name, report):
+                self._values[name] = array("d", [nan]) * rows
+                if self._stride > 1 or self._has_peaks:
+                    self._add_peaks(name, self._values[name])
+
+    def _add_peaks(self, name: str, column: array[float]) -> None:
+        if name not in self._peaks and self._kind(name) is Kind.GAUGE:
+            self._peaks[name] = array("d", column)
 
     def _merge_into_newest(self, report: Mapping[str, float], span: float) -> None:
         old_span = self._spans[-1]
-        for name in report:
-            if name not in self._values:
-                self._add_column(name, len(self._spans))
+        self._add_columns(report, len(self._spans))
         for name, column in self._values.items():
             new = report.get(name, nan)
             peaks = self._peaks.get(name)
             if peaks is not None:
-                peaks[-1] = _peak(peaks[-1], new)
+                peaks[-1] = _peak(peaks[-1], _peak_in(report, name))
                 column[-1] = _mean(column[-1], old_span, new, span)
             else:
                 column[-1] = _latest(column[-1], new)
@@ -171,25 +188,26 @@ class BoundedSeries:
         Where rows were merged, a gauge has a second column, `<column>_max`, with their peaks.
         """
         ends = [row for row in (self._first, self._last) if row is not None]
-        names = dict.fromkeys([*(name for row in ends for name in row), *self._values])
+        names = dict.fromkeys(n for row in ends for n in row if not _is_peak(n, row))
+        names.update(dict.fromkeys(self._values))
         table = {}
         for name in names:
             gauge = self._kind(name) is Kind.GAUGE
-            table[name] = self._column(name, self._values, self._mean_of_last if gauge else _latest)
+            of_ends = [row.get(name, nan) for row in ends]
+            squeeze = self._mean_of_last if gauge else _latest
+            table[name] = self._column(of_ends, self._values.get(name), squeeze)
             if gauge and self.merged:
-                table[name + PEAK_SUFFIX] = self._column(name, self._peaks, _peak)
+                of_ends = [_peak_in(row, name) for row in ends]
+                table[name + PEAK_SUFFIX] = self._column(of_ends, self._peaks.get(name), _peak)
         return table
 
     def _column(
         self,
-        name: str,
-        inner: Mapping[str, array[float]],
+        of_ends: list[float],
+        inner: array[float] | None,
         squeeze: Callable[[float, float], float],
     ) -> list[float]:
-        column = [] if self._first is None else [self._first.get(name, nan)]
-        column.extend(inner.get(name) or [nan] * len(self._spans))
-        if self._last is not None:
-            column.append(self._last.get(name, nan))
+        column = [*of_ends[:1], *(inner or [nan] * len(self._spans)), *of_ends[1:]]
         if len(column) > self.max_length:
             column[-2:] = [squeeze(column[-2], column[-1])]
         return column

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mlflow_perf.column_table import COLUMNS, kind_of
 from mlflow_perf.metric_table import METRICS, RUN_METRICS, SHARE_COLUMN, SHARE_THRESHOLDS_PCT
@@ -101,6 +102,31 @@ class RunningSummary:
             for threshold in SHARE_THRESHOLDS_PCT:
                 if busy >= threshold:
                     self._shares[threshold] += span
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is kept, as plain data: what a journal saves to go on from."""
+        return {
+            "columns": {
+                name: [c.first, c.last, c.peak, c.integral, c.weight]
+                for name, c in self._columns.items()
+            },
+            "before": self._before,
+            "unweighted": self._unweighted,
+            "shares": [self._shares[threshold] for threshold in SHARE_THRESHOLDS_PCT],
+            "duration": self._duration,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: When it is damaged.
+        """
+        columns = {str(n): _Column(*map(float, kept)) for n, kept in state["columns"].items()}
+        shares = zip(SHARE_THRESHOLDS_PCT, map(float, state["shares"]), strict=True)
+        self._columns, self._shares = columns, dict(shares)
+        self._before, self._unweighted = state["before"], state["unweighted"]
+        self._duration = float(state["duration"])
 
     def set_fact(self, name: str, value: float | None) -> None:
         """Give a figure that does not come from reports; None leaves it out."""

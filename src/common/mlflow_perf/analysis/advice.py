@@ -212,10 +212,10 @@ RULES: tuple[Rule, ...] = (
          "network ≥ 80 MB/s, or ≥ 10 MB/s while the CPUs are less than 30% busy"),
     Rule("cpu", lambda u: u.busy_pct >= 70, _cpu_is_full,
          "CPUs at least 70% busy with the job"),
-    Rule("idle", lambda u: u.busy_pct < 10 and u["gpu_avg_utilization_pct"] < 10,
+    Rule("idle", lambda u: u.busy_pct < 25 and u["gpu_avg_utilization_pct"] < 25,
          lambda u: f"The job used {_cores(u)} on average and waited for no disk, memory or network "
                    "that we can see: ask for less, or find out what it waits for.",
-         "CPUs and GPUs less than 10% busy"),
+         "CPUs and GPUs less than 25% busy"),
 )
 # fmt: on
 """The rules, in the order in which they are asked; the first that holds is the verdict."""

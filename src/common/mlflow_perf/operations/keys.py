@@ -1,4 +1,4 @@
-"""Names and keys of operations: checks, what keys compare by, and their JSON. Imports only errors."""
+"""Names and keys of operations: checks, what keys compare by, their JSON. Imports only errors."""
 
 from __future__ import annotations
 

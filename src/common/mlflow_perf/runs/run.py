@@ -36,7 +36,8 @@ class PerfRun:
         metrics: Metric key → the value of its largest step.
         params: The run's parameters.
         tags: The run's tags.
-        document: The nodes' documents; None where they were not read or do not exist.
+        document: The nodes' documents, mostly without their curves; None where they were not read
+            or do not exist.
     """
 
     label: str
@@ -79,7 +80,7 @@ class PerfRun:
         """
         if self.document is not None:
             return {index: node.summary for index, node in sorted(self.document.nodes.items())}
-        if not self.has_figures or self.node_count > 1:
+        if "duration_sec" not in self.metrics or self.node_count > 1:
             return {}
         return {0: {k: v for k, v in self.metrics.items() if not k.startswith(("run_", "system/"))}}
 
@@ -100,8 +101,11 @@ class PerfRun:
     @property
     def has_figures(self) -> bool:
         """Whether the run holds performance data, as far as was read."""
-        logged = "run_duration_sec" in self.metrics or "duration_sec" in self.metrics
-        return self.document is not None or (logged and f"{TAG}component" in self.tags)
+        if self.document is not None:
+            return True
+        # Keys may start with a prefix of the user's (`metrics_prefix=…`).
+        logged = any(key.endswith("duration_sec") for key in self.metrics)
+        return logged and f"{TAG}component" in self.tags
 
     @property
     def duration_sec(self) -> float | None:

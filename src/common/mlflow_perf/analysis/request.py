@@ -1,0 +1,126 @@
+"""A right size as lines to paste: Slurm, Kubernetes, Azure ML. Imports the right size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mlflow_perf.analysis.rightsize import RightSize
+
+__all__ = ["AZURE_SIZES", "AzureSize", "azureml_lines", "kubernetes_lines", "slurm_lines"]
+
+
+@dataclass(frozen=True)
+class AzureSize:
+    """One virtual machine of Azure.
+
+    Attributes:
+        name: Its name in Azure.
+        cpus: Virtual CPUs.
+        memory_mb: Memory, in MB of 2^20 bytes.
+        gpus: Number of GPUs.
+    """
+
+    name: str
+    cpus: int
+    memory_mb: int
+    gpus: int = 0
+
+
+_GIB = 1024
+
+# Common sizes that Azure ML offers, from the smallest; laid out as the table it is.
+# fmt: off
+AZURE_SIZES: tuple[AzureSize, ...] = (
+    AzureSize("Standard_F2s_v2", 2, 4 * _GIB),
+    AzureSize("Standard_D2s_v3", 2, 8 * _GIB),
+    AzureSize("Standard_E2s_v3", 2, 16 * _GIB),
+    AzureSize("Standard_F4s_v2", 4, 8 * _GIB),
+    AzureSize("Standard_D4s_v3", 4, 16 * _GIB),
+    AzureSize("Standard_E4s_v3", 4, 32 * _GIB),
+    AzureSize("Standard_F8s_v2", 8, 16 * _GIB),
+    AzureSize("Standard_D8s_v3", 8, 32 * _GIB),
+    AzureSize("Standard_E8s_v3", 8, 64 * _GIB),
+    AzureSize("Standard_F16s_v2", 16, 32 * _GIB),
+    AzureSize("Standard_D16s_v3", 16, 64 * _GIB),
+    AzureSize("Standard_E16s_v3", 16, 128 * _GIB),
+    AzureSize("Standard_F32s_v2", 32, 64 * _GIB),
+    AzureSize("Standard_D32s_v3", 32, 128 * _GIB),
+    AzureSize("Standard_E32s_v3", 32, 256 * _GIB),
+    AzureSize("Standard_F64s_v2", 64, 128 * _GIB),
+    AzureSize("Standard_D64s_v3", 64, 256 * _GIB),
+    AzureSize("Standard_E64s_v3", 64, 432 * _GIB),
+    AzureSize("Standard_NC4as_T4_v3", 4, 28 * _GIB, 1),
+    AzureSize("Standard_NC8as_T4_v3", 8, 56 * _GIB, 1),
+    AzureSize("Standard_NC16as_T4_v3", 16, 110 * _GIB, 1),
+    AzureSize("Standard_NC24ads_A100_v4", 24, 220 * _GIB, 1),
+    AzureSize("Standard_NC48ads_A100_v4", 48, 440 * _GIB, 2),
+    AzureSize("Standard_NC64as_T4_v3", 64, 440 * _GIB, 4),
+    AzureSize("Standard_NC96ads_A100_v4", 96, 880 * _GIB, 4),
+    AzureSize("Standard_ND96asr_v4", 96, 900 * _GIB, 8),
+)
+# fmt: on
+
+_USABLE = 0.9
+"""Share of a virtual machine's memory that the system leaves to a job."""
+
+
+def slurm_lines(size: RightSize) -> str:
+    """Return the `#SBATCH` lines that ask for a right size."""
+    lines = [f"--nodes={size.nodes}", f"--ntasks-per-node={size.tasks_per_node}"]
+    if size.cpus is not None:
+        lines.append(f"--cpus-per-task={math.ceil(size.cpus / size.tasks_per_node)}")
+    if size.memory_mb is not None:
+        lines.append(f"--mem={size.memory_mb}M")
+    if size.gpus:
+        lines.append(f"--gpus-per-node={size.gpus}")
+    if size.minutes is not None:
+        hours, minutes = divmod(size.minutes, 60)
+        lines.append(f"--time={hours:02d}:{minutes:02d}:00")
+    return "\n".join(f"#SBATCH {line}" for line in lines)
+
+
+def kubernetes_lines(size: RightSize) -> str:
+    """Return the `resources` of a pod; one pod per node.
+
+    The CPUs are a request without a limit: a limit throttles a job even on an idle node.
+    """
+    requests = []
+    limits = []
+    if size.cpus is not None:
+        requests.append(f'    cpu: "{size.cpus}"')
+    if size.memory_mb is not None:
+        requests.append(f"    memory: {size.memory_mb}Mi")
+        limits.append(f"    memory: {size.memory_mb}Mi")
+    if size.gpus:
+        limits.append(f"    nvidia.com/gpu: {size.gpus}")
+    lines = ["resources:"]
+    lines += ["  requests:", *requests] if requests else []
+    lines += ["  limits:", *limits] if limits else []
+    return "\n".join(lines)
+
+
+def azureml_lines(size: RightSize) -> str:
+    """Return the `resources` of an Azure ML job: the smallest common machine that is enough."""
+    machine = _machine(size)
+    lines = ["resources:", f"  instance_count: {size.nodes}"]
+    if machine is None:
+        lines.append("  # no common machine is large enough: choose one by hand")
+    else:
+        gpus = f", {machine.gpus} GPU" if machine.gpus else ""
+        lines.append(
+            f"  instance_type: {machine.name}"
+            f"  # {machine.cpus} CPUs, {machine.memory_mb // _GIB} GiB{gpus}"
+        )
+    return "\n".join(lines)
+
+
+def _machine(size: RightSize) -> AzureSize | None:
+    enough = (
+        m
+        for m in sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
+        if m.cpus >= (size.cpus or 1)
+        and m.memory_mb * _USABLE >= (size.memory_mb or 0)
+        and m.gpus >= size.gpus
+    )
+    return next(enough, None)

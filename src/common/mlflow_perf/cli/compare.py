@@ -1,0 +1,94 @@
+"""`mlflow-perf compare`: runs or whole workflows beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from mlflow_perf.analysis import figures
+from mlflow_perf.analysis.compare import Comparison, Row
+from mlflow_perf.analysis.compare import compare as compare_runs
+from mlflow_perf.cli import _options, _tables
+
+_RUNS_MAX = 3
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True)
+@_options.as_json
+@click.option(
+    "--all", "everything", is_flag=True, help="Also what does not differ, and every node."
+)
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
+@click.option("--html", "html", metavar="FILE", help="Write an HTML page.")
+def command(
+    runs: tuple[str, ...], *, as_json: bool, everything: bool, as_markdown: bool, html: str | None
+) -> None:
+    """Show what differs between RUNS, step by step and node by node.
+
+    RUNS are run ids, paths to documents or folders of node-*.json; of a workflow's parent run the
+    steps are compared. The change is that of the last run against the first.
+    """
+    _options.prepare()
+    comparison = compare_runs(runs)
+    if html is not None:
+        from mlflow_perf.sinks.html import render_comparison
+
+        _options.write(html, render_comparison(comparison.as_dict()))
+    if as_json:
+        _tables.echo_json([_row(row) for row in comparison.rows])
+    elif as_markdown:
+        click.echo(comparison.to_markdown(everything=everything), nl=False)
+    elif html != "-":
+        _show(comparison, comparison.rows if everything else comparison.headlines())
+
+
+def _row(row: Row) -> dict[str, object]:
+    return {
+        "component": row.component,
+        "node": row.node,
+        "metric": row.metric,
+        "values": list(row.values),
+        "change_pct": row.change_pct,
+    }
+
+
+def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
+    for i, label in enumerate(comparison.labels[:20], 1):
+        click.echo(f"{i}  {_tables.clean(label)}")
+    if len(comparison.labels) > 20:
+        click.echo(f"… and {len(comparison.labels) - 20} more")
+    for note in comparison.notes:
+        click.echo(_tables.paint(_tables.wrap(f"! {note}"), "bold"))
+    groups: dict[tuple[str, int | None], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.component, row.node), []).append(row)
+    for (component, node), group in groups.items():
+        whole = "" if node is None else f", node {node}"
+        click.echo("\n" + _tables.paint(f"{_tables.clean(component)}{whole}", "bold"))
+        _show_group(group, len(comparison.labels))
+    better, worse = len(comparison.better), len(comparison.worse)
+    same = len(comparison.rows) - len(comparison.changed())
+    click.echo(f"\n{better} better, {worse} worse, {same} of {len(comparison.rows)} the same")
+
+
+def _show_group(group: Sequence[Row], runs: int) -> None:
+    few = runs <= _RUNS_MAX
+    names = [f"run {i}" for i in range(1, runs + 1)] if few else ["run 1", "min", "max", "last"]
+    cells = [
+        [
+            row.metric,
+            row.verdict if row.verdict != "same" else "",
+            *(figures.format_value(v, row.unit) for v in (row.values if few else _range(row))),
+            figures.format_change(row.change_pct),
+        ]
+        for row in group
+    ]
+    styles = [row.verdict for row in group]
+    _tables.table(["metric", "", *names, "change"], cells, right=len(names) + 1, styles=styles)
+
+
+def _range(row: Row) -> list[float | None]:
+    known = [value for value in row.values if value is not None]
+    return [row.values[0], min(known, default=None), max(known, default=None), row.values[-1]]

@@ -1,0 +1,38 @@
+"""`mlflow-perf recover`: log what killed or cut-off jobs left in their journals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.journal import state_folder
+from mlflow_perf.recovery import recover
+
+__all__ = ["command"]
+
+
+@click.command("recover")
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def command(folder: Path | None, *, as_json: bool) -> None:
+    """Send to MLflow what killed or cut-off jobs left in their journals.
+
+    DIR is the folder of the journals (default: MLFLOW_PERF_DIR, else the state folder). Journals of
+    jobs that are still running are left alone; running it twice, or at once, does no harm.
+    """
+    place = state_folder() if folder is None else folder
+    if folder is not None and not folder.is_dir():
+        raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
+    sent = []
+    for recovered in recover(place):
+        sent.append(asdict(recovered))
+        if not as_json:
+            click.echo(f"run {recovered.run_id}, node {recovered.node}: {recovered.cause}")
+    if as_json:
+        click.echo(json.dumps(sent))
+    elif not sent:
+        click.echo(f"Nothing to recover in {place}.")

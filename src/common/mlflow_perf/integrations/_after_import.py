@@ -1,0 +1,88 @@
+"""Calls a function when a module is imported for the first time. Imports nothing of ours.
+
+It is light: every Python process below a session loads it at its start.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["call", "forget"]
+
+_Function = Callable[[ModuleType], None]
+
+
+class _Finder(MetaPathFinder):
+    """Finds the module as all the others would, and puts a loader around its own."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, _Function] = {}
+        self._searching = False
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return the module's spec with a loader that calls back; None for all other modules."""
+        if fullname not in self.wanted or self._searching:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self.wanted[fullname])
+        return spec
+
+
+class _Loader(Loader):
+    """Loads by the module's own loader, then calls the function."""
+
+    def __init__(self, inner: Loader, function: _Function) -> None:
+        self._inner = inner
+        self._function = function
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Do as the module's own loader."""
+        return self._inner.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do as the module's own loader, then call the function."""
+        self._inner.exec_module(module)
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._inner
+        self._function(module)
+
+
+_finder = _Finder()
+
+
+def call(name: str, function: _Function) -> None:
+    """Call a function with a module as soon as it is imported: now, if it is already.
+
+    Args:
+        name: Full name of the module.
+        function: What to call; it must not raise.
+    """
+    module = sys.modules.get(name)
+    if module is not None:
+        function(module)
+        return
+    _finder.wanted[name] = function
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def forget(name: str) -> None:
+    """Call nothing for a module that has not been imported yet."""
+    _finder.wanted.pop(name, None)
+    if not _finder.wanted and _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)

@@ -1,0 +1,238 @@
+"""A reader of Prometheus and OpenMetrics endpoints, during the job and in a thread of its own.
+
+The only importer of prometheus_client. Imports errors, records, readers, transfers and, of its own
+package, `_scraped`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from http.client import HTTPException
+from importlib import import_module
+from typing import Any, cast
+
+from mlflow_perf.errors import MissingDependencyError, SettingError
+from mlflow_perf.integrations._scraped import Family, Scraped
+from mlflow_perf.records import Column
+from mlflow_perf.transfers import NixlKVConnectorStats
+
+__all__ = ["ScrapeReader", "fetch", "scrape_readers"]
+
+_ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
+# The text format first: the official client (0.26) writes OpenMetrics with the colons of a metric's
+# name, as in vllm:…, kept in its TYPE line and escaped in its samples, so that they do not match.
+_MAX_BYTES = 8 * 2**20
+_CHUNK = 64 * 2**10
+_TIMEOUT_SEC = 2.0
+# Reading an endpoint may take this share of the time: a huge one is read less often.
+_SHARE = 0.05
+_logger = logging.getLogger(__name__)
+
+Fetch = Callable[[str], Iterable[Family]]
+"""Asks an endpoint and returns its metrics."""
+
+
+class ScrapeReader:
+    """Reads one endpoint at an interval; `read` hands over the newest answer and never waits.
+
+    Counters and histograms count from the start of the job. An endpoint that is not there yet when
+    the job starts is asked again each time: the job may be about to start it.
+
+    Args:
+        url: Address of the metrics; a fragment chooses some: `http://…/metrics#vllm:*,process_*`.
+        interval: Seconds between two readings.
+        name: Name for messages, and first part of each key.
+        match: Patterns of the metrics to keep, in addition to those in the address.
+        max_series: How many series are kept.
+        fetch: Asks an endpoint; for tests.
+
+    Attributes:
+        name: The name.
+        columns: None in advance: what an endpoint has shows when it answers.
+
+    Raises:
+        SettingError: If the address is not one of http or https, or the interval not above zero.
+        MissingDependencyError: If prometheus_client is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        interval: float = 1.0,
+        name: str = "scrape",
+        match: Sequence[str] = (),
+        max_series: int = 200,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self.name = name
+        self.columns: Sequence[Column] = ()
+        self._url, patterns = _checked(url)
+        if not interval > 0:
+            raise SettingError(f"The interval of scraping is {interval!r}: give seconds above 0.")
+        self._fetch = _fetcher() if fetch is None else fetch
+        self._interval = interval
+        self._scraped = Scraped([*match, *patterns], max_series=max_series, prefix=name)
+        self._present: dict[str, float] = {}
+        self._answered = False
+        self._was_away = False
+        self._silent = False
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mlflow-perf-scrape", daemon=True)
+        self._thread.start()
+
+    def read(self, report: dict[str, float]) -> None:
+        """Put the values of the newest answer into `report`; none while there is no answer."""
+        report.update(self._present)
+
+    def close(self) -> None:
+        """Read a last time, for at most a few seconds, and end the thread."""
+        self._stop.set()
+        self._thread.join(_TIMEOUT_SEC + 1)
+
+    def summary_metrics(self) -> dict[str, float]:
+        """Return the figures of the whole job, after `close`: `scrape/<metric>/…`."""
+        with self._lock:
+            return self._scraped.summary_metrics()
+
+    def transfers(self) -> NixlKVConnectorStats:
+        """Return vLLM's NIXL transfers during the job, after `close`."""
+        with self._lock:
+            return self._scraped.transfers()
+
+    def _run(self) -> None:
+        while True:
+            started = time.perf_counter()
+            last = self._stop.is_set()
+            self._scrape()
+            if last:
+                return
+            taken = time.perf_counter() - started
+            self._stop.wait(max(self._interval - taken, taken * (1 - _SHARE) / _SHARE))
+
+    def _scrape(self) -> None:
+        try:
+            families = list(self._fetch(self._url))
+            # What answers at once was there before the job; what did not has begun since.
+            first = not self._answered and not self._was_away
+            with self._lock:
+                self._present = self._scraped.update(families, first=first)
+            self._answered = True
+        # The edge of a source: whatever an endpoint does, the job and the other sources go on.
+        except Exception as error:  # noqa: BLE001
+            self._was_away = self._was_away or _is_away(error)
+            self._present = {}
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        # One that is not there yet may be about to start: a word only if it never comes.
+        if self._silent or (_is_away(error) and not self._answered and not self._stop.is_set()):
+            return
+        self._silent = True
+        _logger.warning("The endpoint %s cannot be read now: %s", _shown(self._url), error)
+
+
+def scrape_readers(urls: Sequence[str], *, interval: float = 1.0) -> list[ScrapeReader]:
+    """Return a reader for each address; several are told apart by their keys' first part.
+
+    Raises:
+        SettingError: If an address is wrong.
+        MissingDependencyError: If prometheus_client is not installed.
+    """
+    for url in urls:
+        _checked(url)
+    if len(urls) == 1:
+        return [ScrapeReader(urls[0], interval=interval)]
+    return [
+        ScrapeReader(url, interval=interval, name=f"scrape/{number}")
+        for number, url in enumerate(urls)
+    ]
+
+
+def _checked(url: Any) -> tuple[str, list[str]]:
+    """Return an address without its fragment, and the patterns of the fragment."""
+    parts = urllib.parse.urlsplit(url if isinstance(url, str) else "")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingError(
+            f"{url!r} is not the address of an endpoint: give one such as "
+            "http://127.0.0.1:8000/metrics."
+        )
+    if parts.username is not None or parts.password is not None:
+        raise SettingError("The address of an endpoint holds a password: give one without.")
+    patterns = [p for p in urllib.parse.unquote(parts.fragment).split(",") if p]
+    return urllib.parse.urlunsplit(parts._replace(fragment="")), patterns
+
+
+def _shown(url: str) -> str:
+    """Return an address for messages: without its query, which may hold a token."""
+    return urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query=""))
+
+
+def _is_away(error: Exception) -> bool:
+    reason = getattr(error, "reason", error)
+    return isinstance(reason, ConnectionRefusedError)
+
+
+def _fetcher() -> Fetch:
+    try:
+        text = import_module("prometheus_client.parser")
+        openmetrics = import_module("prometheus_client.openmetrics.parser")
+    except ImportError as error:
+        raise MissingDependencyError("prometheus-client", "prometheus") from error
+
+    def ask(url: str) -> Iterable[Family]:
+        content, kind = fetch(url)
+        parser = openmetrics if kind.startswith("application/openmetrics-text") else text
+        return cast("Iterable[Family]", parser.text_string_to_metric_families(content))
+
+    return ask
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: who may be asked is who was named."""
+
+    def redirect_request(self, *args: Any) -> None:
+        """Raise what `urlopen` would answer with, naming where it was to go."""
+        request, _, code, _, headers, new = args
+        reason = f"it redirects to {_shown(new)}: name that address instead"
+        raise urllib.error.HTTPError(request.full_url, code, reason, headers, None)
+
+
+# No proxy of the environment: endpoints are asked directly, as Prometheus does.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+
+
+def fetch(
+    url: str, *, timeout_sec: float = _TIMEOUT_SEC, max_bytes: int = _MAX_BYTES
+) -> tuple[str, str]:
+    """Return the text that an endpoint answers with, and its content type.
+
+    Args:
+        url: Address.
+        timeout_sec: Seconds for the whole answer, however slowly it drips.
+        max_bytes: Bytes beyond which an answer is refused.
+
+    Raises:
+        OSError: If it cannot be reached, answers with an error, is too slow or too large.
+    """
+    deadline = time.monotonic() + timeout_sec
+    request = urllib.request.Request(url, headers={"Accept": _ACCEPT})  # noqa: S310 - checked
+    parts: list[bytes] = []
+    try:
+        with _opener.open(request, timeout=timeout_sec) as answer:
+            while part := answer.read1(_CHUNK):
+                parts.append(part)
+                if sum(map(len, parts)) > max_bytes:
+                    raise OSError(f"It answers with more than {max_bytes} bytes.")
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"It has not answered in full within {timeout_sec:g} s.")
+            return b"".join(parts).decode("utf-8", "replace"), answer.headers.get_content_type()
+    except HTTPException as error:
+        raise OSError(f"It does not answer as a web server does: {error!r}.") from error

@@ -1,0 +1,28 @@
+"""Run at the start of Python processes below a session, which puts this folder on PYTHONPATH.
+
+It may meet any interpreter of the job, of any version, with or without mlflow_perf, so it takes
+nothing for granted and keeps to syntax that all of them know. It hides no sitecustomize of the
+user's: that one is run after it.
+"""
+
+import os
+import sys
+
+if os.environ.get("MLFLOW_PERF_SPOOL") and sys.version_info >= (3, 10):
+    try:
+        from mlflow_perf.integrations import startup
+
+        startup.begin()
+    except Exception:  # noqa: BLE001, S110 - whatever is wrong here, the job's process must go on
+        pass
+
+_ours = sys.modules.pop(__name__, None)
+_path = list(sys.path)
+_here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow to load
+sys.path[:] = [part for part in _path if os.path.abspath(part) != _here]  # noqa: PTH100 - likewise
+try:
+    # The user's own, now that ours is out of the way.
+    __import__(__name__)
+except ImportError:
+    # The import system wants to find the module that it has begun.
+    sys.modules[__name__] = _ours  # type: ignore[assignment] # it was there: this is it

@@ -1,0 +1,155 @@
+"""The graph of a pipeline as plain records, whatever library described it. Imports nothing of ours.
+
+A `Ref` is where a value comes from; by the time a graph is made, nested pipelines are flattened and
+pipeline inputs are put in, so that each reference is to an output of a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["PATH_TYPES", "Graph", "Literal", "Parts", "Port", "Ref", "Step", "Value"]
+
+PATH_TYPES = frozenset({"uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model"})
+"""Types of inputs and outputs that are files or folders."""
+
+Literal = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An output of a step as the source of a value.
+
+    Attributes:
+        step: Name of the step in the flat graph.
+        output: Name of its output.
+    """
+
+    step: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A text put together from literals and references: an embedded binding."""
+
+    items: tuple[Literal | Ref, ...]
+
+
+Value = Literal | Path | Ref | Parts | None
+"""What an input is bound to; a path is local; None where an optional input is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """What a component says about one of its inputs or outputs.
+
+    Attributes:
+        name: Name of the input or output.
+        type: `string`, `integer`, `number`, `boolean`, or one of `PATH_TYPES`.
+        optional: Whether an input may be left out.
+        default: Value of an input that is not given.
+        minimum: Smallest value of a number.
+        maximum: Largest value of a number.
+        enum: The values that are allowed; empty where all are.
+    """
+
+    name: str
+    type: str
+    optional: bool = False
+    default: Literal | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    enum: tuple[Literal, ...] = ()
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the value is a file or a folder."""
+        return self.type in PATH_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of the flat graph.
+
+    Attributes:
+        name: Name in the graph, with the nested pipelines' names before it: `prepare.clean`.
+        component: Name of the component.
+        command: The shell command with `${{inputs.x}}`, `${{outputs.x}}` and `$[[…]]` in it.
+        code: Folder of the code, or a single file; None where the command needs none.
+        includes: Files and folders that `additional_includes` puts beside the code.
+        inputs: The component's inputs by name.
+        outputs: The component's outputs by name.
+        values: What each input is bound to, by name.
+        environment: Environment variables of the component, with the node's over them.
+        instances: Number of nodes.
+        processes: Ranks per node.
+        distribution: `mpi` or `pytorch` where there are several ranks.
+        timeout_sec: How long an attempt may take.
+        retries: How often a failed attempt is repeated.
+    """
+
+    name: str
+    component: str
+    command: str
+    code: Path | None
+    includes: tuple[Path, ...] = ()
+    inputs: dict[str, Port] = field(default_factory=dict)
+    outputs: dict[str, Port] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    instances: int = 1
+    processes: int = 1
+    distribution: str | None = None
+    timeout_sec: float | None = None
+    retries: int = 0
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes of the whole step."""
+        return self.instances * self.processes
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the steps whose outputs this one takes, sorted."""
+        found = set()
+        for value in self.values.values():
+            items = value.items if isinstance(value, Parts) else (value,)
+            found |= {item.step for item in items if isinstance(item, Ref)}
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A whole pipeline.
+
+    Attributes:
+        name: Name of the pipeline.
+        title: Name for people.
+        experiment: MLflow experiment to log to.
+        description: One sentence.
+        steps: Steps by name, each after those it needs.
+        inputs: Values of the pipeline's own inputs, by name (`group.member` within a group).
+        outputs: Where the pipeline's outputs come from, by name.
+        source: File that defines it.
+        tags: Tags of the pipeline.
+    """
+
+    name: str
+    title: str
+    experiment: str
+    steps: dict[str, Step]
+    description: str = ""
+    inputs: dict[str, Literal | Path | None] = field(default_factory=dict)
+    outputs: dict[str, Ref] = field(default_factory=dict)
+    source: Path | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def dependants(self, name: str) -> list[str]:
+        """Return the steps that need `name`, directly or not, in the order of the graph."""
+        reached = {name}
+        for step in self.steps.values():
+            if reached & set(step.needs):
+                reached.add(step.name)
+        return [n for n in self.steps if n in reached and n != name]

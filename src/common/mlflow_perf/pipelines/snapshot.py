@@ -1,0 +1,92 @@
+"""The copy of a component's code that a step runs in: what Azure ML would upload, and nothing else.
+
+Imports `errors`. Follows azure-ai-ml: `.amlignore` (or `.gitignore`) of the code's folder, and
+`additional_includes` put at the root of the copy under their own names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlflow_perf.errors import MissingDependencyError, PipelineError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+__all__ = ["copy_code", "files_of"]
+
+_IGNORE_FILES = (".amlignore", ".gitignore")
+_ALWAYS = ("__pycache__/",)
+
+
+def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> None:
+    """Fill `target` with a component's code and what it includes.
+
+    Args:
+        code: Folder or file of the code; None for a command that needs none.
+        includes: Files and folders to put beside it.
+        target: Folder that is made.
+
+    Raises:
+        PipelineError: Two of them bring the same file, or a file cannot be read.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    seen: dict[str, Path] = {}
+    for source, name in files_of(code, includes):
+        if name in seen:
+            raise PipelineError(f"Both {seen[name]} and {source} would be {name} of the snapshot.")
+        seen[name] = source
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(source, place)
+        except OSError as error:
+            raise PipelineError(f"The code {source} cannot be copied: {error}.") from error
+
+
+def files_of(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
+    """Yield each file of the snapshot with its path there, relative and with `/`."""
+    outer = None
+    if code is not None and code.is_dir():
+        outer = _ignored(code)
+        yield from _walk(code, "", [outer])
+    elif code is not None:
+        yield code, code.name
+    for include in includes:
+        if include.is_dir():
+            rules = [_ignored(include)] + ([outer] if outer else [])
+            yield from _walk(include, include.name + "/", rules)
+        else:
+            yield include, include.name
+
+
+def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple[Path, str]]:
+    for folder, names, files in os.walk(root):
+        here = Path(folder).relative_to(root)
+        names[:] = sorted(n for n in names if not _matches(rules, f"{(here / n).as_posix()}/"))
+        for name in sorted(files):
+            inside = (here / name).as_posix()
+            if name not in _IGNORE_FILES and not _matches(rules, inside):
+                yield Path(folder, name), prefix + inside
+
+
+def _matches(rules: list[GitIgnoreSpec], path: str) -> bool:
+    return any(rule.match_file(path) for rule in rules)
+
+
+def _ignored(folder: Path) -> GitIgnoreSpec:
+    """Return the rules of the folder's ignore file, and those that always hold."""
+    try:
+        from pathspec import GitIgnoreSpec
+    except ImportError as error:
+        raise MissingDependencyError("pathspec", "pipelines") from error
+    lines: list[str] = []
+    for name in _IGNORE_FILES:
+        if (folder / name).is_file():
+            lines = (folder / name).read_text(encoding="utf-8").splitlines()
+            break
+    return GitIgnoreSpec.from_lines([*lines, *_ALWAYS])

@@ -1,0 +1,44 @@
+"""The report of a whole workflow, logged to its parent run.
+
+Imports `analysis`, `runs` and the sinks. The runner ends with it; the component `perf_report` does
+the same from inside a pipeline, on Azure ML too.
+"""
+
+from __future__ import annotations
+
+import json
+
+from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.document import PerfDocument
+from mlflow_perf.metric_table import RUN_METRICS
+from mlflow_perf.runs import get_run
+from mlflow_perf.sinks import html
+from mlflow_perf.sinks.tracking import Tracking
+
+__all__ = ["log_workflow"]
+
+_DATA = "perf/workflow.json"
+_PAGE = "perf_report.html"
+
+
+def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]:
+    """Write `perf/workflow.json` and `perf_report.html` to a parent run.
+
+    Args:
+        run_id: The parent run.
+        tracking: Where it is; MLflow's own tracking URI must be the same.
+
+    Returns:
+        The workflow, None where the run has no children, and the page.
+    """
+    workflow = workflow_of(get_run(run_id))
+    if workflow is None:
+        return None, ""
+    flow = workflow.as_dict()
+    page = html.render(PerfDocument(), title=workflow.name, workflow=flow)
+    tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
+    tracking.text(run_id, page, _PAGE)
+    totals = {f"run_{key}": value for key, value in workflow.totals.items()}
+    known = {metric.key for metric in RUN_METRICS}
+    tracking.metrics(run_id, {key: value for key, value in totals.items() if key in known})
+    return workflow, page

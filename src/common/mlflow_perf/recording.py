@@ -1,0 +1,366 @@
+"""One block's recording: sampler, operations, journal, run and delivery.
+
+Imports everything below it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlflow_perf import node as nodes
+from mlflow_perf import transfers
+from mlflow_perf._version import __version__
+from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.analysis.note import overview_note
+from mlflow_perf.causes import oom_counts
+from mlflow_perf.delivery import Delivery
+from mlflow_perf.dispatch import dispatch
+from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.integrations import proxystore
+from mlflow_perf.journal import Journal, state_folder
+from mlflow_perf.operations import OperationMetrics, context
+from mlflow_perf.operations.spool import drain
+from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.ranks import SpoolFolder
+from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.run_target import RunTarget
+from mlflow_perf.sinks.live import LiveCurves
+
+if TYPE_CHECKING:
+    from mlflow_perf.integrations.prometheus import ScrapeReader
+
+__all__ = ["Outcome", "Recording"]
+
+# Ranks of one job end together or not at all.
+_WAIT_FOR_RANKS_SEC = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a block or a command ended.
+
+    Attributes:
+        status: The status of a run of its own: `FINISHED`, `FAILED` or `KILLED`.
+        cause: Why, in a few words, where it did not end by itself.
+    """
+
+    status: str = "FINISHED"
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Outcome:
+        """Return the outcome of a block that an exception ended, or none."""
+        if error is None or isinstance(error, GeneratorExit):
+            return cls()
+        if isinstance(error, SystemExit):
+            return cls() if error.code in (None, 0) else cls("FAILED")
+        return cls("KILLED") if isinstance(error, KeyboardInterrupt) else cls("FAILED")
+
+
+class Recording:
+    """What runs from the start of a block to its end, in the process that entered it.
+
+    Args:
+        name: The component.
+        options: The settings, as `settings.resolve` returns them.
+
+    Attributes:
+        node: This process's place in its job.
+        operations: What this process, and later all of the job, recorded.
+        summary: Metric key → value, after `finish`.
+        document: What was reported, after `finish`.
+    """
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self.name = name
+        self.node = _node(options["node"])
+        self.operations = OperationMetrics()
+        self.document = PerfDocument()
+        self.summary: dict[str, float] = {}
+        self._options = options
+        self._target = RunTarget(
+            name,
+            self.node,
+            run_id=options["run_id"],
+            start_timeout_sec=options["start_timeout"],
+            on_made=self._redirect,
+        )
+        self._scrapers = _scrapers(options["scrape"], options["interval"])
+        self._transfers: dict[str, Any] = {}
+        self._spool: SpoolFolder | None = None
+        self._journal: Journal | None = None
+        self._live: LiveCurves | None = None
+        self._collector: PerformanceMetricsCollector | None = None
+        self._sending = threading.Lock()
+        self._finished = False
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run, as soon as there is one."""
+        return self._target.run_id
+
+    @property
+    def own_run(self) -> bool:
+        """Whether the run was made for this block, which then ends it too."""
+        return self._target.own
+
+    def start(self, *, wait: bool = True, root_pid: int | None = None) -> None:
+        """Find or make the run, then take the first sample.
+
+        Args:
+            wait: Whether to wait for a run that has to be made.
+            root_pid: First process of the job, where that is not this one.
+
+        Raises:
+            SettingError: When a store on this machine cannot be used at all.
+        """
+        self._target.find(wait=wait)
+        self.gather()
+        if self.node.samples:
+            self._start_sampling(root_pid)
+
+    def gather(self) -> None:
+        """Let this process and those that it starts from now on record operations."""
+        if self._spool is not None:
+            return
+        self._spool = SpoolFolder(self.node, self.run_id, parent=state_folder())
+        folder = self._spool.path
+        context.activate(self.operations, spool=folder, spooled=folder is not None)
+        transfers.activate(folder, spooled=folder is not None)
+        proxystore.install()
+
+    def _start_sampling(self, root_pid: int | None) -> None:
+        collector = PerformanceMetricsCollector(
+            self._options["max_length"],
+            interval=self._options["interval"],
+            readers=[*_readers(root_pid), *self._scrapers],
+            on_report=self._append,
+        )
+        if self._options["live"]:
+            self._live = self._new_live()
+        collector.start()
+        self._collector = collector
+        self._journal = self._new_journal(collector)
+        self._redirect()
+        self._journal.start()
+
+    def _new_live(self) -> LiveCurves:
+        node = str(self.node.index) if self.node.count > 1 else ""
+        live = LiveCurves(self._target.uri, lambda: self.run_id, node=node)
+        live.start()
+        return live
+
+    def _new_journal(self, collector: PerformanceMetricsCollector) -> Journal:
+        def snapshot() -> dict[str, Any]:
+            summary, columns = collector.snapshot()
+            return {"summary": summary, "columns": columns}
+
+        thread = collector.report_thread
+        facts = {
+            "started": None if thread is None else thread.started,
+            "counters": [] if thread is None else thread.counters,
+            "facts": {"node_count": float(self.node.count)},
+            "oom_kills": oom_counts(),
+            "spool": None
+            if self._spool is None or self._spool.path is None
+            else self._spool.path.name,
+        }
+        return Journal(
+            self._delivery(self._node_document("KILLED")),
+            facts,
+            folder=state_folder(),
+            snapshot=snapshot,
+            max_rows=collector.max_length,
+        )
+
+    def _redirect(self) -> None:
+        """Tell the journal which run was made meanwhile: who sends it then makes no second one."""
+        if self._journal is not None and self._journal.target != self._target.header():
+            self._journal.redirect(self._delivery(self._node_document("KILLED")))
+
+    def _append(self, report: dict[str, float]) -> None:
+        if self._live is not None:
+            self._live.append(report)
+        if self._journal is not None:
+            self._journal.append(report)
+
+    def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
+        """Take the last sample, put the document together and send it.
+
+        A second call waits for the first one and does nothing.
+
+        Args:
+            outcome: How the block ended.
+            limit_sec: Most seconds, where whatever ends the job gives it no more than that.
+        """
+        deadline = time.monotonic() + min(self._options["exit_timeout"], limit_sec or math.inf)
+        if not self._sending.acquire(timeout=max(1.0, deadline - time.monotonic())):
+            return
+        try:
+            if not self._finished:
+                self._finished = True
+                self._finish(outcome, deadline)
+        finally:
+            self._sending.release()
+
+    def stop(self) -> None:
+        """Take the last sample; `finish` does so too."""
+        if self._collector is not None:
+            self._collector.finalize()
+        if self._live is not None:
+            self._live.close()
+
+    def _finish(self, outcome: Outcome, deadline: float) -> None:
+        self.stop()
+        self._gather(deadline)
+        if not self.node.samples:
+            return
+        # Half the time at most: the rest is for the figures.
+        self._target.settle((deadline - time.monotonic()) / 2)
+        delivery = self._delivery(self._final_document(outcome))
+        self.document = PerfDocument({delivery.index: delivery.document})
+        self.summary = dict(delivery.document.summary)
+        sent = dispatch(
+            delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
+        )
+        if sent and delivery.run_id is not None:
+            self._target.made(delivery.run_id)
+        if self._spool is not None:
+            self._spool.remove()
+
+    def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
+        """Send what there is by now; the recording goes on, and its end sends all again.
+
+        For a job that was told to end and may be killed before it does.
+
+        Args:
+            outcome: How the job will have ended, if nothing more is heard of it.
+            limit_sec: Most seconds.
+        """
+        if self._journal is not None:
+            self._journal.flush(sync=True)
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            if not self._finished and self._collector is not None:
+                deadline = time.monotonic() + limit_sec
+                self._target.settle(limit_sec / 2)
+                delivery = self._delivery(self._final_document(outcome))
+                dispatch(delivery, None, deadline=deadline)
+        finally:
+            self._sending.release()
+
+    def _gather(self, deadline: float) -> None:
+        """Take over what the other processes of the job recorded."""
+        spool = self._spool
+        folder = None if spool is None else spool.path
+        context.deactivate()
+        if spool is not None and not self.node.samples:
+            transfers.deactivate()
+            spool.leave()
+            return
+        if spool is not None and folder is not None:
+            left = deadline - time.monotonic()
+            spool.wait_for_others(min(_WAIT_FOR_RANKS_SEC, left / 2))
+            drain(folder, self.operations)
+        self._transfers = transfers.collect(folder)
+        for scraper in self._scrapers:
+            stats = scraper.transfers()
+            if not stats.is_empty():
+                self._transfers.setdefault("nixl", type(stats)()).aggregate(stats)
+        transfers.deactivate()
+        proxystore.uninstall()
+
+    def _node_document(self, status: str) -> NodeDocument:
+        return NodeDocument(
+            node=dict(self.node.as_dict()), component=self.name, run_id=self.run_id, status=status
+        )
+
+    def _final_document(self, outcome: Outcome) -> NodeDocument:
+        document = self._node_document(outcome.status)
+        collector = self._collector
+        if collector is not None and collector.report_thread is not None:
+            collector.summary.set_fact("node_count", float(self.node.count))
+            document.summary = collector.metrics()
+            document.reports = columns_of(collector.snapshot()[1])
+            document.started = collector.report_thread.started
+            document.duration_sec = document.summary.get("duration_sec")
+        document.operations = self.operations.as_dict()
+        document.summary.update(self.operations.summary_metrics())
+        document.transfers = transfers.as_dict(self._transfers)
+        for name, stats in self._transfers.items():
+            document.summary.update(transfers.summary_metrics(name, stats))
+        for scraper in self._scrapers:
+            # The endpoint's own figures tell counters from gauges, which the columns do not.
+            document.summary = _without_columns(document.summary, scraper.name)
+            document.summary.update(scraper.summary_metrics())
+        if outcome.cause is not None:
+            document.extra["cause"] = outcome.cause
+        finding = verdict(document.summary, document.node)
+        document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
+        return document
+
+    def _delivery(self, document: NodeDocument) -> Delivery:
+        tags = {
+            "mlflow_perf.version": __version__,
+            "mlflow_perf.component": self.name,
+            "mlflow_perf.status": document.status or "",
+            **self.node.tags(),
+        }
+        for name in ("bottleneck", "advice", "cause"):
+            if name in document.extra:
+                tags[f"mlflow_perf.{name}"] = str(document.extra[name])
+        target = self._target.header()
+        return Delivery(
+            document=document,
+            index=self.node.index,
+            run_name=self.name,
+            artifact_path=self._options["artifact_path"],
+            metrics_prefix=self._options["metrics_prefix"],
+            tags=tags,
+            note=overview_note(document, experiment_id=target["experiment_id"]),
+            **target,
+        )
+
+
+def _without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
+    heads = (f"avg_{prefix}", f"max_t_{prefix}", f"total_{prefix}")
+    return {key: value for key, value in summary.items() if not key.startswith(heads)}
+
+
+def _readers(root_pid: int | None) -> list[Reader]:
+    options = {} if root_pid is None else {"root_pid": root_pid}
+    known = inspect.signature(default_readers).parameters
+    return default_readers(**{name: value for name, value in options.items() if name in known})
+
+
+def _scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
+    if not urls:
+        return []
+    from mlflow_perf.integrations.prometheus import scrape_readers
+
+    return scrape_readers(urls, interval=interval)
+
+
+def _node(index: int | None) -> nodes.Node:
+    environ = dict(os.environ)
+    if index is not None:
+        environ["MLFLOW_PERF_NODE"] = str(index)
+    try:
+        return nodes.detect(environ)
+    except MlflowPerfError:
+        raise
+    except Exception:  # noqa: BLE001 - an odd launcher costs the node's place, not the job
+        _log.warning("The node's place in its job could not be told.", exc_info=True)
+        return nodes.detect({})

@@ -1,0 +1,268 @@
+"""What killed and cut-off jobs left in their journals → MLflow. Imports journal and the sinks.
+
+A journal is taken for hostile: only a regular file of this user inside the folder is opened, what
+is damaged is cut off, and nothing outside the folder is touched.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf import spool, transfers
+from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.column_table import kind_of
+from mlflow_perf.delivery import Delivery
+from mlflow_perf.document import NodeDocument, columns_of
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.journal import (
+    FORMAT,
+    SUFFIX,
+    boot_id,
+    is_live,
+    lock,
+    read_lines,
+    state_folder,
+)
+from mlflow_perf.operations import OperationMetrics
+from mlflow_perf.operations.spool import drain
+from mlflow_perf.records import Kind
+from mlflow_perf.series import BoundedSeries
+from mlflow_perf.sinks.mlflow import MlflowSink
+from mlflow_perf.summary import RunningSummary
+
+__all__ = ["Recovered", "read_journal", "recover"]
+
+_MAX_BYTES = 256 << 20
+_CAUSE_TAG = "mlflow_perf.cause"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """One journal that was sent.
+
+    Attributes:
+        run_id: The run that has its figures now.
+        node: The node's index.
+        cause: Why the job had not sent them itself.
+    """
+
+    run_id: str
+    node: int
+    cause: str
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a journal for reading and writing, never through a link.
+
+    Raises:
+        DocumentError: When it is no regular file, too large, or somebody else's.
+        OSError: When it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise DocumentError("it is no regular file")
+        if hasattr(os, "getuid") and facts.st_uid != os.getuid():
+            raise DocumentError("it belongs to another user")
+        if facts.st_size > _MAX_BYTES:
+            raise DocumentError(f"it is larger than {_MAX_BYTES >> 20} MB")
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _read_all(handle: int) -> bytes:
+    with os.fdopen(os.dup(handle), "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
+    """Return what a journal holds, up to its first damage, and why it is there.
+
+    Args:
+        data: The journal's bytes.
+        name: What to call it in a warning.
+
+    Raises:
+        DocumentError: When not even its first line can be read, or it is of a later version.
+    """
+    lines, damaged = read_lines(data)
+    if not lines or lines[0].get("format") != FORMAT:
+        found = lines[0].get("format") if lines else "nothing readable"
+        raise DocumentError(f"its first line is not that of a journal: {found!r}")
+    if damaged:
+        _log.warning("%s is cut off or damaged; what stands before that is recovered.", name)
+    head = lines[0]
+    try:
+        document, cause = _document(head, lines[1:])
+        header = next((x["delivery"] for x in reversed(lines) if "delivery" in x), None)
+        delivery = Delivery.from_header(dict(header or {}), document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
+    delivery.tags = {**delivery.tags, **_tags(document), _CAUSE_TAG: cause}
+    document.run_id = delivery.run_id
+    return delivery, cause
+
+
+def _document(head: Mapping[str, Any], lines: list[dict[str, Any]]) -> tuple[NodeDocument, str]:
+    final = next((line["final"] for line in reversed(lines) if "final" in line), None)
+    if final is not None:
+        return NodeDocument.from_dict(final), "the tracking server could not be reached"
+    counters = {str(name) for name in head.get("counters", [])}
+
+    def kind(name: str) -> Kind:
+        return Kind.COUNTER if name in counters else kind_of(name)
+
+    summary, series = RunningSummary(kind=kind), BoundedSeries(kind=kind)
+    document = NodeDocument.from_dict(
+        {"node": head.get("node"), "component": head.get("component"), "status": "KILLED"}
+    )
+    for line in lines:
+        if "snapshot" in line:
+            _start_from(line["snapshot"], summary, series)
+        for row in line.get("rows", []):
+            report = _report(row)
+            summary.add(report)
+            series.append(report)
+        if "operations" in line:
+            document.operations = dict(line["operations"])
+    for name, value in dict(head.get("facts", {})).items():
+        summary.set_fact(str(name), float(value))
+    document.summary = summary.metrics()
+    document.summary.update(_numbers(head.get("more_summary", {})))
+    document.reports = columns_of(series.columns())
+    document.started = float(head["started"]) if "started" in head else None
+    document.duration_sec = document.summary.get("duration_sec")
+    return document, _cause(head)
+
+
+def _start_from(
+    snapshot: Mapping[str, Any], summary: RunningSummary, series: BoundedSeries
+) -> None:
+    summary.restore(snapshot["summary"])
+    columns = snapshot["columns"]
+    for i in range(len(next(iter(columns.values()), []))):
+        series.append(_report({name: column[i] for name, column in columns.items()}))
+
+
+def _report(row: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        str(name): float(value)
+        for name, value in row.items()
+        if type(value) in (int, float) and math.isfinite(value)
+    }
+
+
+def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    return _report(data)
+
+
+def _cause(head: Mapping[str, Any]) -> str:
+    if head.get("boot_id") and head["boot_id"] != boot_id():
+        return "the machine went down"
+    return "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
+
+
+def _tags(document: NodeDocument) -> dict[str, str]:
+    finding = verdict(document.summary, document.node)
+    document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
+    return {
+        "mlflow_perf.bottleneck": finding.bottleneck,
+        "mlflow_perf.advice": finding.advice,
+        "mlflow_perf.status": document.status or "KILLED",
+    }
+
+
+def _of_this_host(head: Mapping[str, Any]) -> bool:
+    node = head.get("node")
+    host = node.get("hostname") if isinstance(node, dict) else None
+    return host in (None, socket.gethostname())
+
+
+def recover(folder: Path | None = None) -> Iterator[Recovered]:
+    """Send every orphaned journal of a folder to MLflow, remove it, and yield what was sent.
+
+    Safe to run twice, at once and while jobs run: the journal of a live job, or of one that another
+    `recover` sends now, is locked and left alone.
+
+    Args:
+        folder: Where the journals lie; default: `state_folder()`.
+    """
+    place = state_folder() if folder is None else folder
+    for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
+        if is_live(path):
+            continue
+        try:
+            with _opened(path) as handle:
+                if not lock(handle) or not _still_there(path, handle):
+                    continue
+                recovered = _send(path, _read_all(handle))
+        except DocumentError as error:
+            _log.warning("%s is skipped: %s.", path, error)
+        except OSError as error:
+            _log.warning("%s is skipped: %s.", path, error.strerror or error)
+        # A sink's edge: what cannot be sent now stays in its journal, and the others go on.
+        except Exception as error:  # noqa: BLE001
+            _log.warning("%s could not be sent and is kept: %s", path, str(error).split("\n")[0])
+        else:
+            if recovered is not None:
+                yield recovered
+
+
+def _still_there(path: Path, handle: int) -> bool:
+    """Tell whether the open file is still the journal: another recover may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except OSError:
+        return False
+
+
+def _spool_folder(parent: Path, name: object) -> Path | None:
+    """Return the folder of the job's operations, if it is one and lies where it must."""
+    if not isinstance(name, str) or not re.fullmatch(r"mlflow-perf-spool-\w+", name):
+        return None
+    folder = parent / name
+    return folder if folder.is_dir() and not folder.is_symlink() else None
+
+
+def _add_spooled(folder: Path, document: NodeDocument) -> None:
+    """Add the operations and transfers that the job's processes had written before they ended."""
+    operations = OperationMetrics()
+    drain(folder, operations)
+    document.operations = operations.as_dict()
+    document.summary.update(operations.summary_metrics())
+    named = transfers.collect(folder)
+    document.transfers = transfers.as_dict(named)
+    for name, stats in named.items():
+        document.summary.update(transfers.summary_metrics(name, stats))
+
+
+def _send(path: Path, data: bytes) -> Recovered | None:
+    lines, _ = read_lines(data[: data.find(b"\n") + 1])
+    if lines and not _of_this_host(lines[0]):
+        _log.info("%s is of another host, which may still be writing it; skipped.", path)
+        return None
+    delivery, cause = read_journal(data, name=str(path))
+    folder = _spool_folder(path.parent, lines[0].get("spool")) if lines else None
+    if folder is not None and not delivery.document.operations:
+        _add_spooled(folder, delivery.document)
+    run_id = MlflowSink().write(delivery)
+    path.unlink(missing_ok=True)
+    if folder is not None:
+        spool.remove(folder)
+    return Recovered(run_id, delivery.index, cause)

@@ -1,0 +1,272 @@
+"""The reports of all nodes → the curves of the page: bounded in size, no peak lost.
+
+Imports the chart table and the document. Up to `FEW_NODES` nodes keep a curve each. Of more, the
+page gets the distribution over the nodes and a heat map: one byte per node and interval.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlflow_perf.document import NodeDocument
+from mlflow_perf.sinks.report.charts import Chart, Curve, Source, charts_for
+
+__all__ = ["FEW_NODES", "Curves", "NodeCurves", "curves_of", "plain"]
+
+Array = npt.NDArray[np.float64]
+
+FEW_NODES = 8
+"""Most nodes that are drawn one by one."""
+
+_MOST_POINTS = 1000
+_POINTS_OF_ALL = 4000
+_FEWEST_POINTS = 240
+_MOST_CELLS = 2_800_000
+_FEWEST_CELLS = 16
+_MISSING = 255
+_LEVELS = 254
+
+
+@dataclass(frozen=True)
+class NodeCurves:
+    """One node's reports as arrays: what is kept of it while the other nodes are read.
+
+    Attributes:
+        index: The node.
+        seconds: Unix time of each report, or seconds since the start where there is none.
+        columns: Column → values, NaN where one is missing.
+    """
+
+    index: int
+    seconds: Array
+    columns: Mapping[str, npt.NDArray[np.float32]]
+
+    @classmethod
+    def of(cls, index: int, node: NodeDocument) -> NodeCurves | None:
+        """Return the curves of a node, or None when it has no reports."""
+        columns = {
+            name: _finite(values)
+            for name, values in node.reports.items()
+            if name not in ("timestamp", "elapsed_sec")
+        }
+        length = len(next(iter(node.reports.values()), []))
+        return cls(index, _seconds(node, length), columns) if length else None
+
+
+def _finite(values: list[float | None]) -> npt.NDArray[np.float32]:
+    """Return a column as an array, NaN for whatever is no number."""
+    with np.errstate(over="ignore"):
+        array = np.array(values, dtype=np.float32)
+    array[~np.isfinite(array)] = np.nan
+    return array
+
+
+def _seconds(node: NodeDocument, length: int) -> Array:
+    # On the clock that never jumps where there is one, from the wall clock's start.
+    for name, origin in (("elapsed_sec", node.started or 0.0), ("timestamp", 0.0)):
+        if name in node.reports:
+            values = np.array(node.reports[name], dtype=np.float64) + origin
+            return _filled_up(values)
+    return np.arange(length, dtype=np.float64) + (node.started or 0.0)
+
+
+def _filled_up(values: Array) -> Array:
+    """Return times that never run backwards, those that are missing put between neighbours."""
+    known = np.isfinite(values)
+    if not known.any():
+        return np.arange(len(values), dtype=np.float64)
+    places = np.arange(len(values))
+    return np.maximum.accumulate(np.interp(places, places[known], values[known]))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of all nodes, ready for the page.
+
+    Attributes:
+        started: Unix time at which the time axis is 0.
+        x: Seconds since `started`; for many nodes the middle of each interval.
+        charts: Which charts to draw, in order.
+        nodes: The nodes' indices, in order.
+        values: Few nodes: key → one list per node, None for a node without the column.
+        spread: Many nodes: key → `median`, `low` (10th percentile), `high` (90th percentile),
+            `max`, and the heat map as `cells` (base64, row by row, 255 for a missing value) with
+            the value `scale` of 254.
+    """
+
+    started: float
+    x: list[float | None]
+    charts: list[Chart]
+    nodes: list[int]
+    values: dict[str, list[list[float | None] | None]]
+    spread: dict[str, dict[str, Any]]
+
+
+def curves_of(nodes: Iterable[NodeCurves | None]) -> Curves | None:
+    """Return the curves of all nodes, or None when none has reports."""
+    kept = sorted((node for node in nodes if node is not None), key=lambda node: node.index)
+    if not kept:
+        return None
+    charts = charts_for(dict.fromkeys(name for node in kept for name in node.columns))
+    start = float(min(node.seconds[0] for node in kept))
+    end = float(max(node.seconds[-1] for node in kept))
+    draw = _draw_each if len(kept) <= FEW_NODES else _draw_spread
+    return draw(kept, charts, start, end)
+
+
+def _draw_each(kept: list[NodeCurves], charts: list[Chart], start: float, end: float) -> Curves:
+    grid: _Grid | None = None
+    x: npt.NDArray[Any] = kept[0].seconds - start
+    if len(kept) > 1 or len(x) > _MOST_POINTS:
+        rows = max(len(node.seconds) for node in kept)
+        points = max(_FEWEST_POINTS, min(_MOST_POINTS, _POINTS_OF_ALL // len(kept), rows))
+        grid = _Grid(start, end, points)
+        x = grid.middles
+    values: dict[str, list[list[float | None] | None]] = {}
+    for chart in charts:
+        for curve in chart.curves:
+            for key, array_of in _parts(curve):
+                lists = [_on(grid, node, array_of(node), key) for node in kept]
+                if any(one is not None for one in lists):
+                    values[key] = lists
+    indices = [node.index for node in kept]
+    return Curves(start, plain(x, 3), charts, indices, values, {})
+
+
+def _parts(curve: Curve) -> list[tuple[str, Any]]:
+    """Return a curve and its peaks: the key in the page and how a node gives it."""
+    parts = [(curve.column, lambda node: _curve(curve, node))]
+    if curve.source is Source.VALUE:
+        peak = f"{curve.column}_max"
+        parts.append((peak, lambda node: node.columns.get(peak)))
+    return parts
+
+
+def _curve(curve: Curve, node: NodeCurves) -> npt.NDArray[Any] | None:
+    """Return a curve's values at the node's reports."""
+    column = node.columns.get(curve.column)
+    if column is None or curve.source is Source.VALUE:
+        return column
+    rate = _rate(column.astype(np.float64), node.seconds)
+    return np.minimum(rate * 100.0, 100.0) if curve.source is Source.SHARE else rate
+
+
+def _rate(counter: Array, seconds: Array) -> Array:
+    """Return a counter's growth per second over the interval that ends at each report."""
+    if len(counter) < 2:
+        return np.full(len(counter), np.nan)
+    steps = np.diff(seconds)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.where(steps > 0, np.maximum(np.diff(counter), 0.0) / steps, np.nan)
+    # The first report stands at the start: what follows it is what went on then.
+    return np.concatenate((rates[:1], rates))
+
+
+def _on(
+    grid: _Grid | None, node: NodeCurves, values: npt.NDArray[Any] | None, key: str
+) -> list[float | None] | None:
+    if values is None or not np.isfinite(values).any():
+        return None
+    if grid is not None:
+        merge = grid.peaks if key.endswith("_max") else grid.means
+        values = merge(node.seconds, values)
+    return _rounded(values)
+
+
+class _Grid:
+    """Intervals of equal length over the whole run, on which all nodes are drawn."""
+
+    def __init__(self, start: float, end: float, points: int) -> None:
+        self.start, self.points = start, points
+        self.width = max(end - start, 1e-9) / points
+        self.middles = (np.arange(points) + 0.5) * self.width
+
+    def _places(self, seconds: Array) -> npt.NDArray[np.int64]:
+        places = ((seconds - self.start) / self.width).astype(np.int64)
+        return np.clip(places, 0, self.points - 1)
+
+    def means(self, seconds: Array, values: npt.NDArray[Any]) -> Array:
+        """Return the mean of each interval."""
+        known = np.isfinite(values)
+        places = self._places(seconds[known])
+        counts = np.bincount(places, minlength=self.points)
+        sums = np.bincount(places, weights=values[known], minlength=self.points)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._bridged(np.where(counts > 0, sums / counts, np.nan))
+
+    def peaks(self, seconds: Array, values: npt.NDArray[Any]) -> Array:
+        """Return the largest value of each interval."""
+        known = np.isfinite(values)
+        result = np.full(self.points, -np.inf)
+        np.maximum.at(result, self._places(seconds[known]), values[known])
+        return self._bridged(np.where(np.isfinite(result), result, np.nan))
+
+    def _bridged(self, values: Array) -> Array:
+        """Fill the intervals between a node's reports, but none before or after them."""
+        known = np.flatnonzero(np.isfinite(values))
+        if 0 < len(known) < known[-1] - known[0] + 1:
+            inside = np.arange(known[0], known[-1] + 1)
+            # The next report speaks for the interval before it.
+            values[inside] = values[known[np.searchsorted(known, inside)]]
+        return values
+
+
+def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end: float) -> Curves:
+    curves = [curve for chart in charts for curve in chart.curves if curve.role == "line"]
+    cells = max(_FEWEST_CELLS, min(_FEWEST_POINTS, _MOST_CELLS // (len(kept) * len(curves) or 1)))
+    grid = _Grid(start, end, cells)
+    spread = {
+        curve.column: found for curve in curves if (found := _spread(curve, kept, grid)) is not None
+    }
+    indices = [node.index for node in kept]
+    return Curves(start, plain(grid.middles, 3), charts, indices, {}, spread)
+
+
+def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any] | None:
+    """Return a curve's distribution over the nodes, or None where it is nowhere above 0."""
+    means = np.full((len(kept), grid.points), np.nan, dtype=np.float32)
+    peaks = means.copy()
+    for row, node in enumerate(kept):
+        values = _curve(curve, node)
+        if values is None:
+            continue
+        means[row] = grid.means(node.seconds, values)
+        merged = node.columns.get(f"{curve.column}_max")
+        highest = values if merged is None else np.fmax(values, merged)
+        peaks[row] = grid.peaks(node.seconds, highest)
+    if not (peaks > 0).any():
+        return None
+    with warnings.catch_warnings():
+        # An interval in which no node has a value is a gap in the curve.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        low, median, high = np.nanpercentile(means, (10, 50, 90), axis=0)
+        top = np.nanmax(peaks, axis=0)
+    distribution = {"low": low, "median": median, "high": high, "max": top}
+    return {**{k: _rounded(v) for k, v in distribution.items()}, **_heat_map(peaks)}
+
+
+def _heat_map(peaks: npt.NDArray[np.float32]) -> dict[str, Any]:
+    scale = float(np.nanmax(peaks))
+    levels = np.nan_to_num(np.maximum(peaks, 0.0) / scale * _LEVELS, nan=_MISSING)
+    cells = np.clip(np.rint(levels), 0, _MISSING).astype(np.uint8)
+    return {"scale": scale, "cells": base64.b64encode(cells.tobytes()).decode("ascii")}
+
+
+def plain(values: npt.NDArray[Any], decimals: int) -> list[float | None]:
+    """Return an array as a list for JSON: rounded, None for NaN, whole numbers without a point."""
+    rounded = np.round(values.astype(np.float64), decimals).tolist()
+    return [None if math.isnan(v) else int(v) if v == int(v) else v for v in rounded]
+
+
+def _rounded(values: npt.NDArray[Any]) -> list[float | None]:
+    """Return a curve as a list, to three or four digits of its largest value."""
+    top = float(np.nanmax(np.abs(values)))
+    return plain(values, max(0, min(6, 3 - math.floor(math.log10(top)))) if top > 0 else 0)

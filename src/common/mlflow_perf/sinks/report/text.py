@@ -1,0 +1,98 @@
+"""Figures as people read them. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+__all__ = ["MISSING", "clock_time", "cpu_time", "duration", "number", "quantity"]
+
+MISSING = "–"
+"""What stands where there is no figure."""
+
+_NARROW_SPACE = "\u202f"
+_KB_PER_MB = 1024.0
+_MB_PER_GB = 1024.0
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with at most `digits` significant digits below a thousand."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    decimals = max(0, min(digits - 1 - magnitude, 6))
+    text = f"{value:,.{decimals}f}".replace(",", _NARROW_SPACE)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time: `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 1:
+        return f"{number(seconds * 1000)} ms"
+    if seconds < 59.95:
+        return f"{number(seconds)} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return _two(whole // 60, "min", whole % 60, "s")
+    if whole < 48 * 3600:
+        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
+    return _two(whole // 86400, "d", whole % 86400 // 3600, "h")
+
+
+def _two(big: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{big} {unit} {small:02d} {small_unit}" if small else f"{big} {unit}"
+
+
+def cpu_time(cpu_hours: float, whole: float | None = None) -> str:
+    """Return CPU-hours in the unit that suits them: of a short job they are CPU-seconds.
+
+    Args:
+        cpu_hours: What to tell.
+        whole: What it is a part of, when that decides on the unit.
+    """
+    if 0 < abs(cpu_hours if whole is None else whole) < 0.1:
+        return f"{number(cpu_hours * 3600.0)} CPU s"
+    return f"{number(cpu_hours)} CPU h"
+
+
+def _size(megabytes: float) -> str:
+    if 0 < abs(megabytes) < 1:
+        return f"{number(megabytes * _KB_PER_MB)} kB"
+    if abs(megabytes) < _MB_PER_GB:
+        return f"{number(megabytes)} MB"
+    gigabytes = megabytes / _MB_PER_GB
+    if abs(gigabytes) < _MB_PER_GB:
+        return f"{number(gigabytes)} GB"
+    return f"{number(gigabytes / _MB_PER_GB)} TB"
+
+
+_SCALED: dict[str, Callable[[float], str]] = {
+    "s": duration,
+    "ms": lambda milliseconds: duration(milliseconds / 1000.0),
+    "MB": _size,
+    "%": lambda percent: f"{number(percent)}%",
+}
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Return a figure with its unit; a length of time and a size take the unit that suits them."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    scaled = _SCALED.get(unit)
+    return f"{number(value)} {unit}".rstrip() if scaled is None else scaled(value)
+
+
+def clock_time(seconds: float | None) -> str:
+    """Return a Unix time as `2026-11-20 17:05:09 UTC`."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    try:
+        moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return MISSING
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

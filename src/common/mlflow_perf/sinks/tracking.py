@@ -1,0 +1,189 @@
+"""What the pipeline runner writes to MLflow: the parent run, a child run per step, their logs.
+
+Through `MlflowClient` only, never through the active run: steps run in threads, and MLflow's active
+run belongs to one thread. Imports `errors`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow_perf.errors import SettingError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["Place", "Tracking", "embedded", "place_for"]
+
+_PARENT = "mlflow.parentRunId"
+_NAME = "mlflow.runName"
+_NOTE = "mlflow.note.content"
+# The REST interface v2.0 of Azure ML takes less than MLflow's own server.
+_BATCH = 100
+_VALUE_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs are logged.
+
+    Attributes:
+        uri: Tracking URI.
+        artifacts: URI of the folder for artifacts of a new experiment; None lets the server choose.
+        folder: Folder of an embedded store; None for a server.
+    """
+
+    uri: str
+    artifacts: str | None = None
+    folder: Path | None = None
+
+    def make_default(self) -> None:
+        """Let whatever reads MLflow in this process read from here too."""
+        os.environ["MLFLOW_TRACKING_URI"] = self.uri
+
+    def link(self, run_id: str, experiment_id: str) -> str:
+        """Return the address of a run's page, or how to open it where nobody serves it."""
+        page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+        if self.uri.startswith(("http://", "https://")):
+            return f"{self.uri.rstrip('/')}/{page}"
+        return f"http://127.0.0.1:5000/{page}"
+
+
+def embedded(folder: Path) -> Place:
+    """Return a store in a folder: `mlflow.db` and `artifacts`.
+
+    Raises:
+        SettingError: The folder cannot be made or written.
+    """
+    folder = folder.resolve()
+    try:
+        (folder / "artifacts").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"The folder {folder} cannot be made: {error.strerror}.") from error
+    if not os.access(folder, os.W_OK):
+        raise SettingError(f"The folder {folder} cannot be written.")
+    return Place(f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri(), folder)
+
+
+def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Place:
+    """Return the folder that was asked for, else the server of the environment, else `./demo`."""
+    if to is not None:
+        return embedded(to)
+    uri = environ.get("MLFLOW_TRACKING_URI")
+    return Place(uri) if uri else embedded(Path("demo"))
+
+
+class Tracking:
+    """Runs of one pipeline in one place.
+
+    Args:
+        place: Where to log.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._made: MlflowClient | None = None
+
+    @property
+    def _client(self) -> MlflowClient:
+        if self._made is None:
+            from mlflow import MlflowClient
+
+            self._made = MlflowClient(tracking_uri=self.place.uri)
+        return self._made
+
+    def experiment(self, name: str) -> str:
+        """Return the id of the experiment of that name, which is made if need be.
+
+        Raises:
+            SettingError: The tracking server cannot be reached or refuses.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            with _patience():
+                found = self._client.get_experiment_by_name(name)
+                if found is not None:
+                    return str(found.experiment_id)
+                return str(self._client.create_experiment(name, self.place.artifacts))
+        except MlflowException as error:
+            first = str(error).splitlines()[0][:200]
+            raise SettingError(f"MLflow at {self.place.uri} cannot be used: {first}") from error
+
+    def start(
+        self,
+        experiment_id: str,
+        name: str,
+        *,
+        parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        params: Mapping[str, object] | None = None,
+        note: str = "",
+    ) -> str:
+        """Start a run and return its id.
+
+        Args:
+            experiment_id: Experiment that holds it.
+            name: Name of the run.
+            parent: Id of the run that it belongs to.
+            tags: Tags.
+            params: Parameters; values are cut to what every server takes.
+            note: Markdown for the run's page.
+        """
+        all_tags: dict[str, Any] = {**(tags or {}), _NAME: name}
+        if parent:
+            all_tags[_PARENT] = parent
+        if note:
+            all_tags[_NOTE] = note
+        run_id = str(self._client.create_run(experiment_id, tags=all_tags).info.run_id)
+        self._log_params(run_id, params or {})
+        return run_id
+
+    def end(self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+        """Set tags and end a run as `FINISHED`, `FAILED` or `KILLED`."""
+        for key, value in (tags or {}).items():
+            self._client.set_tag(run_id, key, value)
+        self._client.set_terminated(run_id, status)
+
+    def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:
+        """Log several metrics in one call."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._client.log_batch(
+            run_id, metrics=[Metric(key, value, now, step) for key, value in values.items()]
+        )
+
+    def artifacts(self, run_id: str, folder: Path, path: str) -> None:
+        """Upload the files of a folder."""
+        self._client.log_artifacts(run_id, str(folder), path)
+
+    def text(self, run_id: str, text: str, path: str) -> None:
+        """Upload a text as a file."""
+        self._client.log_text(run_id, text, path)
+
+    def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
+        from mlflow.entities import Param
+
+        made = [Param(key, str(value)[:_VALUE_CHARS]) for key, value in params.items()]
+        for start in range(0, len(made), _BATCH):
+            self._client.log_batch(run_id, params=made[start : start + _BATCH])
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Let the first call fail within seconds where no server answers, and not after minutes."""
+    wanted = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    added = [name for name in wanted if name not in os.environ]
+    os.environ.update({name: wanted[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

@@ -1,0 +1,73 @@
+"""Puts the page into MLflow's server. The only place that knows how MLflow makes its apps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from flask import Flask
+
+from mlflow_perf.web import pages
+
+__all__ = ["create", "register", "static_prefix"]
+
+# Private to MLflow, in which they are set by `mlflow server` for its workers.
+_SERVER_KIND = "_MLFLOW_SGI_NAME"
+_STATIC_PREFIX = "_MLFLOW_STATIC_PREFIX"
+
+_BASIC_AUTH_SETTINGS = ("MLFLOW_AUTH_CONFIG_PATH", "MLFLOW_FLASK_SERVER_SECRET_KEY")
+
+
+def create(*, basic_auth: bool | None = None) -> Any:
+    """Return the app for the server that asks: ASGI for uvicorn, WSGI for the others.
+
+    Args:
+        basic_auth: Whether users have to sign in, with MLflow's basic-auth app. Default: where a
+            setting of it is in the environment, so that a server which is meant to be closed is
+            never left open by choosing this app.
+    """
+    from mlflow.server import app as flask_app
+
+    paths = register(flask_app)
+    if basic_auth is None:
+        basic_auth = any(os.environ.get(name) for name in _BASIC_AUTH_SETTINGS)
+    if basic_auth:
+        return _with_basic_auth(flask_app, paths)
+    if os.environ.get(_SERVER_KIND) == "uvicorn":
+        from mlflow.server.fastapi_app import create_fastapi_app
+
+        return create_fastapi_app(flask_app)
+    return flask_app
+
+
+def static_prefix() -> str:
+    """Return the server's `--static-prefix`, without a slash at its end; mostly empty."""
+    return os.environ.get(_STATIC_PREFIX, "").rstrip("/")
+
+
+def register(app: Flask) -> list[str]:
+    """Add the page's routes to MLflow's app and return their paths; a second call adds none."""
+    paths = []
+    for path, view in pages.ROUTES.items():
+        rule = f"{static_prefix()}{path}"
+        paths.append(rule)
+        endpoint = f"mlflow_perf.{view.__name__}"
+        if endpoint not in app.view_functions:
+            app.add_url_rule(rule, endpoint, view, methods=["GET"], strict_slashes=False)
+    return paths
+
+
+def _with_basic_auth(app: Flask, paths: list[str]) -> Any:
+    from mlflow.server import auth
+
+    # MLflow denies a path without a validator to all but administrators. Ours may be opened by
+    # whoever has signed in, because what they show is asked for through MLflow's own routes.
+    validators: dict[tuple[str, str], Callable[[], bool]] = auth.BEFORE_REQUEST_VALIDATORS
+    for path in paths:
+        validators[(path, "GET")] = _signed_in
+    return auth.create_app(app)
+
+
+def _signed_in() -> bool:
+    return True

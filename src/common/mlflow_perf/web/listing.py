@@ -1,0 +1,255 @@
+"""The table of runs as plain data: columns, search, sorting, addresses. Imports runs and sinks.
+
+Everything that the user chose stands in the address, so that it can be kept and sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.metric_table import metric_for
+from mlflow_perf.runs.run import PARENT_TAG, PerfRun
+from mlflow_perf.sinks.report.text import clock_time, quantity
+
+__all__ = ["COLUMNS", "FILTER_TAGS", "Choice", "Column", "Listing", "build_listing", "search_of"]
+
+_MOST_RUNS = 1000
+_OURS = "tags.`mlflow_perf.component` LIKE '%'"
+_STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of figures.
+
+    Attributes:
+        key: The metric; its name in the address.
+        label: Heading.
+        instead: The node's metric that stands in where a run has no figure of its own.
+    """
+
+    key: str
+    label: str
+    instead: str = ""
+
+
+COLUMNS = (
+    Column("run_duration_sec", "Duration", "duration_sec"),
+    Column("run_node_count", "Nodes", "node_count"),
+    Column("run_cpu_avg_utilization_pct", "CPU busy", "cpu_avg_utilization_pct"),
+    Column("run_cpu_hours", "Held", "node_cpu_hours"),
+    Column("run_unused_cpu_hours", "Unused", "node_unused_cpu_hours"),
+    Column("run_max_t_mem_percent", "Memory peak", "max_t_mem_percent"),
+    Column("run_gpu_avg_utilization_pct", "GPU busy", "gpu_avg_utilization_pct"),
+    Column("run_imbalance_pct", "Imbalance"),
+    Column("run_total_disk_io_read_mb", "Disk read", "total_disk_io_read_mb"),
+    Column("run_total_disk_io_write_mb", "Written", "total_disk_io_write_mb"),
+)
+"""The figures that the table shows, where any run has them."""
+
+_ORDERS = {
+    "started": "attributes.start_time",
+    "name": "attributes.run_name",
+    "component": "tags.`mlflow_perf.component`",
+    "status": "attributes.status",
+    "bottleneck": "tags.`mlflow_perf.bottleneck`",
+    **{column.key: f"metrics.`{column.key}`" for column in COLUMNS},
+}
+FILTER_TAGS = {
+    "component": "mlflow_perf.component",
+    "bottleneck": "mlflow_perf.bottleneck",
+    "workflow": PARENT_TAG,
+}
+"""Name of a filter in the address → the tag that it compares."""
+
+_FILTERS = {name: f"tags.`{tag}`" for name, tag in FILTER_TAGS.items()}
+_FILTERS["status"] = "attributes.status"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user chose, as it stands in the address.
+
+    Attributes:
+        experiments: Ids; empty for all.
+        equal: Filter → the value that it must have.
+        query: A further condition in MLflow's search language.
+        text: Must be in the name, the component or the id.
+        sort: Column, with `-` in front for the largest first.
+        limit: Most runs.
+        page: Token of a further page.
+    """
+
+    experiments: tuple[str, ...] = ()
+    equal: Mapping[str, str] = field(default_factory=dict)
+    query: str = ""
+    text: str = ""
+    sort: str = "-started"
+    limit: int = _MOST_RUNS
+    page: str = ""
+
+    @classmethod
+    def from_query(cls, values: Mapping[str, list[str]]) -> Choice:
+        """Return the choice in an address.
+
+        Args:
+            values: Name → its values in the address.
+
+        Raises:
+            SettingError: When a sort or a limit is none that there is.
+        """
+        one = {name: found[0].strip() for name, found in values.items() if found}
+        sort = one.get("sort") or "-started"
+        if sort.removeprefix("-") not in _ORDERS:
+            raise SettingError(f"There is no column {sort!r} to sort by.")
+        return cls(
+            experiments=tuple(e for e in values.get("experiment", []) if e),
+            equal={name: one[name] for name in _FILTERS if one.get(name)},
+            query=one.get("filter", ""),
+            text=one.get("q", ""),
+            sort=sort,
+            limit=_limit(one.get("limit", "")),
+            page=one.get("page", ""),
+        )
+
+    def address(self, **changes: Any) -> str:
+        """Return the query of the address, with changes; an empty value leaves a name out."""
+        pairs: list[tuple[str, str]] = [("experiment", e) for e in self.experiments]
+        values = {**self.equal, "filter": self.query, "q": self.text, "sort": self.sort}
+        values["limit"] = "" if self.limit == _MOST_RUNS else str(self.limit)
+        values.update(changes)
+        if values["sort"] == "-started":
+            values["sort"] = ""
+        pairs += [(name, str(value)) for name, value in values.items() if value]
+        return urlencode(pairs)
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return _MOST_RUNS
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_RUNS:
+        raise SettingError(f"limit is {text!r}; it must be a whole number from 1 to {_MOST_RUNS}.")
+    return int(text)
+
+
+def search_of(choice: Choice) -> tuple[str, list[str]]:
+    """Return the condition and the order in MLflow's search language.
+
+    Raises:
+        SettingError: When a value holds both kinds of quotes, which that language cannot say.
+    """
+    conditions = [_OURS]
+    conditions += [f"{_FILTERS[name]} = {_quoted(v)}" for name, v in choice.equal.items()]
+    if choice.query:
+        conditions.append(choice.query)
+    order = _ORDERS[choice.sort.removeprefix("-")]
+    return " AND ".join(conditions), [f"{order} {'DESC' if choice.sort[0] == '-' else 'ASC'}"]
+
+
+def _quoted(text: str) -> str:
+    if "'" not in text:
+        return f"'{text}'"
+    if '"' not in text:
+        return f'"{text}"'
+    raise SettingError(f"MLflow cannot search for {text!r}: it holds both kinds of quotes.")
+
+
+@dataclass
+class Listing:
+    """What the page of the runs shows.
+
+    Attributes:
+        heads: Heading, sort name, meaning and address of each column that sorts.
+        rows: One dictionary per run: `run`, `started`, `cells`, `parent` and what else it shows.
+        older: Address of the next page, or empty.
+        shown: What is shown, in words.
+    """
+
+    heads: list[dict[str, str]]
+    rows: list[dict[str, Any]]
+    older: str
+    shown: str
+
+
+_FIRST_HEADS = (
+    ("name", "Run", "The run's name in MLflow."),
+    ("component", "Component", "What ran."),
+    ("started", "Started", "When the run started."),
+    ("status", "Status", "How the run ended."),
+    ("bottleneck", "Held back by", "The resource that held the job back."),
+)
+
+
+def build_listing(
+    runs: Sequence[PerfRun], choice: Choice, experiments: Mapping[str, str], next_page: str | None
+) -> Listing:
+    """Return the table of runs that a search found."""
+    kept = [run for run in runs if _matches(run, choice.text)]
+    columns = [c for c in COLUMNS if any(_figure(run, c) is not None for run in kept)]
+    heads = [_head(name, label, meaning, choice) for name, label, meaning in _FIRST_HEADS]
+    heads += [_head(c.key, c.label, _meaning(c.key), choice, number=True) for c in columns]
+    older = choice.address(page=next_page) if next_page else ""
+    rows = [_row(run, columns, experiments) for run in kept]
+    return Listing(heads, rows, older, _counted(len(kept)) + (", more follow" if older else ""))
+
+
+def _counted(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def _matches(run: PerfRun, text: str) -> bool:
+    wanted = text.casefold()
+    return not wanted or any(
+        wanted in (part or "").casefold() for part in (run.name, run.component, run.run_id)
+    )
+
+
+def _meaning(key: str) -> str:
+    row = metric_for(key)
+    return "" if row is None else row.meaning
+
+
+def _head(
+    name: str, label: str, meaning: str, choice: Choice, *, number: bool = False
+) -> dict[str, str]:
+    down, up = choice.sort == f"-{name}", choice.sort == name
+    # Figures sort with the largest first, texts from A to Z.
+    other = name if down or not (number or name == "started" or up) else f"-{name}"
+    return {
+        "label": label,
+        "meaning": meaning,
+        "address": choice.address(sort=other),
+        "sorted": "descending" if down else "ascending" if up else "",
+        "class": "n" if number else "",
+    }
+
+
+def _figure(run: PerfRun, column: Column) -> float | None:
+    value = run.metrics.get(column.key)
+    return run.metrics.get(column.instead) if value is None else value
+
+
+def _row(run: PerfRun, columns: Iterable[Column], experiments: Mapping[str, str]) -> dict[str, Any]:
+    status = run.status or ""
+    return {
+        "id": run.run_id,
+        "name": run.name or (run.run_id or "")[:8],
+        "experiment_id": run.experiment_id,
+        "experiment": experiments.get(str(run.experiment_id), ""),
+        "component": run.component or "",
+        "started": clock_time(run.started).removesuffix(" UTC"),
+        "status": status if status in _STATUSES else "",
+        "bottleneck": run.tags.get("mlflow_perf.bottleneck", ""),
+        "advice": run.tags.get("mlflow_perf.advice", ""),
+        "parent": run.parent_id or "",
+        "cells": [_cell(_figure(run, column), column.key) for column in columns],
+    }
+
+
+def _cell(value: float | None, key: str) -> str:
+    row = metric_for(key)
+    return quantity(value, row.unit if row else "%" if key.endswith("_pct") else "")

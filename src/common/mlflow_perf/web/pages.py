@@ -1,0 +1,149 @@
+"""The page's views: what a request asks for → HTML. Imports access, listing and the sinks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from flask import Response, request
+
+from mlflow_perf.analysis.compare import compare as compare_runs
+from mlflow_perf.analysis.workflow import workflow_of
+from mlflow_perf.errors import MlflowPerfError, SettingError
+from mlflow_perf.runs.run import PerfRun
+from mlflow_perf.sinks import html
+from mlflow_perf.sinks.report.comparison import build_comparison
+from mlflow_perf.web.access import Access, NotAllowedError
+from mlflow_perf.web.listing import Choice, build_listing
+
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["ROUTES"]
+
+_log = logging.getLogger(__name__)
+
+_PERF, _RUN, _COMPARE = "/perf", "/perf/run", "/perf/compare"
+_MOST_COMPARED = 50
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    """Return the report's templates with those of this package before them."""
+    import jinja2
+
+    ours = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
+    below = html.environment()
+    assert below.loader is not None
+    return below.overlay(loader=jinja2.ChoiceLoader([ours, below.loader]))
+
+
+def _prefix() -> str:
+    from mlflow_perf.web.app import static_prefix
+
+    return static_prefix()
+
+
+def _address_of_run(run_id: str) -> str:
+    return f"{_prefix()}{_RUN}?{urlencode({'id': run_id})}"
+
+
+def _address_in_mlflow(experiment_id: Any, run_id: Any) -> str:
+    # MLflow 3.18 opens on a view that hides ordinary runs.
+    path = f"#/experiments/{quote(str(experiment_id), safe='')}/runs/{quote(str(run_id), safe='')}"
+    return f"{_prefix()}/{path}?workflowType=machine_learning"
+
+
+def _page(template: str, status: int = 200, **values: Any) -> Response:
+    text = _environment().get_template(template).render(
+        prefix=_prefix(), run_address=_address_of_run, mlflow_address=_address_in_mlflow, **values
+    )  # fmt: skip
+    return Response(text, status, _HEADERS, mimetype="text/html")
+
+
+def _answered(view: Callable[[Access], Response]) -> Callable[[], Response]:
+    """Turn what a view raises into a page with one sentence and the right status."""
+
+    @wraps(view)
+    def answer() -> Response:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return view(Access(_prefix()))
+        except NotAllowedError as error:
+            return _page("perf_error.html", error.status, message=str(error))
+        except MlflowPerfError as error:
+            return _page("perf_error.html", 400, message=str(error))
+        except MlflowException as error:
+            status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]  # MLflow's
+            return _page("perf_error.html", status, message=error.message)
+
+    return answer
+
+
+@_answered
+def runs(access: Access) -> Response:
+    """List the runs that hold performance data."""
+    choice = Choice.from_query({k: request.args.getlist(k) for k in request.args})
+    experiments = access.experiments()
+    searched = [e for e in choice.experiments or experiments if e in experiments]
+    found = access.runs(searched, choice)
+    listing = build_listing(found.runs, choice, experiments, found.next_page)
+    return _page("perf_list.html", listing=listing, choice=choice, experiments=experiments)
+
+
+@_answered
+def run(access: Access) -> Response:
+    """Show one run: its report, or the workflow that it is."""
+    one = access.run(_wanted("id"))
+    workflow = _workflow(access, one)
+    context = html.report_context(
+        access.nodes(one), title=one.name or one.component, workflow=workflow, link=_address_of_run
+    )
+    if not context["report"].run_id:
+        context["report"].run_id = one.run_id
+    if not context["report"].status and not workflow:
+        context["report"].status = one.status or ""
+    return _page("perf_run.html", run=one, **context)
+
+
+def _workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:
+    children = [child for child in access.children(one) if child.has_figures]
+    if not children:
+        return access.workflow(one)
+    # A document of each step's nodes, where it has several: of one node the metrics say it all.
+    steps = [access.with_document(c) if c.node_count > 1 else c for c in children]
+    flow = workflow_of(one, steps)
+    return None if flow is None else flow.as_dict()
+
+
+@_answered
+def compare(access: Access) -> Response:
+    """Show any runs side by side."""
+    ids = list(dict.fromkeys(request.args.getlist("run")))
+    if not 2 <= len(ids) <= _MOST_COMPARED:
+        raise SettingError(f"Choose from 2 to {_MOST_COMPARED} runs to compare.")
+    chosen = [access.run(run_id) for run_id in ids]
+    compared = compare_runs([access.with_document(one) for one in chosen], documents=False)
+    page = build_comparison(compared.as_dict())
+    return _page("perf_compare.html", page=page, chosen=chosen, title=f"{len(ids)} runs compared")
+
+
+def _wanted(name: str) -> str:
+    value = request.args.get(name, "").strip()
+    if not value:
+        raise SettingError(f"The address names no run: add ?{name}=… to it.")
+    return value
+
+
+ROUTES: dict[str, Callable[[], Response]] = {_PERF: runs, _RUN: run, _COMPARE: compare}
+"""Path below the static prefix → view. Each path is fixed: MLflow's basic-auth knows no others."""

@@ -1,0 +1,41 @@
+"""Runs made of figures, without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.runs import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+
+
+@pytest.fixture
+def make_run() -> MakeRun:
+    """Return a maker of finished runs: a summary per node, the rest by name."""
+
+    def make(
+        *summaries: Mapping[str, float],
+        label: str = "run",
+        component: str = "train",
+        facts: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> PerfRun:
+        nodes = {
+            i: NodeDocument(
+                {"index": i, "count": len(summaries), "hostname": f"host{i}", **(facts or {})},
+                component=component,
+                started=options.get("started", 1000.0),
+                duration_sec=summary.get("duration_sec"),
+                summary=dict(summary),
+            )
+            for i, summary in enumerate(summaries)
+        }
+        given = {"run_id": label, "status": "FINISHED", **options}
+        document = PerfDocument(nodes) if nodes else None
+        return PerfRun(label, component=component, document=document, **given)
+
+    return make

@@ -1,0 +1,214 @@
+"""The right size: never below what was seen, with its evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlflow_perf.analysis.request import (
+    AZURE_SIZES,
+    azureml_lines,
+    kubernetes_lines,
+    slurm_lines,
+)
+from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, RightSize, right_size
+from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.runs import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+
+BIG = {"cpu_limit_cores": 16.0, "mem_limit_mb": 65536.0, "duration_sec": 600.0}
+SERIAL = {**BIG, "job_max_cpu_cores": 1.02, "job_cpu_avg_cores": 0.99, "job_max_mem_mb": 1537.0}
+
+
+def test_the_peak_on_which_the_best_known_right_sizer_fails(make_run: MakeRun) -> None:
+    """A peak of 1,537 MiB is never answered with less: not with 128."""
+    size = right_size([make_run(SERIAL)])
+    assert size.memory_mb == 1856
+    assert size.cpus == 1
+    assert any("1,537" in sentence for sentence in size.evidence)
+
+
+def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
+    """One busy thread reads as 1.02 cores, as the kernel counts in ticks: one CPU is enough."""
+    size = right_size([make_run(SERIAL)])
+    assert (size.cpus, size.nodes, size.gpus) == (1, 1, 0)
+
+
+def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
+    """Of many runs each figure is that of the run that needed most of it."""
+    runs = [
+        make_run({**SERIAL, "job_max_mem_mb": 900.0}, label="small"),
+        make_run({**SERIAL, "job_max_mem_mb": 5000.0}, label="fat"),
+        make_run({**SERIAL, "job_max_cpu_cores": 7.4}, label="wide"),
+        make_run(label="empty"),
+    ]
+    size = right_size(runs)
+    assert (size.cpus, size.memory_mb) == (8, 6016)
+    text = " ".join(size.evidence)
+    assert "From 3 runs" in text
+    assert "1 without figures" in text
+    assert "fat" in text
+    assert "wide" in text
+
+
+def test_an_out_of_memory_kill_asks_for_more_than_there_was(make_run: MakeRun) -> None:
+    """Where the kernel killed for want of memory, the peak seen is not the need."""
+    summary = {**SERIAL, "mem_limit_mb": 2048.0, "job_max_mem_mb": 2040.0, "oom_kills": 1.0}
+    size = right_size([make_run(summary)])
+    assert size.memory_mb == 3072
+    assert "killed" in " ".join(size.evidence)
+
+
+def test_a_throttled_job_gets_more_than_its_quota(make_run: MakeRun) -> None:
+    """A quota of one CPU that held the job back half of the time is not enough."""
+    summary = {
+        **SERIAL,
+        "cpu_limit_cores": 1.0,
+        "job_max_cpu_cores": 1.0,
+        "cpu_throttled_pct": 50.0,
+    }
+    assert right_size([make_run(summary)]).cpus == 2
+
+
+def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run: MakeRun) -> None:
+    """Node figures include everybody on the node; the evidence says that they are the node's."""
+    summary = {
+        "cpu_avg_utilization_pct": 30.0,
+        "max_t_cpu_pct_per_cpu_avg": 60.0,
+        "max_t_mem_percent": 50.0,
+    }
+    size = right_size([make_run(summary, facts={"cpu_count": 4, "mem_total_mb": 8000})])
+    assert (size.cpus, size.memory_mb) == (3, 4800)
+    assert sum("everything on the node" in sentence for sentence in size.evidence) == 2
+
+
+def test_what_is_not_known_is_not_advised_on(make_run: MakeRun) -> None:
+    """Without a source there is no number, and a sentence says why."""
+    size = right_size([make_run({"duration_sec": 3.0})])
+    assert (size.cpus, size.memory_mb) == (None, None)
+    assert "no advice on CPUs" in " ".join(size.evidence)
+    assert "no advice on memory" in " ".join(size.evidence)
+
+
+def test_nodes_that_were_hardly_used_are_fewer(make_run: MakeRun) -> None:
+    """Four nodes that used two cores each fit on one of 16, which then needs what all had."""
+    node = {**SERIAL, "job_max_cpu_cores": 2.0, "job_max_mem_mb": 1000.0}
+    size = right_size([make_run(node, node, node, node)])
+    assert (size.nodes, size.cpus) == (1, 8)
+    assert size.memory_mb == 4800
+
+
+def test_nodes_that_waited_for_their_disks_stay(make_run: MakeRun) -> None:
+    """More nodes may have been taken for their bandwidth."""
+    node = {**SERIAL, "io_stall_pct": 40.0}
+    assert right_size([make_run(node, node)]).nodes == 2
+
+
+def test_nodes_without_the_jobs_own_figures_stay(make_run: MakeRun) -> None:
+    """What the whole node used says nothing about where else the job would fit."""
+    node = {"cpu_limit_cores": 16.0, "cpu_avg_utilization_pct": 5.0}
+    assert right_size([make_run(node, node)]).nodes == 2
+
+
+def test_gpus_that_did_nothing_are_left_out(make_run: MakeRun) -> None:
+    """Of two GPUs of which one worked, one is asked for; a GPU that worked is never left out."""
+    gpus = {"gpu0_avg_utilization_pct": 71.0, "gpu1_avg_utilization_pct": 0.0}
+    size = right_size([make_run({**SERIAL, **gpus, "gpu_avg_utilization_pct": 35.5})])
+    assert size.gpus == 1
+    assert "GPU: 1 of 2" in " ".join(size.evidence)
+    assert "nvidia.com/gpu: 1" in kubernetes_lines(size)
+    assert "--gpus-per-node=1" in slurm_lines(size)
+
+
+def test_no_run_with_figures_is_an_error(make_run: MakeRun) -> None:
+    """There is no advice from nothing, nor with a negative head-room."""
+    with pytest.raises(RunNotFoundError, match="no figures of its nodes"):
+        right_size([make_run()])
+    with pytest.raises(SettingError, match="head-room"):
+        right_size([make_run(SERIAL)], headroom_pct=-1)
+
+
+@given(
+    cores=st.floats(0.01, 500),
+    memory=st.floats(1, 4e6),
+    limit=st.integers(1, 512),
+    nodes=st.integers(1, 4),
+    headroom=st.floats(0, 200),
+    throttled=st.floats(0, 100),
+)
+def test_nothing_is_ever_below_the_observed_peak(
+    cores: float, memory: float, limit: int, nodes: int, headroom: float, throttled: float
+) -> None:
+    """All nodes together get at least what all nodes together used, each at least its own peak."""
+    summary = {
+        "job_max_cpu_cores": cores,
+        "job_max_mem_mb": memory,
+        "cpu_limit_cores": float(limit),
+        "mem_limit_mb": 4e6,
+        "cpu_throttled_pct": throttled,
+    }
+    every = {i: NodeDocument({"index": i}, summary=dict(summary)) for i in range(nodes)}
+    size = right_size([PerfRun("r", document=PerfDocument(every))], headroom_pct=headroom)
+    assert size.cpus is not None
+    assert size.memory_mb is not None
+    assert size.cpus >= cores - CPU_TOLERANCE
+    assert size.memory_mb >= memory
+    assert size.nodes * size.cpus >= nodes * cores - size.nodes * CPU_TOLERANCE - 1e-6
+    assert size.nodes * size.memory_mb >= nodes * memory - 1e-6
+    json.dumps(size.as_dict(), allow_nan=False)
+
+
+def _size(cpus: int = 3, memory_mb: int = 1856, **more: int) -> RightSize:
+    return RightSize(cpus, memory_mb, **{"nodes": 2, "gpus": 0, "minutes": 95, **more})
+
+
+def test_slurm_lines_are_options_of_sbatch() -> None:
+    """Each line is one option with its value; the cores are shared by the ranks of the node."""
+    options = dict(
+        line.removeprefix("#SBATCH --").split("=") for line in slurm_lines(_size()).splitlines()
+    )
+    assert options == {
+        "nodes": "2",
+        "ntasks-per-node": "1",
+        "cpus-per-task": "3",
+        "mem": "1856M",
+        "time": "01:35:00",
+    }
+    assert "--cpus-per-task=2" in slurm_lines(_size(tasks_per_node=2))
+
+
+def test_kubernetes_lines_are_yaml() -> None:
+    """The block parses; memory is requested and limited, the CPU is only requested."""
+    parsed = yaml.safe_load(kubernetes_lines(_size()))["resources"]
+    assert parsed == {
+        "requests": {"cpu": "3", "memory": "1856Mi"},
+        "limits": {"memory": "1856Mi"},
+    }
+
+
+@given(cpus=st.integers(1, 200), memory=st.integers(128, 2_000_000), gpus=st.integers(0, 10))
+def test_the_azure_machine_is_enough_and_none_smaller_is(cpus: int, memory: int, gpus: int) -> None:
+    """The machine has what is asked for; where none has, the lines say so."""
+    parsed = yaml.safe_load(azureml_lines(_size(cpus, memory, gpus=gpus)))["resources"]
+    enough = [
+        m for m in AZURE_SIZES if m.cpus >= cpus and m.memory_mb * 0.9 >= memory and m.gpus >= gpus
+    ]
+    assert ("instance_type" in parsed) == bool(enough)
+    if enough:
+        chosen = next(m for m in AZURE_SIZES if m.name == parsed["instance_type"])
+        assert chosen in enough
+        assert (chosen.gpus, chosen.cpus) == min((m.gpus, m.cpus) for m in enough)
+    assert parsed["instance_count"] == 2
+
+
+def test_time_has_room() -> None:
+    """The limit for the time is the longest run with head-room, in steps of five minutes."""
+    document = PerfDocument({0: NodeDocument(summary={**SERIAL, "duration_sec": 3000.0})})
+    assert right_size([PerfRun("r", document=document)]).minutes == 60

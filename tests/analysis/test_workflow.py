@@ -1,0 +1,187 @@
+"""A workflow as data: Gantt, critical path, waiting, findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlflow_perf.analysis.findings import stragglers
+from mlflow_perf.analysis.steps import StepNode
+from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.runs import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+PARENT = PerfRun("demo", run_id="p", name="demo", started=100.0, ended=160.0)
+
+
+def step(
+    name: str, start: float, end: float | None, *, after: str | None = None, **more: Any
+) -> PerfRun:
+    tags = {} if after is None else {"mlflow_perf.depends_on": after}
+    given = {"status": "FINISHED", **more}
+    return PerfRun(name, run_id=name, component=name, started=start, ended=end, tags=tags, **given)
+
+
+def built(*steps: PerfRun, parent: PerfRun = PARENT) -> Workflow:
+    found = workflow_of(parent, steps, now=200.0)
+    assert found is not None
+    return found
+
+
+def test_the_critical_path_follows_what_each_step_waited_for() -> None:
+    """Going back from the last end, each link is the dependency that ended last."""
+    workflow = built(
+        step("prepare", 100, 110, after=""),
+        step("fast", 111, 115, after="prepare"),
+        step("slow", 112, 150, after="prepare"),
+        step("merge", 152, 160, after="fast,slow"),
+    )
+    assert workflow.critical_path == ("prepare", "slow", "merge")
+    assert [s.critical for s in workflow.steps] == [True, False, True, True]
+    assert [s.waited_sec for s in workflow.steps] == [0.0, 1.0, 2.0, 2.0]
+    assert workflow.duration_sec == 60.0
+
+
+def test_without_noted_dependencies_the_order_of_time_counts() -> None:
+    """A step is taken to have waited for the one that ended last before it began."""
+    workflow = built(step("a", 100, 120), step("b", 100, 110), step("c", 120.2, 160))
+    assert workflow.critical_path == ("a", "c")
+    assert workflow.steps[-1].waited_sec == pytest.approx(0.2)
+
+
+def test_steps_that_run_beside_each_other_do_not_wait_for_each_other() -> None:
+    """Overlapping steps are no chain."""
+    workflow = built(step("a", 100, 150), step("b", 101, 160))
+    assert workflow.critical_path == ("b",)
+
+
+def test_a_step_that_still_runs_is_cut_now() -> None:
+    """A running step lasts until now, and says that it is running."""
+    workflow = built(step("a", 100, None, status="RUNNING"), parent=PerfRun("p", started=100.0))
+    assert workflow.steps[0].duration_sec == 100.0
+    assert workflow.steps[0].status == "RUNNING"
+
+
+def test_names_that_come_twice_are_numbered() -> None:
+    """Two runs of one component are two steps."""
+    workflow = built(step("train", 100, 110), step("train", 120, 130))
+    assert [s.name for s in workflow.steps] == ["train", "train (2)"]
+
+
+def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
+    """Hours add up over steps and nodes; utilisation is weighted by them."""
+    node = {"duration_sec": 10.0, "node_cpu_hours": 1.0, "node_used_cpu_hours": 0.25,
+            "node_unused_cpu_hours": 0.75}  # fmt: skip
+    workflow = built(
+        make_run(node, node, component="a", started=100.0, ended=110.0),
+        make_run(node, component="b", started=110.0, ended=160.0),
+    )
+    assert workflow.totals["cpu_hours"] == 3.0
+    assert workflow.totals["unused_cpu_hours"] == 2.25
+    assert workflow.totals["cpu_avg_utilization_pct"] == 25.0
+    assert workflow.totals["running_sec"] == 60.0
+    assert "75% of the CPU-hours held were unused" in " ".join(workflow.findings)
+
+
+def test_what_to_change_first_is_named(make_run: MakeRun) -> None:
+    """The longest step of the critical path comes first, with its verdict."""
+    slow = make_run(
+        {"duration_sec": 50.0},
+        component="slow",
+        started=110.0,
+        ended=160.0,
+        tags={"mlflow_perf.advice": "It waited for disks.", "mlflow_perf.bottleneck": "disk"},
+    )
+    workflow = built(step("a", 100, 110), slow)
+    assert workflow.findings[0] == (
+        "Change first: slow, on the critical path with 50 s, 83% of the workflow. "
+        "It waited for disks."
+    )
+    assert "Without performance data: a" in workflow.findings[-1]
+
+
+def test_waiting_is_a_finding() -> None:
+    """A third of the critical path spent waiting is said, with the step before which it was."""
+    workflow = built(step("a", 100, 120), step("b", 140, 160))
+    assert any("Waiting took 20 s" in text and "before b" in text for text in workflow.findings)
+
+
+def test_time_outside_the_measured_blocks_is_a_finding(make_run: MakeRun) -> None:
+    """A step of 60 s whose block took 10 s spent the rest starting and ending."""
+    short = make_run({"duration_sec": 10.0}, component="short", started=100.0, ended=160.0)
+    workflow = built(short)
+    assert any("50 s of the steps' 1 min 00 s passed outside" in t for t in workflow.findings)
+
+
+def test_failed_steps_come_first() -> None:
+    """What broke is the first finding."""
+    workflow = built(step("a", 100, 120), step("b", 120, 160, status="FAILED"))
+    assert workflow.findings[0] == "Did not finish: b (FAILED)."
+    assert workflow.totals["failed_steps"] == 1.0
+
+
+def test_stragglers_and_imbalance_are_named(make_run: MakeRun) -> None:
+    """A node that takes longer than the others, or does more than its share, is named."""
+    nodes = [{"duration_sec": 10.0, "node_used_cpu_hours": 1.0} for _ in range(3)]
+    late = {"duration_sec": 30.0, "node_used_cpu_hours": 4.0}
+    workflow = built(make_run(*nodes, late, component="mpi", started=100.0, ended=160.0))
+    text = " ".join(workflow.findings)
+    assert "mpi: node 3 (30 s) took longer than the others (10 s)" in text
+    assert "node 3 did 129% more work than the mean of the 4 nodes" in text
+
+
+def test_of_two_nodes_the_slower_is_the_straggler() -> None:
+    """The middle of two is the faster one, so that the slower can stand out."""
+    nodes = [StepNode(0, 0.0, 10.0), StepNode(1, 0.0, 20.0)]
+    assert [node.index for node in stragglers(nodes)] == [1]
+    assert stragglers(nodes[:1]) == []
+
+
+def test_a_parent_without_children_is_no_workflow() -> None:
+    """There is nothing to draw."""
+    assert workflow_of(PARENT, []) is None
+
+
+def test_the_data_has_the_agreed_shape(make_run: MakeRun) -> None:
+    """What the HTML draws: steps with their nodes, the path, totals and findings."""
+    data = built(make_run({"duration_sec": 1.0}, started=100.0, ended=101.0)).as_dict()
+    assert set(data) == {
+        "name", "started", "duration_sec", "steps", "critical_path", "totals", "findings",
+    }  # fmt: skip
+    assert {"name", "run_id", "status", "started", "duration_sec", "waited_sec", "nodes",
+            "critical", "depends_on"} <= set(data["steps"][0])  # fmt: skip
+    assert set(data["steps"][0]["nodes"][0]) == {"index", "started", "duration_sec", "summary"}
+    json.dumps(data, allow_nan=False)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 100), st.floats(0, 50), st.sets(st.integers(0, 7), max_size=3)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_any_steps_make_a_path_that_fits(
+    times: list[tuple[float, float, set[int]]], noted: bool
+) -> None:
+    """Whatever times and dependencies say, cycles too: the path is of steps, each once, by time."""
+    steps = [
+        step(str(i), start, start + length, after=",".join(map(str, after)) if noted else None)
+        for i, (start, length, after) in enumerate(times)
+    ]
+    workflow = built(*steps, parent=PerfRun("p", name="p"))
+    names = [s.name for s in workflow.steps]
+    assert len(set(workflow.critical_path)) == len(workflow.critical_path)
+    assert set(workflow.critical_path) <= set(names)
+    assert all(s.waited_sec >= 0 and s.duration_sec >= 0 for s in workflow.steps)
+    last = max(workflow.steps, key=lambda s: s.ended)
+    assert workflow.steps[names.index(workflow.critical_path[-1])].ended == last.ended
+    if not noted:
+        starts = [workflow.steps[names.index(name)].started for name in workflow.critical_path]
+        assert starts == sorted(starts)

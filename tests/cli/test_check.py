@@ -1,0 +1,102 @@
+"""`mlflow-perf check`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import Result
+
+Call = Callable[..., Result]
+LIMIT = ("--limit", "node_cpu_hours=+10%")
+
+
+def test_the_exit_code_is_the_decision(log_run: Callable[..., str], cli: Call) -> None:
+    """0 within the limits, 1 beyond one; Markdown either way."""
+    base, good, bad = (log_run({"node_cpu_hours": hours}) for hours in (1.0, 1.05, 1.5))
+    for new, status, word in [(good, 0, "passed"), (bad, 1, "failed")]:
+        result = cli("check", base, new, *LIMIT, "--limit", "max_t_mem_percent=90")
+        assert result.exit_code == status
+        assert f"### Performance gate {word}" in result.output
+        assert "| train | `node_cpu_hours=+10%` |" in result.output
+
+
+def test_repeats_are_tested(write_document: Any, cli: Call) -> None:
+    """A,B,C on each side are repeats: noise passes, and the test is named."""
+
+    def side(name: str, *hours: float) -> str:
+        return ",".join(
+            write_document({"node_cpu_hours": h}, name=f"{name}{i}") for i, h in enumerate(hours)
+        )
+
+    base = side("base", 1.0, 1.8, 0.7, 1.5)
+    noisy = cli("check", base, side("new", 1.2, 0.8, 1.9, 1.6), *LIMIT)
+    assert noisy.exit_code == 0
+    assert "Mann–Whitney" in noisy.output
+    assert cli("check", base, side("bad", 3.0, 3.1, 2.9, 3.2), *LIMIT).exit_code == 1
+
+
+def test_the_base_is_searched_in_history(log_run: Callable[..., str], cli: Call) -> None:
+    """The newest finished runs of the same component on the same hardware are the base."""
+    tags = {"branch": "main"}
+    for hours in (1.0, 1.01, 0.99, 1.0):
+        log_run({"node_cpu_hours": hours}, component="hist", tags=tags)
+    log_run({"node_cpu_hours": 50.0}, component="hist", tags=tags, status="FAILED")
+    log_run({"node_cpu_hours": 50.0}, component="other", tags=tags)
+    log_run({"node_cpu_hours": 50.0, "cpu_limit_cores": 64.0}, component="hist", tags=tags)
+    new = log_run({"node_cpu_hours": 2.0}, component="hist")
+    result = cli("check", new, "--base-filter", "tags.branch = 'main'", *LIMIT, "--json")
+    data = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert data["checks"][0]["base"] == [1.0, 0.99, 1.01, 1.0]
+    result = cli("check", new, "--base-filter", "", "--base-last", "2", *LIMIT, "--json")
+    assert json.loads(result.stdout)["checks"][0]["base"] == [1.0, 0.99]
+
+
+def test_both_sides_can_be_searched(log_run: Callable[..., str], cli: Call) -> None:
+    """The newest runs are judged against those before them, which they are not among."""
+    for hours in (1.0, 2.0, 3.0, 4.0, 5.0):
+        log_run({"node_cpu_hours": hours}, component="both")
+    result = cli(
+        *("check", "--component", "both", "--new-filter", "", "--new-last", "2"),
+        *("--base-filter", "", "--base-last", "2", *LIMIT, "--json"),
+    )
+    (found,) = json.loads(result.stdout)["checks"]
+    assert (found["new"], found["base"]) == ([5.0, 4.0], [3.0, 2.0])
+
+
+def test_reports_are_written_to_files(write_document: Any, cli: Call) -> None:
+    """JUnit XML and Markdown for the machine that runs the gate."""
+    path = write_document({})
+    result = cli("check", path, path, *LIMIT, "--junit", "j.xml", "-o", "summary.md")
+    assert result.exit_code == 0
+    assert ET.parse("j.xml").getroot().get("failures") == "0"
+    assert Path("summary.md").read_text(encoding="utf-8") == result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{0}", "{0}"], "Missing option '--limit'"),
+        (["{0}", *LIMIT], "Name BASE and NEW"),
+        (["{0}", "{0}", "--base-filter", "", *LIMIT], "Name NEW;"),
+        (["{0}", "--new-filter", "", *LIMIT], "needs --component"),
+        (["{0}", "--new-filter", "", "--component", "nobody", *LIMIT], "finds no run"),
+        (["{0}", "{0}", "--limit", "node_cpu_hours"], "cannot be read"),
+        (["{0}", "{0}", "--limit", "no_such_key=+1%"], "No run has the metric"),
+        (["{0}", ",", *LIMIT], "is empty"),
+        (["{0}", "0123456789abcdef", *LIMIT], "does not exist"),
+    ],
+)
+def test_bad_input_ends_with_2(
+    arguments: list[str], message: str, write_document: Any, cli: Call, client: Any
+) -> None:
+    """What cannot be judged is neither passed nor failed."""
+    path = write_document({})
+    result = cli("check", *(a.format(path) for a in arguments))
+    assert result.exit_code == 2
+    assert message in result.stderr

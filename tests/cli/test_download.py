@@ -1,0 +1,54 @@
+"""`mlflow-perf download`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+from mlflow_perf.runs import load
+
+Call = Callable[..., Result]
+
+
+def test_the_documents_come_back_whole(log_run: Callable[..., str], cli: Call) -> None:
+    """One file per node, which load as the run itself does."""
+    run_id = log_run({}, {"duration_sec": 61.0})
+    assert cli("download", run_id, "here").exit_code == 0
+    assert sorted(p.name for p in Path("here").iterdir()) == ["node-0.json", "node-1.json"]
+    assert load("here").as_dict() == load(run_id).as_dict()
+
+
+def test_the_default_folder_is_named_after_the_run(
+    log_run: Callable[..., str], cli_json: Any
+) -> None:
+    """Without a folder the files lie in one of their own."""
+    run_id = log_run({})
+    assert cli_json("download", run_id) == [f"perf-{run_id[:8]}/node-0.json"]
+
+
+def test_a_workflow_comes_with_its_steps(log_run: Callable[..., str], cli: Call) -> None:
+    """A folder per step, and the whole in workflow.json; no name leads out of the folder."""
+    parent = log_run(component="flow")
+    for step in ("../../evil", "fit"):
+        log_run({}, component=step, tags={"mlflow.parentRunId": parent})
+    assert cli("download", parent, "out/flow").exit_code == 0
+    files = sorted(str(p) for p in Path().rglob("*.json"))
+    assert files == [
+        "out/flow/_.._evil/node-0.json",
+        "out/flow/fit/node-0.json",
+        "out/flow/workflow.json",
+    ]
+    assert len(json.loads(Path("out/flow/workflow.json").read_text())["steps"]) == 2
+
+
+def test_what_cannot_be_done_ends_with_2(log_run: Callable[..., str], cli: Call) -> None:
+    """No data and a place that cannot be written get one line each."""
+    result = cli("download", log_run(component="empty"))
+    assert (result.exit_code, "no performance documents" in result.stderr) == (2, True)
+    Path("file").write_text("")
+    result = cli("download", log_run({}), "file/below")
+    assert (result.exit_code, "cannot be written" in result.stderr) == (2, True)

@@ -1,0 +1,110 @@
+"""`mlflow-perf pipeline run`: what is said, and the exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mlflow_perf.cli import main
+from mlflow_perf.errors import SettingError
+from mlflow_perf.pipelines.graph import Graph, Step
+from mlflow_perf.pipelines.runner import Result
+from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.pipelines.table import Row, render, rows_of
+from mlflow_perf.runs import PerfRun
+from mlflow_perf.sinks.tracking import embedded, place_for
+
+
+def _run(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["pipeline", "run", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.py"], "The pipeline file gone.py does not exist."),
+        (["gone.py", "--set", "rows"], "--set 'rows' must be key=value."),
+    ],
+)
+def test_bad_input_is_one_line_and_two(arguments: list[str], message: str) -> None:
+    """A mistake of the caller ends with 2 and a sentence, before anything is made."""
+    done = _run(*arguments)
+    assert done.exit_code == 2
+    assert done.output.strip() == f"mlflow-perf: {message}"
+
+
+def test_help_names_every_option() -> None:
+    """What the README promises is there."""
+    text = _run("--help").output
+    for option in ("--set", "--on", "--to", "--retries", "--json", "--no-wait"):
+        assert option in text
+    assert "threads|htex|CONFIG.py|azureml" in text
+
+
+ROWS = [
+    Row("make", "FINISHED", 1.25, 1, 0.5, 0.25, 100.4, 1.0, 2.0, reported=True),
+    Row("plain", "FINISHED", 2.0, 1, 0.5),
+    Row("after", "SKIPPED", 0.0, 2),
+]
+
+
+def test_the_table_has_a_line_per_step() -> None:
+    """Missing figures are dashes; what the runner measured is marked and explained."""
+    lines = render(ROWS).splitlines()
+    assert lines[0].split()[:3] == ["step", "status", "seconds"]
+    assert lines[2].split() == [
+        "make", "FINISHED", "1.2", "1", "0.50000", "0.25000", "100", "1.0", "2.0",
+    ]  # fmt: skip
+    assert lines[3].split()[0] == "plain*"
+    assert lines[4].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–"]
+    assert lines[5].startswith("* measured by the runner")
+
+
+def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours and traffic are summed over the nodes, memory is that of the worst."""
+    from mlflow_perf.document import NodeDocument, PerfDocument
+    from mlflow_perf.pipelines import table
+
+    node = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io_read_mb": 8.0}
+    document = PerfDocument(
+        {
+            0: NodeDocument(summary=node | {"job_max_mem_mb": 10.0}),
+            1: NodeDocument(summary=node | {"job_max_mem_mb": 30.0}),
+        }
+    )
+    child = PerfRun("train", run_id="child", document=document)
+    monkeypatch.setattr(table, "get_run", lambda _: PerfRun("parent"))
+    monkeypatch.setattr(table, "children", lambda *_, **__: [child])
+    graph = Graph("g", "g", "e", {"train": Step("train", "c", "x", None, instances=2)})
+    outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0)
+    (row,) = rows_of(graph, Result("parent", "1", steps={"train": outcome}))
+    assert row == Row(
+        "train", "FINISHED", 3.0, 2, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
+    )
+
+
+def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--to first, then MLflow's own setting, then ./demo."""
+    monkeypatch.chdir(tmp_path)
+    uri = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5001"}
+    assert place_for(None, environ=uri).uri == "http://127.0.0.1:5001"
+    assert place_for(tmp_path / "x", environ=uri).uri == f"sqlite:///{tmp_path}/x/mlflow.db"
+    assert place_for(None, environ={}).folder == tmp_path / "demo"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """A file in the way is said before anything runs."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="cannot be made"):
+        embedded(tmp_path / "file" / "store")
+
+
+def test_links_open_the_runs_view(tmp_path: Path) -> None:
+    """A link leads to the run, on the server that has it or on the one that `make ui` starts."""
+    ends = "#/experiments/1/runs/r?workflowType=machine_learning"
+    server = place_for(None, environ={"MLFLOW_TRACKING_URI": "http://host:5001/"})
+    assert server.link("r", "1") == f"http://host:5001/{ends}"
+    assert embedded(tmp_path).link("r", "1") == f"http://127.0.0.1:5000/{ends}"

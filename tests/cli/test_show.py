@@ -1,0 +1,109 @@
+"""`mlflow-perf show`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from click.testing import Result
+
+Call = Callable[..., Result]
+
+
+def test_the_json_holds_nodes_and_the_run(log_run: Callable[..., str], cli_json: Any) -> None:
+    """The contract: run id, component, metrics by node, run-level metrics."""
+    run_id = log_run({}, {"duration_sec": 61.0})
+    data = cli_json("show", run_id)
+    assert set(data) == {"run_id", "component", "nodes", "run"}
+    assert (data["run_id"], data["component"]) == (run_id, "train")
+    assert data["nodes"]["1"]["duration_sec"] == 61.0
+    assert data["run"]["run_node_count"] == 2.0
+
+
+def test_a_file_is_shown_without_a_store(write_document: Any, cli: Call, cli_json: Any) -> None:
+    """A path is as good as a run id."""
+    path = write_document({})
+    assert cli_json("show", path)["nodes"]["0"]["duration_sec"] == 60.0
+    assert "60 s" in cli("show", path).output
+
+
+def test_the_verdict_stands_before_the_table(write_document: Any, cli: Call) -> None:
+    """The conclusion comes first, then the figures, then the operations."""
+    output = cli("show", write_document({"job_cpu_avg_cores": 15.9})).output
+    assert output.index("cpu: The CPUs were 99% busy") < output.index("node_cpu_hours")
+    assert output.index("node_cpu_hours") < output.index("operation")
+
+
+def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:
+    """Long names and many nodes are cut or folded, never wrapped by the terminal."""
+    changes = {f"ops/{'very.long.name' * 10}/{k}": 1.0 for k in ("count", "total_ms", "avg_ms")}
+    changes["x" * 200] = 1.0
+    for nodes in (1, 3, 12):
+        output = cli("show", write_document(*[changes] * nodes)).output
+        assert max(map(len, output.splitlines())) <= 80
+
+
+def test_a_name_cannot_act_on_the_terminal(write_document: Any, cli: Call) -> None:
+    """Escapes and controls of a name are spelled out; colour only where it is asked for."""
+    path = write_document({}, component="evil\x1b[2J\u202ename\x9b31m")
+    for color in (False, True):
+        result = cli("show", path, color=color)
+        assert "\\x1b[2J\\u202ename\\x9b31m" in result.output
+        assert "\x1b[2J" not in result.output
+        assert ("\x1b[1m" in result.output) == color
+
+
+def test_a_workflow_is_shown_by_its_steps(
+    log_run: Callable[..., str], cli: Call, cli_json: Any
+) -> None:
+    """Of a parent run the steps, the critical path and the findings are shown."""
+    parent = log_run(component="flow")
+    tags = {"mlflow.parentRunId": parent}
+    log_run({}, component="prepare", tags=tags)
+    log_run({}, component="fit", tags={**tags, "mlflow_perf.depends_on": "prepare"})
+    output = cli("show", parent).output
+    assert "prepare → fit" in output
+    assert "Change first" in output
+    data = cli_json("show", parent)
+    assert [step["step"] for step in data["steps"]] == ["prepare", "fit"]
+    assert data["nodes"] == {}
+
+
+def test_a_run_whose_documents_are_missing_shows_what_there_is(
+    log_run: Callable[..., str], cli: Call
+) -> None:
+    """Without documents the run's own figures are shown, and what is missing is said."""
+    output = cli("show", log_run({}, {}, documents=False)).output
+    assert "run_node_count" in output
+    assert "documents are missing" in output
+
+
+def test_what_has_no_data_says_so(log_run: Callable[..., str], cli: Call) -> None:
+    """A run without data and one that does not exist end with 2 and one line."""
+    for run, message in [
+        (log_run(component="empty"), "holds no performance data"),
+        (log_run(component="going", status="RUNNING"), "still going"),
+        ("0" * 32, "does not exist"),
+        ("no/such/file.json", "There is no run, file or folder"),
+    ]:
+        result = cli("show", run)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_document_of_a_later_version_is_named(cli: Call, tmp_path: Any) -> None:
+    """The message says that an upgrade is needed."""
+    path = tmp_path / "later.json"
+    path.write_text('{"schema": "mlflow-perf/2", "nodes": {}}')
+    result = cli("show", str(path))
+    assert result.exit_code == 2
+    assert "Upgrade mlflow-perf" in result.stderr
+
+
+def test_thousands_of_operations_are_cut(write_document: Any, cli: Call) -> None:
+    """The slowest operations are shown, and how many more there are."""
+    changes = {f"ops/op{i}/total_ms": float(i) for i in range(3000)}
+    output = cli("show", write_document(changes)).output
+    assert "op2999" in output
+    assert "2,981 more operations" in output

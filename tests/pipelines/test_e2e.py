@@ -1,0 +1,314 @@
+"""Pipelines with real parts: azure-ai-ml, Parsl, processes, MPI where there is one, MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf.pipelines.launch import search_path
+
+Write = Callable[[Path, str, str], Path]
+pytest.importorskip("parsl")
+pytestmark = pytest.mark.e2e
+
+SCRIPT = """
+import argparse, json, os, sys, time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+for flag in ("--rows", "--kind", "--fast", "--rate", "--folder", "--file", "--out", "--one"):
+    parser.add_argument(flag)
+args = parser.parse_args()
+names = ("FROM", "BOTH", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MASTER_PORT", "PARSL_WORKER_RANK")
+facts = {name: os.environ.get(name) for name in names}
+from mlflow_perf.node import detect
+node = detect()
+facts |= {"args": vars(args), "node": node.as_dict(), "code": sorted(os.listdir("."))}
+Path(args.out, f"{node.rank}.json").write_text(json.dumps(facts))
+Path(args.one).write_text("one file")
+if args.folder:
+    facts["read"] = sorted(os.listdir(args.folder))
+print("working on", args.rows, "rows", flush=True)
+if args.kind == "b":
+    sys.exit("the rows are wrong")
+if args.rate == "0.5":
+    time.sleep(60)
+if args.fast == "true" and not Path("tried").exists():
+    Path("tried").write_text("once")
+    sys.exit(4)
+"""
+
+PIPELINE = """
+    @dsl.pipeline(name="all_of_it", display_name="All of it", experiment_name="e2e")
+    def all_of_it(rows: int = 3):
+        first = make(rows=rows)
+        first.environment_variables = {"BOTH": "node"}
+        second = make(rows=4, folder=first.outputs.out, file=first.outputs.one)
+        broken = make(rows=5, kind="b")
+        after = make(rows=6, folder=broken.outputs.out)
+        two_nodes = make(rows=7)
+        two_nodes.distribution = MpiDistribution(process_count_per_instance=2)
+        two_nodes.resources = {"instance_count": 2}
+        torch = make(rows=8)
+        torch.distribution = PyTorchDistribution(process_count_per_instance=1)
+        torch.resources = {"instance_count": 2}
+        late = make(rows=9, rate=0.5)
+        late.set_limits(timeout=2)
+        flaky = make(rows=10, fast=True)
+        flaky.retry_settings = {"max_retries": 1}
+        return {"final": second.outputs.out}
+"""
+
+
+@dataclass
+class Ran:
+    """What a command gave back, and the client of its store."""
+
+    code: int
+    out: Any
+    err: str
+    client: Any
+    seconds: float
+
+    def step(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(s for s in self.out["steps"] if s["step"] == name)
+        return found
+
+    def run_of(self, name: str) -> Any:
+        return self.client.get_run(self.step(name)["run_id"])
+
+    def written(self, name: str, rank: int = 0) -> Any:
+        path = Path(self.out["outputs"]["final"]).parents[2] / name / "outputs" / "out"
+        return json.loads((path / f"{rank}.json").read_text())
+
+
+def _environ() -> dict[str, str]:
+    import mlflow_perf
+
+    source = str(Path(mlflow_perf.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": source, "PATH": search_path(os.environ)}
+
+
+def _command(path: Path, store: Path, *options: str) -> list[str]:
+    run = [sys.executable, "-m", "mlflow_perf", "pipeline", "run", str(path), "--to", str(store)]
+    return [*run, *options]
+
+
+def _run(path: Path, store: Path, *options: str) -> Ran:
+    from mlflow import MlflowClient
+
+    began = time.monotonic()
+    done = subprocess.run(
+        _command(path, store, "--json", *options),
+        env=_environ(), capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    client = MlflowClient(tracking_uri=f"sqlite:///{store}/mlflow.db")
+    try:
+        out = json.loads(done.stdout)
+    except ValueError:
+        out = done.stdout
+    return Ran(done.returncode, out, done.stderr, client, time.monotonic() - began)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all: a new one takes seconds to make."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, store: Path, write_files: Write) -> Ran:
+    """The pipeline above, run once with `--set rows=12`."""
+    path = write_files(tmp_path_factory.mktemp("pipe"), SCRIPT, PIPELINE)
+    return _run(path, store, "--set", "rows=12")
+
+
+def test_each_step_ends_as_it_should(ran: Ran) -> None:
+    """What fails fails its dependants only, and the exit code says that something did."""
+    assert {s["step"]: s["status"] for s in ran.out["steps"]} == {
+        "first": "FINISHED",
+        "second": "FINISHED",
+        "broken": "FAILED",
+        "after": "SKIPPED",
+        "two_nodes": "FINISHED",
+        "torch": "FINISHED",
+        "late": "FAILED",
+        "flaky": "FINISHED",
+    }
+    assert ran.code == 1
+
+
+def test_the_failure_is_one_line_with_step_reason_and_log(ran: Ran) -> None:
+    """Standard error names the step, the exit code, the script's last words and the log."""
+    lines = [line for line in ran.err.splitlines() if line.startswith("mlflow-perf: ")]
+    assert len(lines) == 2
+    assert lines[0].startswith(
+        "mlflow-perf: Step 'broken' failed: the command ended with exit code 1: the rows are wrong."
+    )
+    assert "took longer than its limit of 2 s" in lines[1]
+    assert Path(lines[0].rpartition("Its log: ")[2]).is_dir()
+    assert "Traceback" not in ran.err
+
+
+def test_parent_and_children_stand_in_mlflow(ran: Ran) -> None:
+    """The parent holds the inputs; each child points to it and holds its own parameters."""
+    parent = ran.client.get_run(ran.out["run_id"])
+    assert parent.data.params["rows"] == "12"
+    assert (parent.info.run_name, parent.info.status) == ("All of it", "FAILED")
+    second = ran.run_of("second")
+    assert second.data.tags["mlflow.parentRunId"] == ran.out["run_id"]
+    assert second.data.params["rows"] == "4"
+    statuses = {n: ran.run_of(n).info.status for n in ("first", "broken", "after", "late")}
+    assert statuses == {
+        "first": "FINISHED",
+        "broken": "FAILED",
+        "after": "KILLED",
+        "late": "FAILED",
+    }
+    assert ran.run_of("first").data.params["rows"] == "12"
+
+
+def test_the_log_is_an_artifact(ran: Ran, tmp_path: Path) -> None:
+    """What a step printed is in its run, whether it worked or not."""
+    run_id = ran.step("broken")["run_id"]
+    folder = ran.client.download_artifacts(run_id, "logs", str(tmp_path))
+    text = (Path(folder) / "std_log.txt").read_text()
+    assert text.splitlines() == ["working on 5 rows", "the rows are wrong"]
+
+
+def test_a_step_sees_its_run_and_no_launcher(ran: Ran) -> None:
+    """The environment leads the script to its own run; the pool's variables are not its."""
+    facts = ran.written("first")
+    assert facts["MLFLOW_RUN_ID"] == ran.step("first")["run_id"]
+    assert facts["MLFLOW_TRACKING_URI"].startswith("sqlite:///")
+    assert (facts["FROM"], facts["BOTH"], facts["PARSL_WORKER_RANK"]) == ("component", "node", None)
+    assert facts["node"]["count"] == 1
+    assert facts["code"] == ["component.yaml", "script.py"]
+
+
+def test_files_and_folders_travel_between_steps(ran: Ran) -> None:
+    """A step reads the folder and the file that the step before it wrote."""
+    args = ran.written("second")["args"]
+    assert (Path(args["folder"]) / "0.json").is_file()
+    assert Path(args["file"]).read_text() == "one file"
+
+
+@pytest.mark.parametrize(
+    ("step", "places"),
+    [
+        ("two_nodes", [(0, 2, 0), (0, 2, 1), (1, 2, 0), (1, 2, 1)]),
+        ("torch", [(0, 2, 0), (1, 2, 0)]),
+    ],
+)
+def test_ranks_are_real_processes(ran: Ran, step: str, places: list[tuple[int, ...]]) -> None:
+    """Each rank of a distributed step runs, finds its node, and logs to one run."""
+    found = [ran.written(step, rank) for rank in range(len(places))]
+    seen = [(f["node"]["index"], f["node"]["count"], f["node"]["local_rank"]) for f in found]
+    assert seen == places
+    assert len({f["MLFLOW_RUN_ID"] for f in found}) == 1
+
+
+def test_a_step_is_tried_again(ran: Ran) -> None:
+    """A step with retries that fails once ends well, and its run says how often it was tried."""
+    assert ran.run_of("flaky").data.tags["mlflow_perf.attempts"] == "2"
+
+
+ONE = """
+    @dsl.pipeline(experiment_name="e2e")
+    def one(rows: int = 3):
+        first = make(rows=rows)
+        second = make(folder=first.outputs.out)
+        return {"final": second.outputs.out}
+"""
+
+
+@pytest.mark.slow
+def test_htex_runs_the_same_pipeline(tmp_path: Path, store: Path, write_files: Write) -> None:
+    """Steps run in workers of Parsl's own, and find themselves in a job of one node."""
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex", "--monitor")
+    assert ran.code == 0, ran.err
+    facts = ran.written("first")
+    assert (facts["PARSL_WORKER_RANK"], facts["node"]["launcher"]) == (None, "local")
+    assert _tasks(store / "spans.sqlite3") == 2
+
+
+def _tasks(db: Path) -> int:
+    import sqlite3
+
+    with sqlite3.connect(db) as connection:
+        query = "SELECT count(*) FROM span WHERE type = 'parsl.monitoring.task'"
+        return int(connection.execute(query).fetchone()[0])
+
+
+def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_files: Write) -> None:
+    """--on takes a file that defines a Parsl configuration."""
+    config = tmp_path / "config.py"
+    config.write_text(
+        "from parsl.config import Config\n"
+        "from parsl.executors import ThreadPoolExecutor\n"
+        "config = Config(executors=[ThreadPoolExecutor(max_threads=1)], strategy='none')\n"
+        f"config.run_dir = {str(tmp_path / 'parsl')!r}\n"
+    )
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", str(config))
+    assert ran.code == 0, ran.err
+    assert [s["status"] for s in ran.out["steps"]] == ["FINISHED", "FINISHED"]
+
+
+LONG = """
+    @dsl.pipeline(experiment_name="e2e")
+    def long():
+        waits = make(rate=0.5)
+        after = make(folder=waits.outputs.out)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_every_step(
+    tmp_path: Path, store: Path, write_files: Write, number: signal.Signals
+) -> None:
+    """Ctrl-C ends the processes and the runs within seconds, and says so."""
+    path = write_files(tmp_path, SCRIPT, LONG)
+    process = subprocess.Popen(
+        _command(path, store, "--json"),
+        env=_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    before = set((store / "work").glob("long-*"))
+    log = _wait_for(lambda: next(_new_logs(store, before), None))
+    _wait_for(lambda: "working on" in log.read_text() or None)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    found = json.loads(out)
+    assert (process.returncode, found["status"]) == (1, "KILLED")
+    assert {s["step"]: s["status"] for s in found["steps"]} == {
+        "waits": "KILLED",
+        "after": "SKIPPED",
+    }
+    assert "Stopped by an interrupt" in err
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{store}/mlflow.db")
+    assert client.get_run(found["run_id"]).info.status == "KILLED"
+    assert client.get_run(found["steps"][0]["run_id"]).info.status == "KILLED"
+
+
+def _new_logs(store: Path, before: set[Path]) -> Iterator[Path]:
+    for folder in set((store / "work").glob("long-*")) - before:
+        yield from folder.glob("waits/logs/std_log.txt")
+
+
+def _wait_for(find: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 60
+    while (found := find()) is None:
+        assert time.monotonic() < end, "it did not begin within a minute"
+        time.sleep(0.05)
+    return found

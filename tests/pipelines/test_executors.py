@@ -1,0 +1,136 @@
+"""Where steps run: the names, the files, and the examples for clusters that ship."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("parsl")
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.executors import load_config, outcome_of
+from mlflow_perf.pipelines.step import Outcome, StepEndedError
+
+CLUSTERS = Path(__file__).resolve().parents[2] / "pipelines" / "clusters"
+
+
+def test_threads_and_htex_are_names(tmp_path: Path) -> None:
+    """The two that need no file make their configuration for a folder."""
+    for name, kind in (("threads", "ThreadPoolExecutor"), ("htex", "HighThroughputExecutor")):
+        config = load_config(name)(tmp_path)
+        assert type(config.executors[0]).__name__ == kind
+        assert config.run_dir == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "must define one parsl.config.Config, but defines no object"),
+        (
+            "from parsl.config import Config\na = Config(executors=[])\nb = Config(executors=[])",
+            "defines 2 objects",
+        ),
+        ("1 / 0", "fails: ZeroDivisionError: division by zero"),
+        ("from parsl.providers import NotThere", "fails: ImportError"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+    """What is wrong with the file is said before anything runs."""
+    path = tmp_path / "config.py"
+    path.write_text(text)
+    with pytest.raises(PipelineError, match=message):
+        load_config(str(path))
+
+
+@pytest.mark.parametrize(
+    ("on", "message"),
+    [("slurm", "none of threads, htex and azureml"), ("gone.py", "gone.py does not exist")],
+)
+def test_a_place_that_is_none(on: str, message: str) -> None:
+    """A name that is unknown and a file that is not there are told apart."""
+    with pytest.raises(PipelineError, match=message):
+        load_config(on)
+
+
+@pytest.fixture
+def kubernetes_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Parsl asks of the package `kubernetes` when a provider is made."""
+    from parsl.providers.kubernetes import kube
+
+    monkeypatch.setattr(kube, "_kubernetes_enabled", True)
+    config = SimpleNamespace(load_kube_config=lambda: None)
+    client = SimpleNamespace(CoreV1Api=lambda: None)
+    monkeypatch.setattr(kube, "config", config, raising=False)
+    monkeypatch.setattr(kube, "client", client, raising=False)
+
+
+@pytest.mark.usefixtures("kubernetes_client")
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [
+        ("slurm", "SlurmProvider"),
+        ("pbs", "PBSProProvider"),
+        ("kubernetes", "KubernetesProvider"),
+    ],
+)
+def test_the_examples_for_clusters_construct(name: str, provider: str, tmp_path: Path) -> None:
+    """Each shipped example makes a configuration of the installed Parsl."""
+    config = load_config(str(CLUSTERS / f"{name}.py"))(tmp_path)
+    (executor,) = config.executors
+    assert type(executor.provider).__name__ == provider
+    assert bool(getattr(executor, "enable_mpi_mode", False)) == (name != "kubernetes")
+
+
+class _Done:
+    """A future that is done."""
+
+    def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
+        self._value, self._error = value, error
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        return self._value
+
+
+FAILED = Outcome("a", "FAILED", "it broke")
+
+
+@pytest.mark.parametrize(
+    ("future", "status", "message"),
+    [
+        (_Done(Outcome("a", "FINISHED")), "FINISHED", ""),
+        (_Done(error=StepEndedError(FAILED)), "FAILED", "it broke"),
+        (_Done(error=type("DependencyError", (Exception,), {})("x")), "SKIPPED", ""),
+        (_Done(error=OSError("gone")), "FAILED", "its worker was lost: OSError: gone"),
+    ],
+)
+def test_every_future_is_an_outcome(future: Any, status: str, message: str) -> None:
+    """However a step's future ends, the runner gets a record."""
+    outcome = outcome_of("a", future)
+    assert (outcome.status, outcome.message) == (status, message)
+
+
+def test_an_outcome_survives_the_way_between_machines() -> None:
+    """What a step raises can be pickled, for HTEX sends it."""
+    import pickle
+
+    back = pickle.loads(pickle.dumps(StepEndedError(FAILED)))
+    assert back.outcome == FAILED
+
+
+def test_parsl_is_kept_quiet(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """A pool of threads starts and stops without a word, and runs a step's function."""
+    from mlflow_perf.pipelines.executors import Pool
+
+    make: Callable[[Path], Any] = load_config("threads")
+    with caplog.at_level(logging.WARNING):
+        pool = Pool(make, tmp_path / "parsl")
+        pool.close()
+    assert not [r for r in caplog.records if r.name.startswith("parsl")]

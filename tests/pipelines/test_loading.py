@@ -1,0 +1,128 @@
+"""Pipeline files and --set: what is found, and each way to be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.loading import load_job, parse_settings
+
+WritePipeline = Callable[[str], Path]
+ONE = """
+    @dsl.pipeline()
+    def one(rows: int = 3, share: float = 0.5, kind: str = "a", fast: bool = False):
+        a = make(rows=rows, rate=share, kind=kind, fast=fast)
+"""
+
+
+def test_settings_are_typed_as_the_pipeline_declares(write_pipeline: WritePipeline) -> None:
+    """A value reaches azure-ai-ml as the type of its annotation."""
+    texts = parse_settings(["rows=9", "share=1", "kind=b", "fast=true"])
+    job, _ = load_job(str(write_pipeline(ONE)), texts)
+    found = {name: value._data for name, value in job.inputs.items()}
+    assert found == {"rows": 9, "share": 1.0, "kind": "b", "fast": True}
+
+
+def test_a_path_is_set_as_an_input(write_pipeline: WritePipeline, tmp_path: Path) -> None:
+    """A value of an input that is a folder or a file is a path from here."""
+    (tmp_path / "raw").mkdir()
+    path = write_pipeline("""
+        @dsl.pipeline()
+        def one(raw: Input(type="uri_folder")):
+            a = make(folder=raw)
+    """)
+    job, _ = load_job(str(path), {"raw": str(tmp_path / "raw")})
+    assert (job.inputs["raw"].type, job.inputs["raw"].path) == ("uri_folder", str(tmp_path / "raw"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["rows"], "must be key=value"),
+        (["=3"], "must be key=value"),
+        (["rows=1", "rows=2"], "given twice"),
+    ],
+)
+def test_a_setting_that_is_none(texts: list[str], message: str) -> None:
+    """A text that sets nothing, or sets twice, is refused."""
+    with pytest.raises(PipelineError, match=message):
+        parse_settings(texts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rwos": "3"}, r"--set rwos: no such input \(did you mean 'rows'\?\)"),
+        ({"rows": "x"}, "--set rows is 'x', but must be a whole number"),
+        ({"fast": "perhaps"}, "must be true or false"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    write_pipeline: WritePipeline, settings: dict[str, str], message: str
+) -> None:
+    """An unknown key comes with the nearest one, a wrong value with its type."""
+    with pytest.raises(PipelineError, match=message):
+        load_job(str(write_pipeline(ONE)), settings)
+
+
+TWO = ONE + ONE.replace("def one", "def two")
+
+
+def test_one_of_several_is_picked_by_name(write_pipeline: WritePipeline) -> None:
+    """FILE:NAME runs one of several; without a name they are listed."""
+    path = write_pipeline(TWO)
+    assert load_job(f"{path}:two", {})[0].component.name == "two"
+    with pytest.raises(PipelineError, match="several pipelines \\(one, two\\)"):
+        load_job(str(path), {})
+    with pytest.raises(PipelineError, match="no pipeline 'tow'"):
+        load_job(f"{path}:tow", {})
+
+
+def _written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "file.py"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raise RuntimeError('at import')", r"file\.py fails: RuntimeError: at import"),
+        ("import not_there_at_all", "ModuleNotFoundError"),
+        ("x = 1", "defines no pipeline"),
+        ("def broken(:", "SyntaxError"),
+        (
+            (
+                "from __future__ import annotations\nfrom azure.ai.ml import dsl\n"
+                "@dsl.pipeline()\ndef p(n: int = 1):\n    pass\n"
+            ),
+            "cannot read it under `from __future__ import annotations`",
+        ),
+        (
+            "from azure.ai.ml import dsl\n@dsl.pipeline()\ndef p():\n    raise ValueError('x')\n",
+            "The pipeline p of .* fails: ValueError: x",
+        ),
+    ],
+)
+def test_a_file_that_is_no_pipeline(tmp_path: Path, text: str, message: str) -> None:
+    """A file that fails or defines nothing is named with its own error."""
+    with pytest.raises(PipelineError, match=message):
+        load_job(_written(tmp_path, text), {})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """The path is in the message."""
+    with pytest.raises(PipelineError, match=r"gone\.py does not exist"):
+        load_job(str(tmp_path / "gone.py"), {})
+
+
+def test_a_finished_job_takes_no_settings(write_pipeline: WritePipeline) -> None:
+    """A file may define the job itself, whose inputs are then fixed."""
+    path: Any = write_pipeline(ONE + "\n    job = one(rows=4)\n    del one\n")
+    assert load_job(str(path), {})[0].inputs["rows"]._data == 4
+    with pytest.raises(PipelineError, match="takes no --set"):
+        load_job(str(path), {"rows": "5"})

@@ -1,0 +1,219 @@
+"""The order of a pipeline, its failures, an interrupt: with steps that only pretend to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
+from mlflow_perf.pipelines.runner import Runner
+from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
+from mlflow_perf.sinks.tracking import Place
+
+
+class RecordingTracking:
+    """Remembers what would be written to MLflow."""
+
+    def __init__(self) -> None:
+        self.place = Place("memory:")
+        self.runs: dict[str, dict[str, Any]] = {}
+
+    def experiment(self, name: str) -> str:
+        return f"experiment {name}"
+
+    def start(self, experiment_id: str, name: str, **facts: Any) -> str:
+        run_id = f"run {len(self.runs)}"
+        self.runs[run_id] = {"name": name, "experiment": experiment_id, **facts}
+        return run_id
+
+    def end(self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+        self.runs[run_id] |= {"status": status, "end_tags": dict(tags or {})}
+
+    def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:
+        self.runs[run_id]["metrics"] = dict(values)
+
+
+class FakePool:
+    """Runs each step at once, in this thread, as `behave` says."""
+
+    def __init__(self, behave: Callable[[StepJob], Outcome]) -> None:
+        self.behave = behave
+        self.jobs: list[StepJob] = []
+        self.closed = False
+
+    def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
+        self.jobs.append(job)
+        future: Future[Outcome] = Future()
+        if any(f.exception() for f in needed):
+            future.set_exception(type("DependencyError", (Exception,), {})())
+            return future
+        try:
+            future.set_result(self.behave(job))
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _step(name: str, **facts: Any) -> Step:
+    facts.setdefault("command", "do ${{inputs.data}} ${{outputs.out}}")
+    facts.setdefault("inputs", {"data": Port("data", "uri_folder", optional=True)})
+    facts.setdefault("outputs", {"out": Port("out", "uri_folder")})
+    facts.setdefault("values", {"data": Path("/raw")})
+    return Step(name=name, component=name, code=None, **facts)
+
+
+def _chain() -> Graph:
+    """Return first → second → third, and `alone` beside them."""
+    steps = [
+        _step("first"),
+        _step("second", values={"data": Ref("first", "out")}),
+        _step("third", values={"data": Ref("second", "out")}),
+        _step("alone"),
+    ]
+    return Graph(
+        name="chain",
+        title="A chain",
+        experiment="e",
+        steps={s.name: s for s in steps},
+        inputs={"rows": 3},
+        outputs={"final": Ref("third", "out"), "side": Ref("alone", "out")},
+    )
+
+
+def _fine(job: StepJob) -> Outcome:
+    return Outcome(job.name, "FINISHED", run_id=f"child {job.name}", duration_sec=1.0)
+
+
+def _runner(graph: Graph, work: Path, **options: Any) -> tuple[Runner, RecordingTracking]:
+    tracking = RecordingTracking()
+    return Runner(graph, tracking, work, **options), tracking  # type: ignore[arg-type] # a double
+
+
+def test_all_steps_run_and_the_outputs_are_told(tmp_path: Path) -> None:
+    """A pipeline that works ends FINISHED, with its parent run's parameters and outputs."""
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    pool = FakePool(_fine)
+    result = runner.run(lambda: pool)
+    assert result.status == "FINISHED"
+    assert list(result.steps) == ["first", "second", "third", "alone"]
+    assert result.outputs["final"] == tmp_path / "w" / "third" / "outputs" / "out"
+    assert pool.closed
+    parent = tracking.runs[result.run_id]
+    assert (parent["name"], parent["status"], parent["params"]) == (
+        "A chain",
+        "FINISHED",
+        {"rows": 3},
+    )
+
+
+def test_commands_are_filled_with_the_paths_of_other_steps(tmp_path: Path) -> None:
+    """A step reads where the step before it wrote."""
+    pool = FakePool(_fine)
+    _runner(_chain(), tmp_path / "w")[0].run(lambda: pool)
+    jobs = {job.name: job for job in pool.jobs}
+    w = tmp_path / "w"
+    assert jobs["first"].command == f"do /raw {w}/first/outputs/out"
+    assert jobs["second"].command == f"do {w}/first/outputs/out {w}/second/outputs/out"
+    assert jobs["second"].params == {"data": f"{w}/first/outputs/out"}
+    assert jobs["second"].tags["mlflow_perf.depends_on"] == "first"
+
+
+def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
+    """What needs the failed step is not run and says why; what does not, runs."""
+
+    def behave(job: StepJob) -> Outcome:
+        if job.name == "first":
+            raise StepEndedError(Outcome("first", "FAILED", "it broke", run_id="child first"))
+        return _fine(job)
+
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: FakePool(behave))
+    assert {n: o.status for n, o in result.steps.items()} == {
+        "first": "FAILED",
+        "second": "SKIPPED",
+        "third": "SKIPPED",
+        "alone": "FINISHED",
+    }
+    assert result.status == "FAILED"
+    assert result.steps["second"].message == "not run, for first did not finish"
+    assert set(result.outputs) == {"side"}
+    unrun = [r for r in tracking.runs.values() if r["name"] in ("second", "third")]
+    assert [r["status"] for r in unrun] == ["KILLED", "KILLED"]
+    assert unrun[0]["parent"] == result.run_id
+
+
+def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
+    """A step whose worker vanished is FAILED, and the run that it began is ended."""
+
+    def behave(job: StepJob) -> Outcome:
+        if job.name == "alone":
+            job.folder.mkdir(parents=True)
+            (job.folder / "started").write_text("run 0")
+            raise OSError("manager lost")
+        return _fine(job)
+
+    runner, _ = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: FakePool(behave))
+    assert result.steps["alone"].message == "its worker was lost: OSError: manager lost"
+    assert result.steps["alone"].run_id == "run 0"
+
+
+def test_an_interrupt_stops_everything_and_ends_the_runs(tmp_path: Path) -> None:
+    """Ctrl-C leaves word for the steps, and no run open."""
+
+    class Interrupted(FakePool):
+        def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
+            if job.name == "second":
+                raise KeyboardInterrupt
+            return super().submit(job, needed)
+
+    pool = Interrupted(_fine)
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: pool)
+    assert (result.status, pool.closed) == ("KILLED", True)
+    assert result.steps["first"].status == "FINISHED"
+    assert result.steps["third"].message == "not run, for the pipeline was stopped"
+    assert (tmp_path / "w" / "stop").exists()
+    assert tracking.runs[result.run_id]["status"] == "KILLED"
+
+
+def test_a_command_that_cannot_be_filled_is_said_before_anything_runs(tmp_path: Path) -> None:
+    """A component's typing error is named with its step, and no run is started."""
+    graph = Graph("g", "g", "e", {"a": _step("a", command="x ${{outputs.uot}}")})
+    with pytest.raises(PipelineError, match=r"Step 'a': .*outputs\.uot.*did you mean 'out'"):
+        _runner(graph, tmp_path / "w")
+
+
+def test_a_work_folder_that_a_shell_splits_is_refused(tmp_path: Path) -> None:
+    """Paths stand unquoted in commands, so a space in them is said at once."""
+    with pytest.raises(PipelineError, match="work folder"):
+        _runner(_chain(), tmp_path / "my work")
+
+
+def test_texts_around_outputs_are_joined(tmp_path: Path) -> None:
+    """An embedded reference becomes the path within its text."""
+    steps = {
+        "a": _step("a"),
+        "b": _step("b", values={"data": Parts(("--from=", Ref("a", "out"), "/x"))}),
+    }
+    pool = FakePool(_fine)
+    _runner(Graph("g", "g", "e", steps), tmp_path / "w")[0].run(lambda: pool)
+    assert f"--from={tmp_path}/w/a/outputs/out/x" in pool.jobs[1].command
+
+
+def test_the_watcher_hears_each_end(tmp_path: Path) -> None:
+    """Progress is told as it happens, with the outcome."""
+    heard: list[tuple[str, str]] = []
+    runner, _ = _runner(
+        _chain(), tmp_path / "w", watch=lambda n, what, o: heard.append((n, o.status))
+    )
+    runner.run(lambda: FakePool(_fine))
+    assert sorted(heard) == sorted((n, "FINISHED") for n in _chain().steps)

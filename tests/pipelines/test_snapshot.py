@@ -1,0 +1,87 @@
+"""The code a step runs with is what Azure ML would upload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.snapshot import copy_code, files_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def _names(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_ignored_files_stay_behind(tmp_path: Path) -> None:
+    """`.amlignore` speaks gitignore's language, negation and anchors included."""
+    code = _tree(
+        tmp_path / "code",
+        {
+            ".amlignore": "*.log\n!keep.log\n/top\ndata/\n",
+            ".gitignore": "run.py\n",
+            "run.py": "", "a.log": "", "keep.log": "", "top": "", "sub/top": "", "data/x": "",
+            "sub/__pycache__/x.pyc": "",
+        },
+    )  # fmt: skip
+    copy_code(code, (), tmp_path / "to")
+    assert _names(tmp_path / "to") == {"run.py", "keep.log", "sub/top"}
+
+
+def test_includes_stand_at_the_root(tmp_path: Path) -> None:
+    """A folder that is included keeps its name and its own ignore file; a file keeps its name."""
+    code = _tree(tmp_path / "code", {"run.py": "1"})
+    lib = _tree(
+        tmp_path / "lib", {".amlignore": "notes\n", "a.py": "2", "b/c.py": "3", "notes": ""}
+    )
+    one = _tree(tmp_path / "x", {"one.txt": "4"}) / "one.txt"
+    copy_code(code, (lib, one), tmp_path / "to")
+    assert _names(tmp_path / "to") == {"run.py", "lib/a.py", "lib/b/c.py", "one.txt"}
+    assert (tmp_path / "to" / "lib" / "b" / "c.py").read_text() == "3"
+
+
+def test_two_files_of_one_name_are_an_error(tmp_path: Path) -> None:
+    """Which of two files would win is nobody's guess."""
+    code = _tree(tmp_path / "code", {"run.py": "1"})
+    other = _tree(tmp_path / "other", {"run.py": "2"}) / "run.py"
+    with pytest.raises(PipelineError, match=r"run\.py of the snapshot"):
+        copy_code(code, (other,), tmp_path / "to")
+
+
+def test_a_single_file_is_code_too(tmp_path: Path) -> None:
+    """`code: ./run.py` brings that file alone."""
+    code = _tree(tmp_path / "code", {"run.py": "1", "other.py": ""}) / "run.py"
+    copy_code(code, (), tmp_path / "to")
+    assert _names(tmp_path / "to") == {"run.py"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted(p.parent.name for p in (ROOT / "components").glob("*/component.yaml"))
+)
+def test_the_snapshot_is_what_azure_would_upload(name: str) -> None:
+    """azure-ai-ml's own collection of a component's files agrees with ours, file by file."""
+    pytest.importorskip("azure.ai.ml")
+    from azure.ai.ml import load_component
+    from azure.ai.ml._utils._asset_utils import get_upload_files_from_folder
+
+    component = load_component(str(ROOT / "components" / name / "component.yaml"))
+    base = Path(component.base_path)
+    includes = tuple((base / i).resolve() for i in component.additional_includes)
+    ours = {path for _, path in files_of(base, includes)}
+    with component._build_code() as code:
+        found = get_upload_files_from_folder(code.path, ignore_file=code._ignore_file)
+        top = Path(code.path).name + "/"
+        theirs = {path.removeprefix(top) for _, path in found}
+    assert ours == theirs
+    assert "mlflow_perf/__init__.py" in ours

@@ -1,0 +1,258 @@
+"""From a pipeline job to the flat graph: what is kept, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.graph import Parts, Ref
+
+GraphOf = Callable[..., Any]
+
+
+def test_literals_of_the_pipeline_reach_the_steps(graph_of: GraphOf) -> None:
+    """A step's input holds the pipeline input's value, its own literal, or the default."""
+    graph = graph_of("""
+        @dsl.pipeline(name="named", experiment_name="exp", description="What it does.")
+        def p(n: int = 7, share: float = 0.5):
+            a = make(rows=n, kind="b", rate=share)
+    """)
+    assert graph.steps["a"].values == {
+        "rows": 7, "kind": "b", "rate": 0.5, "fast": False, "folder": None, "file": None,
+    }  # fmt: skip
+    assert graph.inputs == {"n": 7, "share": 0.5}
+    assert (graph.name, graph.experiment, graph.description) == ("named", "exp", "What it does.")
+
+
+def test_nested_pipelines_are_flattened(graph_of: GraphOf, tmp_path: Path) -> None:
+    """A nested step has its pipeline's name before its own, and references cross the border."""
+    (tmp_path / "inside.py").write_text(
+        "from pathlib import Path\n"
+        "from azure.ai.ml import Input, dsl, load_component\n"
+        "make = load_component(str(Path(__file__).parent / 'make' / 'component.yaml'))\n"
+        "@dsl.pipeline()\n"
+        "def inner(rows: int, folder: Input(type='uri_folder', optional=True) = None):\n"
+        "    deep = make(rows=rows, folder=folder)\n"
+        "    return {'result': deep.outputs.out}\n"
+    )
+    graph = graph_of("""
+        from inside import inner
+
+        @dsl.pipeline()
+        def outer(rows: int = 7):
+            first = make(rows=rows)
+            nested = inner(rows=rows, folder=first.outputs.out)
+            alone = inner(rows=2)
+            last = make(folder=nested.outputs.result)
+            return {
+                "final": last.outputs.out,
+                "middle": nested.outputs.result,
+                "again": nested.outputs.result,
+            }
+    """)
+    assert list(graph.steps) == ["first", "nested.deep", "alone.deep", "last"]
+    assert graph.steps["nested.deep"].values["rows"] == 7
+    assert graph.steps["nested.deep"].values["folder"] == Ref("first", "out")
+    assert graph.steps["alone.deep"].values["folder"] is None
+    assert graph.steps["last"].needs == ("nested.deep",)
+    middle = Ref("nested.deep", "out")
+    assert graph.outputs == {"final": Ref("last", "out"), "middle": middle, "again": middle}
+    assert graph.dependants("first") == ["nested.deep", "last"]
+
+
+def test_groups_spread_to_their_members(graph_of: GraphOf) -> None:
+    """A group's members are inputs named `group.member`, and --set reaches them."""
+    body = """
+        from azure.ai.ml.dsl._group_decorator import group
+
+        @group
+        class Sizes:
+            rows: int = 3
+            rate: float = 0.25
+
+        @dsl.pipeline()
+        def p(sizes: Sizes = Sizes()):
+            a = make(rows=sizes.rows, rate=sizes.rate)
+    """
+    assert graph_of(body).inputs == {"sizes.rows": 3, "sizes.rate": 0.25}
+    changed = graph_of(body, **{"sizes.rows": "9"})
+    assert changed.steps["a"].values["rows"] == 9
+    assert changed.steps["a"].values["rate"] == 0.25
+
+
+def test_bindings_inside_a_text_are_joined(graph_of: GraphOf, tmp_path: Path) -> None:
+    """A text with the pipeline's inputs in it becomes one literal."""
+    (tmp_path / "say").mkdir()
+    (tmp_path / "say" / "component.yaml").write_text(
+        "name: say\nversion: 0.1.0\ntype: command\n"
+        "inputs:\n  text: {type: string}\n"
+        "environment: azureml:some:1\ncommand: echo ${{inputs.text}}\n"
+    )
+    graph = graph_of("""
+        say = load_component(str(HERE / "say" / "component.yaml"))
+
+        @dsl.pipeline()
+        def p(name: str = "x", n: int = 3):
+            a = say(text=f"run-{name}-of-{n}")
+    """)
+    assert graph.steps["a"].values["text"] == "run-x-of-3"
+
+
+def test_paths_are_made_absolute(graph_of: GraphOf, tmp_path: Path) -> None:
+    """A relative input path starts at the pipeline file's folder."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.txt").write_text("a")
+    graph = graph_of("""
+        @dsl.pipeline()
+        def _p(folder: Input(type="uri_folder"), file: Input(type="uri_file")):
+            a = make(folder=folder, file=file)
+
+        job = _p(
+            folder=Input(type="uri_folder", path="raw"),
+            file=Input(type="uri_file", path="raw/a.txt"),
+        )
+        del _p
+    """)
+    values = graph.steps["a"].values
+    assert (values["folder"], values["file"]) == (tmp_path / "raw", tmp_path / "raw" / "a.txt")
+
+
+def test_the_node_has_the_last_word_on_the_environment(graph_of: GraphOf) -> None:
+    """Environment variables of the node stand over those of the component."""
+    graph = graph_of("""
+        @dsl.pipeline()
+        def p():
+            a = make()
+            a.environment_variables = {"BOTH": "node", "NUMBER": 3}
+    """)
+    assert graph.steps["a"].environment == {"FROM": "component", "BOTH": "node", "NUMBER": "3"}
+
+
+def test_distribution_and_limits(graph_of: GraphOf) -> None:
+    """Nodes, ranks per node, time limit and retries come from the node."""
+    graph = graph_of("""
+        @dsl.pipeline()
+        def p():
+            a = make()
+            a.distribution = MpiDistribution(process_count_per_instance=3)
+            a.resources = {"instance_count": 2}
+            a.set_limits(timeout=90)
+            b = make()
+            b.distribution = PyTorchDistribution()
+            b.retry_settings = {"max_retries": 2}
+    """)
+    a, b = graph.steps["a"], graph.steps["b"]
+    assert (a.instances, a.processes, a.distribution, a.ranks) == (2, 3, "mpi", 6)
+    assert (a.timeout_sec, b.retries, b.distribution) == (90, 2, "pytorch")
+
+
+REFUSED = [
+    ("a = make(rows=0)", "Step 'a': input rows is 0, below its minimum 1"),
+    ("a = make(rows=101)", "above its maximum 100"),
+    ("a = make(rows='many')", "input rows is 'many', but must be a whole number"),
+    ("a = make(rows=1.5)", "input rows is 1.5, but must be a whole number"),
+    ("a = make(kind='c')", "input kind is 'c', but must be one of 'a', 'b'"),
+    ("a = make(fast='perhaps')", "input fast is 'perhaps', but must be true or false"),
+    ("a = make(rate=2)", "input rate is 2, above its maximum 1"),
+    (
+        "a = make(folder=Input(type='uri_folder', path='azureml:data:1'))",
+        "Step 'a' takes azureml:data:1 as an input, which is not on this machine",
+    ),
+    (
+        "a = make(folder=Input(type='uri_folder', path='abfss://x@y.z/w'))",
+        "not on this machine: download it",
+    ),
+    (
+        "a = make(folder=Input(type='uri_folder', path='not/there'))",
+        "not/there, which does not exist",
+    ),
+    (
+        "a = make(folder=Input(type='uri_folder', path=str(HERE / 'pipe.py')))",
+        "must be a folder",
+    ),
+    ("a = make(file=Input(type='uri_file', path=str(HERE)))", "must be a file"),
+    ("a = make(folder='text')", "Step 'a'"),
+    (
+        "a = make(); a.distribution = TensorFlowDistribution(worker_count=2)",
+        "Step 'a' is distributed with tensorflow",
+    ),
+    ("a = make(); a.resources = {'instance_count': 2}", "asks for 2 instances but names no dist"),
+    (
+        (
+            "from azure.ai.ml.sweep import Choice; c = make(rows=Choice([1, 2])); "
+            "a = c.sweep(primary_metric='m', goal='minimize', sampling_algorithm='random')"
+        ),
+        "Step 'a' is of type sweep",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), REFUSED)
+def test_what_cannot_run_is_refused_by_name(graph_of: GraphOf, line: str, message: str) -> None:
+    """A refusal names the node, says what is wrong, and comes before anything runs."""
+    body = "\n".join(["@dsl.pipeline()", "def p():", *(f"    {x}" for x in line.split("; "))])
+    with pytest.raises(PipelineError, match=_literal(message)):
+        graph_of(body)
+
+
+def test_control_flow_is_refused_by_name(graph_of: GraphOf) -> None:
+    """A condition is named with the step that it is."""
+    with pytest.raises(
+        PipelineError, match=r"Step 'loop' is of type parallel_for, which is control flow"
+    ):
+        graph_of("""
+            from azure.ai.ml.dsl._parallel_for import parallel_for
+
+            @dsl.pipeline()
+            def p():
+                body = make()
+                loop = parallel_for(body=body, items=[{"rows": 1}, {"rows": 2}])
+        """)
+
+
+def test_an_expression_on_an_input_is_refused(graph_of: GraphOf) -> None:
+    """What only the service computes is named with the step that needs it."""
+    with pytest.raises(PipelineError, match="is an expression on an input"):
+        graph_of("""
+            @dsl.pipeline()
+            def p(n: int = 3):
+                a = make(rows=n + 1)
+        """)
+
+
+def test_a_pipeline_without_steps_is_refused(graph_of: GraphOf) -> None:
+    """A pipeline that does nothing is a mistake."""
+    with pytest.raises(PipelineError, match="no steps"):
+        graph_of("""
+            @dsl.pipeline()
+            def p():
+                pass
+        """)
+
+
+def test_a_required_input_that_is_missing_is_named(graph_of: GraphOf) -> None:
+    """The message says how to give the input."""
+    with pytest.raises(PipelineError, match="raw"):
+        graph_of("""
+            @dsl.pipeline()
+            def p(raw: Input(type="uri_folder")):
+                a = make(folder=raw)
+        """)
+
+
+def test_parts_keep_references_apart() -> None:
+    """A text around a step's output makes the step needed."""
+    from mlflow_perf.pipelines.graph import Step
+
+    step = Step("b", "c", "x", None, values={"t": Parts(("in ", Ref("a", "out")))})
+    assert step.needs == ("a",)
+
+
+def _literal(text: str) -> str:
+    import re
+
+    return re.escape(text)

@@ -1,0 +1,176 @@
+"""The pages as a browser shows them: report, workflow, comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import html_samples as samples
+import pytest
+from html_browser import Browser
+
+from mlflow_perf.document import PerfDocument
+from mlflow_perf.sinks.html import render, render_comparison
+
+pytestmark = pytest.mark.e2e
+
+PAGES = {
+    "one": lambda: render(samples.document(1, rows=300)),
+    "merged": lambda: render(samples.document(1, rows=150, keep=50)),
+    "instant": lambda: render(samples.document(1, rows=2)),
+    "four": lambda: render(samples.document(4, rows=60)),
+    "twelve": lambda: render(samples.document(12, rows=40)),
+    "empty": lambda: render(PerfDocument({})),
+    "workflow": lambda: render(PerfDocument({}), workflow=samples.WORKFLOW),
+    "comparison": lambda: render_comparison(samples.COMPARISON),
+}
+VISIBLE = """
+const box = arguments[0].getBoundingClientRect();
+return box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The address of each page as a file."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, make in PAGES.items():
+        (folder / f"{name}.html").write_text(make(), encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
+
+
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [*((name, False) for name in PAGES), ("one", True), ("twelve", True), ("workflow", True)],
+)
+def test_pages_are_accessible_and_keep_to_themselves(
+    name: str, dark: bool, files: dict[str, str], browser: Browser, axe: str
+) -> None:
+    """No page writes to the console, asks a host for anything, or breaks a rule of axe."""
+    browser.show(files[name], width=1000, dark=dark)
+    assert browser.messages() == []
+    assert browser.hosts() == set()
+    assert browser.violations(axe) == []
+
+
+@pytest.mark.parametrize("name", ["one", "merged", "instant", "four", "twelve"])
+def test_a_chart_per_curve_is_drawn(name: str, files: dict[str, str], browser: Browser) -> None:
+    """Each chart holds a canvas with something on it, and no page scrolls sideways."""
+    browser.show(files[name], width=625)
+    drawn = browser.js(
+        "return [...document.querySelectorAll('#charts canvas')].map(c => {"
+        " const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " return p.some(v => v !== 0); });"
+    )
+    assert len(drawn) >= 5
+    assert all(drawn)
+    assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [625, 300])
+@pytest.mark.parametrize("name", ["one", "four", "workflow"])
+def test_headline_fits_the_small_pane(
+    name: str, width: int, files: dict[str, str], browser: Browser
+) -> None:
+    """In the panes of MLflow's Compare, 150 px high, verdict and headline need no scrolling."""
+    browser.show(files[name], width=width, height=150)
+    find = browser.driver.find_elements
+    parts = [*find("css selector", ".verdict"), *find("css selector", ".tiles > div")]
+    assert len(parts) >= 7
+    assert all(browser.js(VISIBLE, part) for part in parts)
+
+
+def test_works_in_the_artifact_pane(tmp_path: Path, browser: Browser) -> None:
+    """In MLflow's sandboxed blob frame the charts are drawn and nothing goes wrong."""
+    (tmp_path / "host.html").write_text(
+        "<!doctype html><meta charset=utf-8><iframe sandbox=allow-scripts width=625 height=500>"
+        "</iframe><script>const text = " + repr_js(render(samples.document(1, rows=100))) + ";"
+        "document.querySelector('iframe').src = URL.createObjectURL("
+        "new Blob([text], {type: 'text/html'}));</script>",
+        encoding="utf-8",
+    )
+    browser.show((tmp_path / "host.html").as_uri())
+    browser.driver.switch_to.frame(0)
+    wait_for(browser, "return document.querySelectorAll('#charts canvas').length >= 5")
+    browser.driver.switch_to.default_content()
+    assert browser.messages() == []
+    assert browser.hosts() == set()
+
+
+def repr_js(text: str) -> str:
+    """Return a text as a JavaScript literal that may stand in a script element."""
+    import json
+
+    return json.dumps(text).replace("<", "\\u003c")
+
+
+def wait_for(browser: Browser, script: str) -> None:
+    """Wait until a script returns true; fail after ten seconds."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser.driver, 10).until(lambda d: d.execute_script(script))
+
+
+def test_the_keyboard_reads_a_chart(files: dict[str, str], browser: Browser) -> None:
+    """Arrow keys move through the times of a chart and say the values there."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(files["one"])
+    chart = browser.driver.find_element("css selector", ".plot")
+    assert "peak" in (chart.get_attribute("aria-valuetext") or "")
+    chart.send_keys(Keys.HOME)
+    first = chart.get_attribute("aria-valuetext") or ""
+    chart.send_keys(Keys.END)
+    last = chart.get_attribute("aria-valuetext") or ""
+    assert first.startswith("0 s: ")
+    assert last.startswith("4:59: ")
+    assert "mean" in last
+
+
+def test_every_chart_has_its_table(files: dict[str, str], browser: Browser) -> None:
+    """The button `table` shows the values of a chart, a row per time, and hides them again."""
+    browser.show(files["one"])
+    button = browser.driver.find_element("css selector", ".as-table")
+    button.click()
+    rows = browser.js("return document.querySelectorAll('.chart .scroll tbody tr').length")
+    assert rows == 300
+    button.click()
+    assert browser.js("return document.querySelectorAll('.chart .scroll').length") == 0
+
+
+def test_one_node_can_be_chosen(files: dict[str, str], browser: Browser) -> None:
+    """Choosing a node shows its curves in full, or over the distribution where nodes are many."""
+    browser.show(files["four"])
+    labels = "return [...document.querySelectorAll('.chart .keys')].map(k => k.textContent).join()"
+    choose = (
+        "const s = document.getElementById('node'); s.value = '2';"
+        "s.dispatchEvent(new Event('change'));"
+    )
+    assert "least–most busy" not in browser.js(labels)
+    browser.js(choose)
+    assert "least–most busy" in browser.js(labels)
+    browser.show(files["twelve"])
+    browser.js(choose)
+    assert "node 2" in browser.js(labels)
+
+
+def test_tables_sort(files: dict[str, str], browser: Browser) -> None:
+    """A click on a heading sorts by the figures, not by their texts, and says so."""
+    browser.show(files["one"])
+    heads = browser.driver.find_elements("css selector", "table.sortable th button")
+    next(h for h in heads if h.text == "Count").click()
+    counts = browser.js(
+        "return [...document.querySelectorAll('table.sortable tbody tr')]"
+        ".map(r => +r.cells[1].dataset.v)"
+    )
+    assert counts == sorted(counts, reverse=True)
+    assert browser.js("return !!document.querySelector('th[aria-sort=descending]')")
+
+
+def test_hostile_names_stay_text(tmp_path: Path, browser: Browser) -> None:
+    """Markup in a name is shown, not run, wherever the name stands."""
+    (tmp_path / "page.html").write_text(render(samples.hostile_document()), encoding="utf-8")
+    browser.show((tmp_path / "page.html").as_uri())
+    assert browser.js("return document.querySelectorAll('main img, header img').length") == 0
+    assert browser.messages() == []
+    assert samples.HOSTILE in browser.js("return document.querySelector('h1').textContent")
+    wait_for(browser, "return document.querySelectorAll('#charts canvas').length >= 3")

@@ -1,0 +1,56 @@
+"""The entry point that MLflow loads on import: tags, and no harm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mlflow_perf.plugin import NodeRunContext
+
+
+def test_the_tags_name_node_and_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that `start_run` creates says where it was started."""
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    tags = NodeRunContext().tags()
+    assert tags["mlflow_perf.job_id"] == "77"
+    assert tags["mlflow_perf.launcher"] == "slurm"
+    assert set(tags) == {
+        "mlflow_perf.hostname", "mlflow_perf.launcher", "mlflow_perf.job_id", "mlflow_perf.nodes",
+    }  # fmt: skip
+
+
+def test_a_wrong_setting_of_ours_harms_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`start_run` of a host never fails for us."""
+    monkeypatch.setenv("MLFLOW_PERF_NODE", "first")
+    assert NodeRunContext().tags() == {}
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("true", False), ("1", False), ("", True)])
+def test_disabling_silences_it(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool) -> None:
+    """MLFLOW_PERF_DISABLE leaves other people's runs alone."""
+    monkeypatch.setenv("MLFLOW_PERF_DISABLE", value)
+    assert NodeRunContext().in_context() is wanted
+
+
+def test_mlflow_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's registry merges our tags with its own."""
+    from mlflow.tracking.context import registry
+
+    registered = registry.RunContextProviderRegistry()
+    registered.register(NodeRunContext)
+    monkeypatch.setattr(registry, "_run_context_provider_registry", registered)
+    assert "mlflow_perf.launcher" in registry.resolve_tags({"mine": "1"})
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    """What MLflow loads on every import is the standard library only."""
+    code = (
+        "import sys; import mlflow_perf.plugin; "
+        "print([m for m in ('mlflow', 'psutil', 'numpy', 'mlflow_perf.node') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
