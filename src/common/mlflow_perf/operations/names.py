@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import re
 import sys
 from collections.abc import Mapping
@@ -66,7 +65,7 @@ def _as_float(number: float) -> float:
     try:
         return float(number)
     except OverflowError:
-        return math.copysign(sys.float_info.max, number)
+        return -sys.float_info.max if number < 0 else sys.float_info.max
 
 
 def _largest(sums: Mapping[str, TimeStats]) -> list[str]:
