@@ -31,7 +31,7 @@ _MAX_BYTES = 8 * 2**20
 _CHUNK = 64 * 2**10
 _TIMEOUT_SEC = 2.0
 # Reading may take this share of one core: an endpoint with a huge answer is read less often.
-_SHARE = 0.05
+_SHARE = 0.02
 _logger = logging.getLogger(__name__)
 
 Fetch = Callable[[str], Iterable[Family]]
