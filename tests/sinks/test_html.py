@@ -120,6 +120,9 @@ def test_no_peak_is_lost_of_many_nodes(columns: list[list[float]]) -> None:
     ]
     curves = curves_of([NodeCurves.of(i, node) for i, node in enumerate(nodes)])
     assert curves is not None
+    if not any(map(any, columns)):
+        assert curves.spread == {}
+        return
     spread = curves.spread["mem_percent"]
     cells = base64.b64decode(spread["cells"])
     width = len(curves.x)

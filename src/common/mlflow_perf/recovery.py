@@ -24,7 +24,15 @@ from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, columns_of
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.journal import FORMAT, SUFFIX, boot_id, lock, read_lines, state_folder
+from mlflow_perf.journal import (
+    FORMAT,
+    SUFFIX,
+    boot_id,
+    is_live,
+    lock,
+    read_lines,
+    state_folder,
+)
 from mlflow_perf.operations import OperationMetrics
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.records import Kind
@@ -197,6 +205,8 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
     """
     place = state_folder() if folder is None else folder
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
+        if is_live(path):
+            continue
         try:
             with _opened(path) as handle:
                 if not lock(handle) or not _still_there(path, handle):

@@ -8,7 +8,7 @@ from mlflow_perf.analysis.workflow import Workflow, workflow_of
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.runs import PerfRun, get_run
+from mlflow_perf.runs import PerfRun, documents_of, get_run
 
 DEFAULT = "perf_report.html"
 
@@ -34,7 +34,7 @@ def command(run: str, *, output: str, log: bool) -> None:  # fmt: skip
     workflow = workflow_of(found)
     if found.document is None and workflow is None:
         raise RunNotFoundError(f"The run {found.label} holds no performance documents.")
-    page = render_page(found, workflow)
+    page = _page(run, found, workflow)
     if log:
         _log(found, workflow, page)
         return
@@ -43,13 +43,17 @@ def command(run: str, *, output: str, log: bool) -> None:  # fmt: skip
         click.echo(f"Wrote {_tables.clean(output)}", err=True)
 
 
-def render_page(run: PerfRun, workflow: Workflow | None) -> str:
+def _page(source: str, run: PerfRun, workflow: Workflow | None) -> str:
     """Return the page of a run and of its workflow, where it is the parent of one."""
     from mlflow_perf.sinks.html import render
 
     title = run.component or run.name
     flow = None if workflow is None else workflow.as_dict()
-    return render(run.document or PerfDocument(), title=title, workflow=flow)
+    if run.document is None:
+        return render(PerfDocument(), title=title, workflow=flow)
+    # Node by node: a thousand of them would not fit into memory well.
+    nodes = (node for document in documents_of(source) for node in document.nodes.values())
+    return render(nodes, title=title, workflow=flow)
 
 
 def _log(run: PerfRun, workflow: Workflow | None, page: str) -> None:

@@ -113,12 +113,13 @@ class Store:
             times_us: Its Unix time in microseconds.
             types: The number of its type, from `string`.
         """
-        rows = np.empty((len(spans), 4), dtype=np.int64)
-        rows[:, 0], rows[:, 1], rows[:, 2] = spans, times_us, types
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
-        rows[:, 3] = _occurrence(rows[:, :3])
+        rows = np.array([spans, times_us, types], dtype=np.int64)
+        rows = rows[:, np.lexsort(rows[::-1])]
         before = self.db.total_changes
-        self.db.executemany("INSERT OR IGNORE INTO event_row VALUES (?, ?, ?, ?)", rows.tolist())
+        self.db.executemany(
+            "INSERT OR IGNORE INTO event_row VALUES (?, ?, ?, ?)",
+            zip(*rows.tolist(), _occurrence(rows).tolist(), strict=True),
+        )
         self.events += self.db.total_changes - before
 
     def add_subspans(self, rows: Iterable[tuple[int, int, Key]]) -> None:
@@ -185,11 +186,8 @@ class Store:
 
 
 def _occurrence(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return for each of the sorted rows how many equal ones stand before it."""
-    count = len(rows)
-    if not count:
-        return np.zeros(0, dtype=np.int64)
-    position = np.arange(count)
-    first = np.ones(count, dtype=bool)
-    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    """Return for each of the sorted columns of a table how many equal ones stand before it."""
+    position = np.arange(rows.shape[1])
+    first = np.ones(rows.shape[1], dtype=bool)
+    first[1:] = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
     return position - np.maximum.accumulate(np.where(first, position, 0))
