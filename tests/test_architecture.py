@@ -24,7 +24,7 @@ LADDER: list[set[str]] = [
     {"runs", "delivery", "plotter"},
     {"analysis"},
     {"sinks", "journal"},
-    {"recovery", "run_target", "ranks", "dispatch"},
+    {"recovery", "run_sources", "run_target", "ranks", "dispatch"},
     {"recording"},
     {"session", "command"},
     {"testing", "plugin", "spans", "pipelines", "web"},

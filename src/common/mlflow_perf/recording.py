@@ -5,13 +5,11 @@ Imports everything below it.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +29,12 @@ from mlflow_perf.operations import OperationMetrics, context
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.ranks import SpoolFolder
-from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.run_sources import readers_of, scrapers_of, without_columns
 from mlflow_perf.run_target import RunTarget
 from mlflow_perf.sinks.live import LiveCurves
 
 if TYPE_CHECKING:
-    from mlflow_perf.integrations.prometheus import ScrapeReader
+    pass
 
 __all__ = ["Outcome", "Recording"]
 
@@ -96,7 +94,7 @@ class Recording:
             start_timeout_sec=options["start_timeout"],
             on_made=self._redirect,
         )
-        self._scrapers = _scrapers(options["scrape"], options["interval"])
+        self._scrapers = scrapers_of(options["scrape"], options["interval"])
         self._transfers: dict[str, Any] = {}
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
@@ -144,7 +142,7 @@ class Recording:
         collector = PerformanceMetricsCollector(
             self._options["max_length"],
             interval=self._options["interval"],
-            readers=[*_readers(root_pid), *self._scrapers],
+            readers=[*readers_of(root_pid), *self._scrapers],
             on_report=self._append,
         )
         if self._options["live"]:
@@ -303,7 +301,7 @@ class Recording:
             document.summary.update(transfers.summary_metrics(name, stats))
         for scraper in self._scrapers:
             # The endpoint's own figures tell counters from gauges, which the columns do not.
-            document.summary = _without_columns(document.summary, scraper.name)
+            document.summary = without_columns(document.summary, scraper.name)
             document.summary.update(scraper.summary_metrics())
         if outcome.cause is not None:
             document.extra["cause"] = outcome.cause
@@ -332,25 +330,6 @@ class Recording:
             note=overview_note(document, experiment_id=target["experiment_id"]),
             **target,
         )
-
-
-def _without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
-    heads = (f"avg_{prefix}", f"max_t_{prefix}", f"total_{prefix}")
-    return {key: value for key, value in summary.items() if not key.startswith(heads)}
-
-
-def _readers(root_pid: int | None) -> list[Reader]:
-    options = {} if root_pid is None else {"root_pid": root_pid}
-    known = inspect.signature(default_readers).parameters
-    return default_readers(**{name: value for name, value in options.items() if name in known})
-
-
-def _scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
-    if not urls:
-        return []
-    from mlflow_perf.integrations.prometheus import scrape_readers
-
-    return scrape_readers(urls, interval=interval)
 
 
 def _node(index: int | None) -> nodes.Node:

@@ -315,7 +315,6 @@ def report(
         scrape=scrape,
         start_timeout=None,
         exit_timeout=None,
-        scrape=None,
     )
     component = settings.setting("name", name) or _script_name()
     if options["run_id"] is not None:

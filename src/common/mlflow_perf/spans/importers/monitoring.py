@@ -134,11 +134,10 @@ class _Load:
         if shown:
             before = max((b for b in shown if b <= began), default=min(shown))
             return shown[before][-1:]
-        try:
-            return machine_offsets(began[:19])
-        except ValueError:
+        found = machine_offsets(began[:19])
+        if not found:
             self._store.not_read("workflow row whose time_began is not a time")
-            return [Offset("", 0)]
+        return found or [Offset("", 0)]
 
     def _spans(self) -> None:
         self._execute("words")
