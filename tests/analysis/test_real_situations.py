@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.analysis.advice import Verdict, verdict
-from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, right_size
+from mlflow_perf.analysis.rightsize import SERIAL_PEAK, right_size
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.runs import PerfRun
 
@@ -174,4 +174,4 @@ def test_the_right_size_of_a_job_whose_need_is_known(run: Run) -> None:
     assert size.memory_mb is not None
     assert 400 * 1.2 <= size.memory_mb < 800
     assert size.cpus is not None
-    assert summary["job_max_cpu_cores"] - CPU_TOLERANCE <= size.cpus <= 2
+    assert summary["job_max_cpu_cores"] - SERIAL_PEAK + 1 <= size.cpus <= 2
