@@ -145,6 +145,15 @@ def test_runs_are_compared(client: Any, store: Filled) -> None:
     assert "Choose from 2 to 50 runs" in answer.text
 
 
+def test_a_workflow_is_compared_step_by_step(client: Any, store: Filled) -> None:
+    """A workflow stands beside a run with its steps' figures."""
+    address = f"/perf/compare?run={store.runs['training']}&run={store.runs['train']}"
+    answer = client.get(address)
+    assert answer.status_code == 200
+    assert "The step prepare is not in" in answer.text
+    assert "run_duration_sec" in answer.text
+
+
 @pytest.mark.parametrize(
     ("address", "status", "said"),
     [
