@@ -224,6 +224,23 @@ def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> Non
         mlflow_client.delete_run(run.info.run_id)
 
 
+def test_figures_without_document_are_shown(client: Any, store: Filled) -> None:
+    """Where a run's documents cannot be read, its metrics still make a headline."""
+    from mlflow import MlflowClient
+
+    mlflow_client = MlflowClient(store.uri)
+    run = mlflow_client.create_run(
+        store.experiments["forecast"], tags={"mlflow_perf.component": "far"}
+    )
+    try:
+        mlflow_client.log_metric(run.info.run_id, "duration_sec", 75.0)
+        text = client.get(f"/perf/run?id={run.info.run_id}").text
+        assert "1 min 15 s" in text
+        assert "without reports" in text
+    finally:
+        mlflow_client.delete_run(run.info.run_id)
+
+
 def test_templates_are_packaged() -> None:
     """The page's templates lie in the package."""
     from mlflow_perf.web import pages
