@@ -13,7 +13,7 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
-    {"_version", "errors", "clock", "errand"},
+    {"_version", "errors", "clock", "errand", "signals", "causes"},
     {"records", "settings"},
     {"column_table", "metric_table", "node"},
     {"sketch", "spool"},
@@ -24,9 +24,9 @@ LADDER: list[set[str]] = [
     {"runs", "delivery", "plotter"},
     {"analysis"},
     {"sinks", "journal"},
-    {"recovery", "run_target", "ranks"},
+    {"recovery", "run_sources", "run_target", "ranks", "dispatch"},
     {"recording"},
-    {"session"},
+    {"session", "command"},
     {"testing", "plugin", "spans", "pipelines", "web"},
     {"cli"},
     {"_docs"},

@@ -6,6 +6,9 @@ of plain reports (loaded from a file, say) is merged and summed as the live one 
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from mlflow_perf.records import Column, Kind
 
 __all__ = [
@@ -14,6 +17,8 @@ __all__ = [
     "CPU_COLUMNS",
     "DISK_IO_COLUMNS",
     "DISK_USAGE_COLUMNS",
+    "ENERGY_COLUMNS",
+    "GPU_COLUMNS",
     "HOST_CPU_COLUMNS",
     "JOB_COLUMNS",
     "LIMIT_COLUMNS",
@@ -21,6 +26,8 @@ __all__ = [
     "NETWORK_COLUMNS",
     "PRESSURE_COLUMNS",
     "SAMPLER_COLUMNS",
+    "gpu_columns_of",
+    "gpu_index_of",
     "kind_of",
 ]
 
@@ -67,6 +74,19 @@ JOB_COLUMNS = (
     Column("job_io_read_mb", _COUNTER, "MB", "Read from disks by the job's processes."),
     Column("job_io_write_mb", _COUNTER, "MB", "Written to disks by the job's processes."),
 )
+GPU_COLUMNS = (
+    Column("gpu_count", _GAUGE, "GPUs", "GPUs that the job may use."),
+    Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of the job's GPUs."),
+    Column("gpu_mem_percent", _GAUGE, "%", "Memory of the job's GPUs in use."),
+)
+_ONE_GPU_COLUMNS = (
+    Column("utilization_pct", _GAUGE, "%", "Utilisation of this GPU."),
+    Column("mem_percent", _GAUGE, "%", "Memory of this GPU in use."),
+    Column("energy_wh", _COUNTER, "Wh", "Energy that this GPU used."),
+)
+ENERGY_COLUMNS = (
+    Column("cpu_energy_wh", _COUNTER, "Wh", "Energy of the CPU packages and their memory."),
+)
 MEMORY_COLUMNS = (
     Column("mem_percent", _GAUGE, "%", "Memory that is not available to a new process."),
     Column("swap_percent", _GAUGE, "%", "Swap space in use; absent without swap."),
@@ -99,13 +119,32 @@ COLUMNS: dict[str, Column] = {
         CGROUP_COLUMNS,
         PRESSURE_COLUMNS,
         JOB_COLUMNS,
+        GPU_COLUMNS,
+        ENERGY_COLUMNS,
     )
     for column in group
 }
 """Column name -> its record, for every column of our own readers."""
 
 
+_OF_ONE_GPU = re.compile(r"gpu(\d+)_(.+)")
+_ONE_GPU = {column.name: column for column in _ONE_GPU_COLUMNS}
+
+
+def gpu_columns_of(index: int) -> tuple[Column, ...]:
+    """Return the columns of one GPU: `gpu0_utilization_pct` and so on."""
+    return tuple(replace(column, name=f"gpu{index}_{column.name}") for column in _ONE_GPU_COLUMNS)
+
+
+def gpu_index_of(name: str) -> int | None:
+    """Return the number of the GPU whose own column this is; None for any other column."""
+    found = _OF_ONE_GPU.fullmatch(name)
+    return int(found[1]) if found and found[2] in _ONE_GPU else None
+
+
 def kind_of(name: str) -> Kind:
     """Return how a column's values behave; a name that is not ours is taken for a gauge."""
     column = COLUMNS.get(name)
+    if column is None and (found := _OF_ONE_GPU.fullmatch(name)):
+        column = _ONE_GPU.get(found[2])
     return Kind.GAUGE if column is None else column.kind

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Errand", "is_refused"]
+__all__ = ["Errand", "first_line", "is_refused"]
 
 T = TypeVar("T")
 
@@ -49,12 +49,22 @@ class Errand(threading.Thread, Generic[T]):
         Raises:
             TimeoutError: When the call is not done by then; it goes on.
         """
-        self.join(max(0.0, timeout_sec))
-        if self.is_alive():
-            raise TimeoutError(f"no answer within {timeout_sec:.0f} s")
+        if not self.done_within(timeout_sec):
+            raise TimeoutError(f"no answer within {max(0.0, timeout_sec):.0f} s")
         if self._error is not None:
             raise self._error
         return self._answer[0]
+
+    def done_within(self, timeout_sec: float) -> bool:
+        """Wait until the call is done, or the time is up; return whether it is done."""
+        self.join(max(0.0, timeout_sec))
+        # In a forked child, where the thread is not, it is neither alive nor done.
+        return not self.is_alive() and bool(self._answer or self._error)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an exception as one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:

@@ -8,7 +8,7 @@ month has a journal of bounded size. `recovery` reads it. Imports delivery and w
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import logging
 import os
 import re
@@ -16,6 +16,7 @@ import secrets
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,20 @@ from mlflow_perf import settings
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import to_json
 
-__all__ = ["FORMAT", "SUFFIX", "Journal", "boot_id", "lock", "state_folder"]
+__all__ = [
+    "FORMAT",
+    "SUFFIX",
+    "Journal",
+    "boot_id",
+    "is_live",
+    "lock",
+    "state_folder",
+]
 
 FORMAT = "mlflow-perf-journal/1"
 SUFFIX = ".journal"
+_BEGUN = ".new"
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 # A killed job loses at most what came after the last write, a dead machine what came after the
 # last sync; the contract allows 10 s for both.
@@ -35,6 +46,9 @@ _WRITE_EVERY_SEC = 4.0
 _SYNCS_EVERY_WRITES = 2
 
 _log = logging.getLogger(__name__)
+
+_live: set[str] = set()
+"""Names of the journals of this process: closing another descriptor of one would unlock it."""
 
 Snapshot = Callable[[], Mapping[str, Any]]
 """Returns what to start a shortened journal with: plain data."""
@@ -82,7 +96,8 @@ def lock(handle: int) -> bool:
 class Journal:
     """Writes one recording's journal, in a thread of its own.
 
-    A fault of the disk costs the journal and one warning, never the recording.
+    A fault of the disk costs one warning, never the recording. While it lasts, each flush tries
+    again, and what comes of it starts with a snapshot.
 
     Args:
         delivery: Where the figures go; its header is the journal's first line.
@@ -109,6 +124,8 @@ class Journal:
         self._writing = threading.Lock()
         self._ended = threading.Event()
         self._handle = -1
+        self._size = 0
+        self._broken = self._warned = self._final = False
         self._head = {
             "format": FORMAT,
             "pid": self._pid,
@@ -122,22 +139,30 @@ class Journal:
             folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
         )
         self._thread: threading.Thread | None = None
+        _live.add(self.path.name)
+        _journals.add(self)
         with self._one_warning():
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._replace([self._head])
 
     @property
     def alive(self) -> bool:
-        """Whether the journal is being written, in this process."""
-        return self._handle >= 0 and self._pid == os.getpid()
+        """Whether the journal is on disk and written, in this process."""
+        return self._handle >= 0 and not self._broken and self._pid == os.getpid()
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """Where its figures go, as `RunTarget.header` says it."""
+        names = ("run_id", "own_run", "tracking_uri", "experiment_id")
+        return {name: self._head["delivery"][name] for name in names}
 
     def start(self) -> None:
         """Start writing what is appended, every few seconds."""
-        if self.alive:
-            self._thread = threading.Thread(
-                target=self._run, name="mlflow-perf-journal", daemon=True
-            )
-            self._thread.start()
+        if self._pid != os.getpid():
+            return
+        thread = threading.Thread(target=self._run, name="mlflow-perf-journal", daemon=True)
+        with self._one_warning():
+            thread.start()
+            self._thread = thread
 
     def _run(self) -> None:
         writes = 0
@@ -147,7 +172,7 @@ class Journal:
 
     def append(self, report: dict[str, float]) -> None:
         """Take one report; it is written with the next flush. Never blocks."""
-        if self._handle >= 0:
+        if len(self._pending) <= self._max_rows:
             self._pending.append(report)
 
     def flush(self, *, sync: bool = False) -> None:
@@ -157,58 +182,96 @@ class Journal:
             sync: Wait until the disk has it.
         """
         with self._writing, self._one_warning():
-            if not self.alive:
+            if self._pid != os.getpid() or self._final:
                 return
             rows, self._pending = self._pending, []
             self._rows_written += len(rows)
-            if self._snapshot is not None and self._rows_written > self._max_rows:
-                self._rows_written = 0
-                self._replace([self._head, {"snapshot": self._snapshot()}])
+            if self._broken or self._rows_written > self._max_rows:
+                self._shorten(rows)
             elif rows:
                 self._write([{"rows": rows}])
             if sync:
-                os.fsync(self._handle)
+                self._sync()
+
+    def _shorten(self, rows: list[dict[str, float]]) -> None:
+        start = {"rows": rows} if self._snapshot is None else {"snapshot": self._snapshot()}
+        self._replace([self._head, start])
+        self._rows_written = 0
+
+    def _sync(self) -> None:
+        if not self.path.exists():  # who tidies up /tmp, say, may take it away
+            self._shorten([])
+        os.fsync(self._handle)
 
     def _write(self, lines: list[Any]) -> None:
         data = "".join(to_json(line) + "\n" for line in lines).encode()
         written = os.write(self._handle, data)
         if written < len(data):
-            raise OSError("the disk took only a part of a line")
+            raise OSError(errno.ENOSPC, "the disk took only a part of a line")
+        self._size += written
 
     def _replace(self, lines: list[Any]) -> None:
         """Put a file with these lines in the journal's place, whole or not at all."""
-        fresh = self.path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        old, self._handle = self._handle, os.open(fresh, flags, 0o600)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self.path.with_suffix(_BEGUN)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | _NOFOLLOW
+        old = self._handle, self._size
+        self._handle, self._size = os.open(fresh, flags, 0o600), 0
         try:
             lock(self._handle)
             self._write(lines)
             fresh.replace(self.path)
-        finally:
-            if old >= 0:
-                os.close(old)
+        except BaseException:
+            os.close(self._handle)
+            self._handle, self._size = old
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise
+        if old[0] >= 0:
+            os.close(old[0])
+        self._broken = False
 
     @contextlib.contextmanager
     def _one_warning(self) -> Any:
         try:
             yield
-        except (OSError, ValueError) as error:
-            _log.warning(
-                "The crash-safe journal %s cannot be written (%s); this job is reported only if it "
-                "ends in an orderly way.",
-                self.path,
-                error,
-            )
-            self._close()
+        except (OSError, ValueError, RuntimeError) as error:
+            self._broken = True
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "The crash-safe journal %s cannot be written (%s); while that lasts, what a "
+                    "kill of this job would cost is more than the last seconds.",
+                    self.path,
+                    error,
+                )
+            # Half a line would be the end of all that comes after it.
             with contextlib.suppress(OSError):
-                self.path.with_suffix(".new").unlink(missing_ok=True)
+                if self._handle >= 0:
+                    os.ftruncate(self._handle, self._size)
 
     def redirect(self, delivery: Delivery) -> None:
         """Note that the figures go elsewhere than was known at the start: to a run made since."""
         with self._writing, self._one_warning():
-            if self.alive:
-                self._head["delivery"] = delivery.header()
+            self._head["delivery"] = delivery.header()
+            if self.alive and not self._final:
                 self._write([{"delivery": delivery.header()}])
+
+    def secure(self, delivery: Delivery) -> bool:
+        """Put a finished delivery into the journal, for `recovery`, should it not be sent.
+
+        Returns:
+            Whether it is on disk.
+        """
+        self._stop()
+        with self._writing, self._one_warning():
+            if self._pid != os.getpid():
+                return False
+            final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
+            self._replace([self._head, final])
+            self._final = True
+            os.fsync(self._handle)
+        return self._final and not self._broken
 
     def keep(self, delivery: Delivery) -> bool:
         """End the journal with a finished delivery that could not be sent, for `recovery`.
@@ -216,15 +279,8 @@ class Journal:
         Returns:
             Whether it is on disk.
         """
-        self._stop()
-        kept = False
-        with self._writing, self._one_warning():
-            if not self.alive:
-                return False
-            final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
-            self._replace([self._head, final])
-            os.fsync(self._handle)
-            kept = True
+        kept = self.secure(delivery)
+        with self._writing:
             self._close()
         return kept
 
@@ -232,7 +288,7 @@ class Journal:
         """End the journal: all that it holds was logged."""
         self._stop()
         with self._writing:
-            if self.alive:
+            if self._pid == os.getpid():
                 with contextlib.suppress(OSError):
                     self.path.unlink(missing_ok=True)
             self._close()
@@ -245,26 +301,34 @@ class Journal:
     def _close(self) -> None:
         handle, self._handle = self._handle, -1
         self._pending = []
-        if handle >= 0 and self._pid == os.getpid():
+        _live.discard(self.path.name)
+        if handle >= 0:
             with contextlib.suppress(OSError):
                 os.close(handle)
+
+    def leave_child(self) -> None:
+        """Let go of the file in a forked child: it is its parent's."""
+        self._writing = threading.Lock()  # another thread of the parent may have held it
+        self._close()
+
+
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for journal in list(_journals):
+        journal.leave_child()
+    _live.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def is_live(path: Path) -> bool:
+    """Tell whether this process writes a journal now."""
+    return path.name in _live
 
 
 def _plain(name: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name or "job")[:60].lstrip(".") or "job"
-
-
-def read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the sound lines from the journal's beginning, and whether any damage followed."""
-    lines: list[dict[str, Any]] = []
-    for raw in data.split(b"\n"):
-        if not raw:
-            continue
-        try:
-            line = json.loads(raw)
-        except (ValueError, RecursionError):
-            return lines, True
-        if not isinstance(line, dict):
-            return lines, True
-        lines.append(line)
-    return lines, False

@@ -6,8 +6,11 @@ Imports everything below it.
 from __future__ import annotations
 
 import logging
+import math
 import os
+import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf import node as nodes
@@ -15,9 +18,10 @@ from mlflow_perf import transfers
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.analysis.note import overview_note
+from mlflow_perf.causes import oom_counts
 from mlflow_perf.delivery import Delivery
+from mlflow_perf.dispatch import dispatch
 from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
-from mlflow_perf.errand import Errand, is_refused
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.journal import Journal, state_folder
@@ -25,22 +29,41 @@ from mlflow_perf.operations import OperationMetrics, context
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.ranks import SpoolFolder
-from mlflow_perf.readers import default_readers
-from mlflow_perf.run_target import RunTarget, first_line
+from mlflow_perf.run_sources import readers_of, scrapers_of, without_columns
+from mlflow_perf.run_target import RunTarget
 from mlflow_perf.sinks.live import LiveCurves
-from mlflow_perf.sinks.mlflow import MlflowSink
 
 if TYPE_CHECKING:
-    from mlflow_perf.integrations.prometheus import ScrapeReader
+    pass
 
-__all__ = ["Recording"]
+__all__ = ["Outcome", "Recording"]
 
 # Ranks of one job end together or not at all.
 _WAIT_FOR_RANKS_SEC = 10.0
-# Against a server that refuses: long enough for one that restarts, short enough for a job's end.
-_KNOCK_SEC = 3.0
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a block or a command ended.
+
+    Attributes:
+        status: The status of a run of its own: `FINISHED`, `FAILED` or `KILLED`.
+        cause: Why, in a few words, where it did not end by itself.
+    """
+
+    status: str = "FINISHED"
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Outcome:
+        """Return the outcome of a block that an exception ended, or none."""
+        if error is None or isinstance(error, GeneratorExit):
+            return cls()
+        if isinstance(error, SystemExit):
+            return cls() if error.code in (None, 0) else cls("FAILED")
+        return cls("KILLED") if isinstance(error, KeyboardInterrupt) else cls("FAILED")
 
 
 class Recording:
@@ -69,13 +92,16 @@ class Recording:
             self.node,
             run_id=options["run_id"],
             start_timeout_sec=options["start_timeout"],
+            on_made=self._redirect,
         )
+        self._scrapers = scrapers_of(options["scrape"], options["interval"])
         self._transfers: dict[str, Any] = {}
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._live: LiveCurves | None = None
-        self._scrapers: list[ScrapeReader] = []
         self._collector: PerformanceMetricsCollector | None = None
+        self._sending = threading.Lock()
+        self._finished = False
 
     @property
     def run_id(self) -> str | None:
@@ -87,40 +113,51 @@ class Recording:
         """Whether the run was made for this block, which then ends it too."""
         return self._target.own
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True, root_pid: int | None = None) -> None:
         """Find or make the run, then take the first sample.
+
+        Args:
+            wait: Whether to wait for a run that has to be made.
+            root_pid: First process of the job, where that is not this one.
 
         Raises:
             SettingError: When a store on this machine cannot be used at all.
         """
-        self._target.find()
-        self._start_operations()
+        self._target.find(wait=wait)
+        self.gather()
         if self.node.samples:
-            self._start_sampling()
+            self._start_sampling(root_pid)
 
-    def _start_operations(self) -> None:
+    def gather(self) -> None:
+        """Let this process and those that it starts from now on record operations."""
+        if self._spool is not None:
+            return
         self._spool = SpoolFolder(self.node, self.run_id, parent=state_folder())
         folder = self._spool.path
         context.activate(self.operations, spool=folder, spooled=folder is not None)
         transfers.activate(folder, spooled=folder is not None)
         proxystore.install()
 
-    def _start_sampling(self) -> None:
-        self._scrapers = self._new_scrapers()
+    def _start_sampling(self, root_pid: int | None) -> None:
         collector = PerformanceMetricsCollector(
             self._options["max_length"],
             interval=self._options["interval"],
-            readers=[*default_readers(), *self._scrapers],
+            readers=[*readers_of(root_pid), *self._scrapers],
             on_report=self._append,
         )
         if self._options["live"]:
-            node = str(self.node.index) if self.node.count > 1 else ""
-            self._live = LiveCurves(self._target.uri, lambda: self.run_id, node=node)
-            self._live.start()
+            self._live = self._new_live()
         collector.start()
         self._collector = collector
         self._journal = self._new_journal(collector)
+        self._redirect()
         self._journal.start()
+
+    def _new_live(self) -> LiveCurves:
+        node = str(self.node.index) if self.node.count > 1 else ""
+        live = LiveCurves(self._target.uri, lambda: self.run_id, node=node)
+        live.start()
+        return live
 
     def _new_journal(self, collector: PerformanceMetricsCollector) -> Journal:
         def snapshot() -> dict[str, Any]:
@@ -132,6 +169,7 @@ class Recording:
             "started": None if thread is None else thread.started,
             "counters": [] if thread is None else thread.counters,
             "facts": {"node_count": float(self.node.count)},
+            "oom_kills": oom_counts(),
             "spool": None
             if self._spool is None or self._spool.path is None
             else self._spool.path.name,
@@ -144,12 +182,10 @@ class Recording:
             max_rows=collector.max_length,
         )
 
-    def _new_scrapers(self) -> list[ScrapeReader]:
-        if not self._options.get("scrape"):
-            return []
-        from mlflow_perf.integrations.prometheus import scrape_readers
-
-        return scrape_readers(self._options["scrape"], interval=self._options["interval"])
+    def _redirect(self) -> None:
+        """Tell the journal which run was made meanwhile: who sends it then makes no second one."""
+        if self._journal is not None and self._journal.target != self._target.header():
+            self._journal.redirect(self._delivery(self._node_document("KILLED")))
 
     def _append(self, report: dict[str, float]) -> None:
         if self._live is not None:
@@ -157,32 +193,78 @@ class Recording:
         if self._journal is not None:
             self._journal.append(report)
 
-    def finish(self, error: BaseException | None) -> None:
+    def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         """Take the last sample, put the document together and send it.
 
+        A second call waits for the first one and does nothing.
+
         Args:
-            error: The exception that ends the block; None when it went well.
+            outcome: How the block ended.
+            limit_sec: Most seconds, where whatever ends the job gives it no more than that.
         """
-        deadline = time.monotonic() + self._options["exit_timeout"]
+        deadline = time.monotonic() + min(self._options["exit_timeout"], limit_sec or math.inf)
+        if not self._sending.acquire(timeout=max(1.0, deadline - time.monotonic())):
+            return
+        try:
+            if not self._finished:
+                self._finished = True
+                self._finish(outcome, deadline)
+        finally:
+            self._sending.release()
+
+    def stop(self) -> None:
+        """Take the last sample; `finish` does so too."""
         if self._collector is not None:
             self._collector.finalize()
         if self._live is not None:
             self._live.close()
+
+    def _finish(self, outcome: Outcome, deadline: float) -> None:
+        self.stop()
         self._gather(deadline)
-        if self._collector is None:
+        if not self.node.samples:
             return
-        self._target.settle(deadline - time.monotonic())
-        delivery = self._delivery(self._final_document(_status(error)))
+        # Half the time at most: the rest is for the figures.
+        self._target.settle((deadline - time.monotonic()) / 2)
+        delivery = self._delivery(self._final_document(outcome))
         self.document = PerfDocument({delivery.index: delivery.document})
         self.summary = dict(delivery.document.summary)
-        self._send(delivery, deadline)
+        sent = dispatch(
+            delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
+        )
+        if sent and delivery.run_id is not None:
+            self._target.made(delivery.run_id)
+        if self._spool is not None:
+            self._spool.remove()
+
+    def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
+        """Send what there is by now; the recording goes on, and its end sends all again.
+
+        For a job that was told to end and may be killed before it does.
+
+        Args:
+            outcome: How the job will have ended, if nothing more is heard of it.
+            limit_sec: Most seconds.
+        """
+        if self._journal is not None:
+            self._journal.flush(sync=True)
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            if not self._finished and self._collector is not None:
+                deadline = time.monotonic() + limit_sec
+                self._target.settle(limit_sec / 2)
+                delivery = self._delivery(self._final_document(outcome))
+                dispatch(delivery, None, deadline=deadline)
+        finally:
+            self._sending.release()
 
     def _gather(self, deadline: float) -> None:
         """Take over what the other processes of the job recorded."""
         spool = self._spool
         folder = None if spool is None else spool.path
         context.deactivate()
-        if spool is not None and self._collector is None:
+        if spool is not None and not self.node.samples:
             transfers.deactivate()
             spool.leave()
             return
@@ -192,26 +274,24 @@ class Recording:
             drain(folder, self.operations)
         self._transfers = transfers.collect(folder)
         for scraper in self._scrapers:
-            if not (found := scraper.transfers()).is_empty():
-                self._transfers = transfers.merge(self._transfers, {"nixl": found})
+            stats = scraper.transfers()
+            if not stats.is_empty():
+                self._transfers.setdefault("nixl", type(stats)()).aggregate(stats)
         transfers.deactivate()
+        proxystore.uninstall()
 
     def _node_document(self, status: str) -> NodeDocument:
         return NodeDocument(
             node=dict(self.node.as_dict()), component=self.name, run_id=self.run_id, status=status
         )
 
-    def _final_document(self, status: str) -> NodeDocument:
-        document = self._node_document(status)
+    def _final_document(self, outcome: Outcome) -> NodeDocument:
+        document = self._node_document(outcome.status)
         collector = self._collector
         if collector is not None and collector.report_thread is not None:
             collector.summary.set_fact("node_count", float(self.node.count))
             document.summary = collector.metrics()
-            for scraper in self._scrapers:
-                # The endpoint's own figures tell counters from gauges, which the columns do not.
-                own = scraper.summary_metrics()
-                document.summary = _without_columns(document.summary, scraper.name) | own
-            document.reports = columns_of(collector.series.columns())
+            document.reports = columns_of(collector.snapshot()[1])
             document.started = collector.report_thread.started
             document.duration_sec = document.summary.get("duration_sec")
         document.operations = self.operations.as_dict()
@@ -219,6 +299,12 @@ class Recording:
         document.transfers = transfers.as_dict(self._transfers)
         for name, stats in self._transfers.items():
             document.summary.update(transfers.summary_metrics(name, stats))
+        for scraper in self._scrapers:
+            # The endpoint's own figures tell counters from gauges, which the columns do not.
+            document.summary = without_columns(document.summary, scraper.name)
+            document.summary.update(scraper.summary_metrics())
+        if outcome.cause is not None:
+            document.extra["cause"] = outcome.cause
         finding = verdict(document.summary, document.node)
         document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
         return document
@@ -230,7 +316,7 @@ class Recording:
             "mlflow_perf.status": document.status or "",
             **self.node.tags(),
         }
-        for name in ("bottleneck", "advice"):
+        for name in ("bottleneck", "advice", "cause"):
             if name in document.extra:
                 tags[f"mlflow_perf.{name}"] = str(document.extra[name])
         target = self._target.header()
@@ -245,54 +331,6 @@ class Recording:
             **target,
         )
 
-    def _send(self, delivery: Delivery, deadline: float) -> None:
-        try:
-            _knock(delivery.tracking_uri, min(deadline, time.monotonic() + _KNOCK_SEC))
-            sending = Errand(lambda: MlflowSink().write(delivery), name="perf-send")
-            delivery.run_id = sending.result(deadline - time.monotonic())
-        # A sink's edge: whatever the store does, the job goes on, and the journal keeps the report.
-        except Exception as error:  # noqa: BLE001
-            _log.debug("Not sent:", exc_info=True)
-            self._keep(delivery, error)
-            return
-        self._target.made(delivery.run_id)
-        if self._journal is not None:
-            self._journal.remove()
-        if self._spool is not None:
-            self._spool.remove()
-
-    def _keep(self, delivery: Delivery, error: Exception) -> None:
-        kept = self._journal is not None and self._journal.keep(delivery)
-        if self._spool is not None:
-            self._spool.remove()
-        if kept:
-            _log.warning(
-                "The performance report of %r was not sent (%s). It is kept; send it with: "
-                "mlflow-perf recover %s", self.name, first_line(error), state_folder(),
-            )  # fmt: skip
-        else:
-            _log.warning(
-                "The performance report of %r was not sent and is lost: %s",
-                self.name, first_line(error),
-            )  # fmt: skip
-
-
-def _without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
-    heads = (f"avg_{prefix}", f"max_t_{prefix}", f"total_{prefix}")
-    return {key: value for key, value in summary.items() if not key.startswith(heads)}
-
-
-def _knock(uri: str, until: float) -> None:
-    """Return when the server may be there.
-
-    Raises:
-        ConnectionRefusedError: When it still refuses at the end of the time.
-    """
-    while is_refused(uri):
-        if time.monotonic() >= until:
-            raise ConnectionRefusedError(f"{uri} refuses connections")
-        time.sleep(0.2)
-
 
 def _node(index: int | None) -> nodes.Node:
     environ = dict(os.environ)
@@ -305,11 +343,3 @@ def _node(index: int | None) -> nodes.Node:
     except Exception:  # noqa: BLE001 - an odd launcher costs the node's place, not the job
         _log.warning("The node's place in its job could not be told.", exc_info=True)
         return nodes.detect({})
-
-
-def _status(error: BaseException | None) -> str:
-    if error is None or isinstance(error, GeneratorExit):
-        return "FINISHED"
-    if isinstance(error, SystemExit):
-        return "FINISHED" if error.code in (None, 0) else "FAILED"
-    return "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"

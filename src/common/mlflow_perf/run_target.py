@@ -9,17 +9,21 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from mlflow_perf.errand import Errand, is_refused
+from mlflow_perf.errand import Errand, first_line, is_refused
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
 from mlflow_perf.sinks.mlflow import Target, find_run, new_run, open_run
 
-__all__ = ["RunTarget", "check_run", "first_line", "tracking_uri"]
+__all__ = ["RunTarget", "check_run", "tracking_uri"]
 
 JOB_TAG = "mlflow_perf.job_id"
 _POLL_SEC = 0.5
+
+_LOCAL_START_SEC = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -32,11 +36,6 @@ def tracking_uri() -> str:
     import mlflow
 
     return str(mlflow.get_tracking_uri())
-
-
-def first_line(error: BaseException) -> str:
-    """Return an exception as one line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def check_run(run_id: str, timeout_sec: float) -> None:
@@ -64,19 +63,31 @@ class RunTarget:
         node: This node: those of one job share the run that its first node made.
         run_id: The run that was asked for, if any.
         start_timeout_sec: Most seconds that the start waits for a run of its own.
+        on_made: Called when a run was made, in the thread that made it.
 
     Attributes:
         uri: The MLflow store.
     """
 
     def __init__(
-        self, name: str, node: Node, *, run_id: str | None, start_timeout_sec: float
+        self,
+        name: str,
+        node: Node,
+        *,
+        run_id: str | None,
+        start_timeout_sec: float,
+        on_made: Callable[[], object] | None = None,
     ) -> None:
         self.uri = tracking_uri()
         self._name = name
         self._node = node
         self._given = run_id
-        self._start_timeout_sec = start_timeout_sec
+        # A store on this machine does not go away; making a new database takes it a while.
+        local = not self.uri.startswith(("http://", "https://"))
+        self._start_timeout_sec = (
+            max(_LOCAL_START_SEC, start_timeout_sec) if local else start_timeout_sec
+        )
+        self._on_made = on_made
         self._target: Target | None = None
         self._pending: Errand[Target] | None = None
 
@@ -91,8 +102,11 @@ class RunTarget:
         """Whether the run was made for this recording, which then ends it too."""
         return self._target is not None and self._target.own
 
-    def find(self) -> None:
+    def find(self, *, wait: bool = True) -> None:
         """Find or make the run, or leave that to a thread when the server is slow or away.
+
+        Args:
+            wait: Whether the start may wait for the run; else a thread makes it meanwhile.
 
         Raises:
             SettingError: When a store on this machine cannot be used at all.
@@ -100,14 +114,18 @@ class RunTarget:
         known = self._given or _active_run_id() or os.environ.get("MLFLOW_RUN_ID")
         if known:
             self._target = Target(known)
-        elif is_refused(self.uri):
+        elif wait and is_refused(self.uri):
             _log.warning(
                 "The tracking server at %s refuses connections; the job starts without its run.",
                 self.uri,
             )
         else:
-            self._pending = Errand(self._make, name="perf-new-run")
-            self._settle_start()
+            if wait:
+                # Up to ten seconds on a busy machine, and no fault of the server's.
+                import_module("mlflow")
+            self._pending = Errand(self._make_and_tell, name="perf-new-run")
+            if wait:
+                self._settle_start()
 
     def _settle_start(self) -> None:
         try:
@@ -122,6 +140,14 @@ class RunTarget:
                     f"The MLflow store {self.uri} cannot be used: {first_line(error)}"
                 ) from error
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
+
+    def _make_and_tell(self) -> Target:
+        if is_refused(self.uri):
+            raise ConnectionRefusedError(f"{self.uri} refuses connections")
+        target = self._target = self._make()
+        if self._on_made is not None:
+            self._on_made()
+        return target
 
     def _make(self) -> Target:
         job = self._job()
@@ -158,6 +184,9 @@ class RunTarget:
 
     def _adopt(self, timeout_sec: float) -> None:
         if self._pending is None:
+            return
+        if self._target is not None:
+            self._pending = None
             return
         try:
             self._target = self._pending.result(timeout_sec)

@@ -5,6 +5,7 @@ The wrapped job's result, exception and exit code pass through untouched whateve
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import logging
@@ -17,9 +18,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from mlflow_perf import settings
+from mlflow_perf.causes import signal_name
 from mlflow_perf.document import PerfDocument
-from mlflow_perf.recording import Recording
+from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.recording import Outcome, Recording
 from mlflow_perf.run_target import check_run
+from mlflow_perf.signals import SignalWatch
 
 __all__ = ["Session", "current", "report"]
 
@@ -29,6 +33,10 @@ _log = logging.getLogger(__name__)
 _guard = threading.Lock()
 _current: Session | None = None
 _current_pid = 0
+
+# From a signal to the kill that follows it are 30 s with Slurm and Kubernetes by default.
+_GRACE_SEC = 20.0
+_ENDING = (15, 1)  # SIGTERM, SIGHUP: with a handler of the job's, too, they end it
 
 
 def current() -> Session | None:
@@ -59,6 +67,7 @@ class Session:
         self._recording: Recording | None = None
         self._outer: Session | None = None
         self._timer: Any = None
+        self._watch = SignalWatch(self._on_fatal, self._on_handled)
 
     @property
     def run_id(self) -> str | None:
@@ -92,8 +101,14 @@ class Session:
         try:
             self._recording = Recording(self.name, self._options)
             self._recording.start()
-        except BaseException:
+            self._watch.arm()
+        except MlflowPerfError:
             self._leave()
+            raise
+        except Exception:  # noqa: BLE001 - the edge: nothing of ours reaches the job
+            _log.warning("The block %r is not reported.", self.name, exc_info=True)
+        except BaseException as error:  # Ctrl-C while a run was being made
+            self._finish(Outcome.of(error))
             raise
         return self
 
@@ -111,19 +126,36 @@ class Session:
             timer, self._timer, self._outer = self._timer, None, None
             timer.__exit__(kind, error, trace)
             return
-        recording = self._recording
         # A forked child that leaves its parent's block has nothing to report in its name.
-        if recording is None or current() is not self:
-            return
+        if current() is self:
+            self._watch.settle()
+            self._finish(self._outcome(error))
+
+    def _outcome(self, error: BaseException | None) -> Outcome:
+        ended_by = [number for number in self._watch.received if number in _ENDING]
+        return _killed(ended_by[0]) if ended_by else Outcome.of(error)
+
+    def _finish(self, outcome: Outcome) -> None:
+        recording = self._recording
         try:
-            recording.finish(error)
-            self.document, self.summary = recording.document, recording.summary
+            if recording is not None:
+                recording.finish(outcome)
+                self.document, self.summary = recording.document, recording.summary
         except Exception:  # noqa: BLE001 - the edge: nothing of ours reaches the job
             _log.warning(
                 "The performance report of %r could not be made.", self.name, exc_info=True
             )
         finally:
+            self._watch.disarm()
             self._leave()
+
+    def _on_fatal(self, number: int) -> None:
+        if self._recording is not None:
+            self._recording.finish(_killed(number), limit_sec=_GRACE_SEC)
+
+    def _on_handled(self, number: int) -> None:
+        if self._recording is not None:
+            self._recording.report_now(_killed(number), limit_sec=_GRACE_SEC)
 
     def _leave(self) -> None:
         global _current, _current_pid
@@ -168,6 +200,29 @@ class Session:
     def _operations(self) -> Any:
         holder = self._outer or self
         return None if holder._recording is None else holder._recording.operations  # noqa: SLF001
+
+
+def _killed(number: int) -> Outcome:
+    return Outcome("KILLED", signal_name(number))
+
+
+def _at_exit() -> None:
+    """Finish a block that the interpreter's end cuts off: in a daemon thread, or never left."""
+    session = current()
+    if session is not None:
+        session._finish(  # noqa: SLF001 - of this module
+            Outcome("KILLED", "the interpreter ended inside the block")
+        )
+
+
+def _in_child() -> None:
+    global _guard  # noqa: PLW0603 - another thread of the parent may have held it
+    _guard = threading.Lock()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _wrap(function: Callable[..., Any], session: Callable[[], Session]) -> Callable[..., Any]:

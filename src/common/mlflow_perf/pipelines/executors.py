@@ -8,9 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import runpy
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,9 @@ __all__ = ["MONITORING_DB", "Pool", "load_config", "outcome_of"]
 
 MONITORING_DB = "monitoring.db"
 """Name of the file in which Parsl records its tasks when it is asked to."""
+
+_CLEANUP_SEC = 30.0
+_log = logging.getLogger("mlflow_perf.pipelines")
 
 
 def load_config(on: str) -> Callable[[Path], Any]:
@@ -107,7 +113,8 @@ class Pool:
         config = make(folder)
         if monitor and config.monitoring is None:
             config.monitoring = _monitoring(folder)
-        self._kernel = DataFlowKernel(config)
+        with _children_ignoring_interrupts():
+            self._kernel = DataFlowKernel(config)
         from parsl import python_app
 
         self._app = python_app(run_step, data_flow_kernel=self._kernel)
@@ -125,8 +132,29 @@ class Pool:
         return typed
 
     def close(self) -> None:
-        """Let go of workers and nodes."""
-        self._kernel.cleanup()
+        """Let go of workers and nodes, in bounded time: Parsl waits for ever for a lost part."""
+        cleaning = threading.Thread(target=self._kernel.cleanup, daemon=True, name="parsl-cleanup")
+        cleaning.start()
+        cleaning.join(_CLEANUP_SEC)
+        if cleaning.is_alive():
+            _log.warning("Parsl did not clean up within %.0f s and was left.", _CLEANUP_SEC)
+
+
+@contextmanager
+def _children_ignoring_interrupts() -> Iterator[None]:
+    """Start processes that a Ctrl-C in the terminal does not reach.
+
+    It goes to the whole foreground group. Parsl's own parts would end at once, and Parsl would then
+    wait for their answers; the runner stops the steps first, and then Parsl.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _monitoring(folder: Path) -> Any:

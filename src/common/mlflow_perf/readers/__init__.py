@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
+from mlflow_perf.readers.energy import RaplReader
+from mlflow_perf.readers.gpu import Gpu, GpuReader, OpenGpus
 from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.limits import host_facts
 from mlflow_perf.readers.memory import MemoryReader
@@ -38,6 +41,26 @@ _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
     (DiskIoReader, lambda: _portable("PsutilDiskIoReader")),
     (NetworkReader, lambda: _portable("PsutilNetworkReader")),
 )
+
+
+def _nvidia() -> Reader:
+    return GpuReader(_opener("nvidia", "open_nvidia"), marks=("/dev/nvidiactl", "/dev/dxg"))
+
+
+def _amd() -> Reader:
+    return GpuReader(_opener("amd", "open_amd"), marks=("/dev/kfd",))
+
+
+def _opener(module: str, name: str) -> OpenGpus:
+    # A maker's module is loaded where its driver is found only, in the reader's own thread.
+    def open_gpus() -> Sequence[Gpu]:
+        opener: OpenGpus = getattr(import_module(f"{__name__}.{module}"), name)
+        return opener()
+
+    return open_gpus
+
+
+_DEVICE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = ((_nvidia, _amd), (RaplReader,))
 
 
 def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
@@ -69,4 +92,4 @@ def default_readers(root_pid: int | None = None) -> list[Reader]:
     """
     job = JobSources(root_pid)
     cpu = (job.cpu, lambda: _portable("PsutilCpuReader"))
-    return open_readers((cpu, *_NODE_SOURCES, *((make,) for make in job.others)))
+    return open_readers((cpu, *_NODE_SOURCES, *((make,) for make in job.others), *_DEVICE_SOURCES))

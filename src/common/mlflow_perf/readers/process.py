@@ -65,6 +65,7 @@ class Process:
         rss_bytes: Its resident memory.
         clock_sec: Its own CPU time; what did not move since has nothing new to tell.
         children_before_sec: `children_sec` at the reading before.
+        moved: Whether it did anything since the reading before.
     """
 
     pid: int
@@ -75,6 +76,7 @@ class Process:
     rss_bytes: int = 0
     clock_sec: float = -1.0
     children_before_sec: float = 0.0
+    moved: bool = True
 
 
 class ProcessTable:
@@ -148,7 +150,8 @@ class ProcessTable:
         clock = self._clock_of(process.pid)
         process.children_before_sec = process.children_sec
         # Only what runs can use CPU, move bytes, get memory or wait for a child.
-        if clock is not None and clock == process.clock_sec:
+        process.moved = clock is None or clock != process.clock_sec
+        if not process.moved:
             return True
         fields = self._stat(process.pid)
         if fields is None or int(fields[19]) != process.started:
@@ -204,7 +207,11 @@ def reaped_sec() -> float:
 
 
 def reaped_peak_bytes() -> int:
-    """Return the peak memory of the largest ended child of this process."""
+    """Return the peak memory of the largest ended child of this process.
+
+    The kernel counts what a child shared with this process before it became another program, so a
+    figure below this process's own peak may be that.
+    """
     from resource import RUSAGE_CHILDREN, getrusage
 
     return getrusage(RUSAGE_CHILDREN).ru_maxrss * 1024

@@ -206,8 +206,8 @@ class ProcessTreeReader:
 
     def _kernels_peak(self) -> int:
         """Return the most that any one process had during the job, between the reads too."""
-        members = self._members.values()
-        largest = sorted(members, key=lambda p: p.rss_bytes, reverse=True)[:_PEAKS_ASKED]
+        moved = [process for process in self._members.values() if process.moved]
+        largest = sorted(moved, key=lambda p: p.rss_bytes, reverse=True)[:_PEAKS_ASKED]
         peaks = [
             peak
             for process in largest
@@ -215,9 +215,16 @@ class ProcessTreeReader:
             if (peak := self._table.peak_bytes(process.pid))
             > self._peaks_before.get(process.pid, 0)
         ]
-        if self._reaps and (peak := reaped_peak_bytes()) > self._reaped_peak_before:
+        if (peak := self._peak_of_reaped()) > self._reaped_peak_before:
             peaks.append(peak)
         return max(peaks, default=0)
+
+    def _peak_of_reaped(self) -> int:
+        """Return the peak of the largest child that ended, where it is surely a child's own."""
+        peak = reaped_peak_bytes() if self._reaps else 0
+        if peak <= self._reaped_peak_before or self._table.own_pid is None:
+            return 0
+        return peak if peak > self._table.peak_bytes(self._table.own_pid) else 0
 
     def close(self) -> None:
         """Close procfs."""

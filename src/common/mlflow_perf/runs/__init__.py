@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from mlflow_perf.runs.find import children, find_runs, get_run, get_runs, watch
 from mlflow_perf.runs.run import PerfRun
-from mlflow_perf.runs.source import Source, is_run_id, load, save
+from mlflow_perf.runs.source import Source, documents_of, is_run_id, load, save
 
 __all__ = [
     "PerfRun",
     "Source",
     "children",
+    "documents_of",
     "find_runs",
     "get_run",
     "get_runs",

@@ -16,9 +16,10 @@ from mlflow_perf.runs.source import (
     bare_id,
     cannot_read,
     document_of,
+    documents_of,
     fetch,
     is_run_id,
-    load,
+    light,
     new_client,
 )
 
@@ -45,7 +46,8 @@ _THREADS = 8
 def get_run(source: Source) -> PerfRun:
     """Return one run with its document: from MLflow, or made from a file or a folder.
 
-    The document is None where the run has none (a workflow's parent, a run that is still going).
+    The document comes without the curves, which `load` and `documents_of` give. It is None where
+    the run has none (a workflow's parent, a run that is still going).
 
     Raises:
         RunNotFoundError: When there is no such run or file.
@@ -55,7 +57,7 @@ def get_run(source: Source) -> PerfRun:
 
 
 def get_runs(sources: Sequence[Source], *, documents: bool | None = None) -> list[PerfRun]:
-    """Return several runs, in the order of `sources`.
+    """Return several runs, in the order of `sources`; their documents without the curves.
 
     Args:
         sources: Run ids, paths and folders, mixed.
@@ -70,7 +72,10 @@ def get_runs(sources: Sequence[Source], *, documents: bool | None = None) -> lis
     ids = list(dict.fromkeys(bare_id(s) for s in sources if is_run_id(s)))
     found = _read(_by_id(new_client(), ids), documents) if ids else []
     by_id = {run.run_id: run for run in found}
-    return [by_id[bare_id(s)] if is_run_id(s) else of_document(str(s), load(s)) for s in sources]
+    return [
+        by_id[bare_id(s)] if is_run_id(s) else of_document(str(s), light(documents_of(s)))
+        for s in sources
+    ]
 
 
 def find_runs(

@@ -1,0 +1,57 @@
+"""`mlflow-perf run`: any command of any language, with its metrics in MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import click
+
+from mlflow_perf import settings
+from mlflow_perf.command import NOT_FOUND, component_of, run_command, unusable
+from mlflow_perf.run_target import check_run
+
+__all__ = ["command"]
+
+
+@click.command(
+    "run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}
+)
+@click.option("--name", metavar="N", help="The component; default: the command's or script's name.")
+@click.option("--interval", type=float, metavar="S", help="Seconds between two samples; default 1.")
+@click.option("--run-id", metavar="R", help="The MLflow run to report to; default: one of its own.")
+@click.option("--scrape", multiple=True, metavar="URL", help="Also read this Prometheus endpoint.")
+@click.argument("argv", metavar="-- CMD …", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(
+    argv: tuple[str, ...],
+    *,
+    name: str | None,
+    interval: float | None,
+    run_id: str | None,
+    scrape: tuple[str, ...],
+) -> None:
+    """Run a command, and report to MLflow what it used, wasted and waited for.
+
+    The command's output, input, terminal, signals and exit code are its own (128 + n when signal n
+    ended it). Metrics, artifacts and the run's status are those of report().
+    """
+    if code := unusable(argv):
+        what = "command not found" if code == NOT_FOUND else "cannot be executed"
+        click.echo(f"mlflow-perf: {argv[0]}: {what}", err=True)
+        sys.exit(code)
+    if settings.is_disabled():
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+    options = settings.resolve(
+        interval=interval, run_id=run_id, scrape=list(scrape) or None, node=None, max_length=None,
+        artifact_path=None, metrics_prefix=None, live=None, start_timeout=None, exit_timeout=None,
+    )  # fmt: skip
+    component = settings.setting("name", name) or component_of(argv)
+    if options["run_id"] is not None:
+        check_run(options["run_id"], options["start_timeout"])
+    code = run_command(argv, component, options)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    # At once: a thread that a dead server holds must not delay the end, nor fail in it.
+    os._exit(code)

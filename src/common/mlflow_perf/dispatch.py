@@ -1,0 +1,96 @@
+"""The end of a report: a finished delivery is sent within its time, or kept in the journal.
+
+Imports errand, journal and the MLflow sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from mlflow_perf.delivery import Delivery
+from mlflow_perf.errand import Errand, first_line, is_refused
+from mlflow_perf.journal import Journal, state_folder
+from mlflow_perf.sinks.mlflow import MlflowSink
+
+__all__ = ["dispatch"]
+
+# Against a server that refuses: long enough for one that restarts, short enough for a job's end.
+_KNOCK_SEC = 3.0
+_KNOCK_EVERY_SEC = 0.2
+# A send that takes longer than this is secured against what may still come: a kill, a power cut.
+_SECURE_AFTER_SEC = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+def dispatch(
+    delivery: Delivery, journal: Journal | None, *, deadline: float, secure: bool = False
+) -> bool:
+    """Send a delivery to MLflow, or leave it in the journal for `mlflow-perf recover`.
+
+    Args:
+        delivery: What to send; it has its run's id afterwards.
+        journal: The recording's journal, which is removed once all is sent.
+        deadline: When to give up, on the monotonic clock.
+        secure: Whether to put the delivery into the journal before anything is sent: what ends the
+            job may not leave the time for sending.
+
+    Returns:
+        Whether it was sent.
+    """
+    try:
+        if secure and journal is not None:
+            journal.secure(delivery)
+        _knock(delivery.tracking_uri, min(deadline, time.monotonic() + _KNOCK_SEC))
+        sending = Errand(lambda: _send(delivery, journal), name="perf-send")
+        if not sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic())):
+            _secure(delivery, journal, already=secure)
+        sending.result(deadline - time.monotonic())
+    # A sink's edge: whatever the store does, the job goes on, and the journal keeps the report.
+    except Exception as error:  # noqa: BLE001
+        _log.debug("Not sent:", exc_info=True)
+        _keep(delivery, journal, error)
+        return False
+    # A second Ctrl-C, or a signal handler of the job's that raises: it is impatient, and right.
+    except BaseException as error:
+        _keep(delivery, journal, error)
+        raise
+    return True
+
+
+def _send(delivery: Delivery, journal: Journal | None) -> None:
+    MlflowSink().write(delivery)
+    # Here, so that the journal goes even if the job had stopped waiting before this was done.
+    if journal is not None:
+        journal.remove()
+
+
+def _secure(delivery: Delivery, journal: Journal | None, *, already: bool) -> None:
+    if journal is not None and not already:
+        journal.secure(delivery)
+
+
+def _keep(delivery: Delivery, journal: Journal | None, error: BaseException) -> None:
+    name = delivery.document.component
+    if journal is not None and journal.keep(delivery):
+        _log.warning(
+            "The performance report of %r was not sent (%s). It is kept; send it with: "
+            "mlflow-perf recover %s", name, first_line(error), state_folder(),
+        )  # fmt: skip
+    else:
+        _log.warning(
+            "The performance report of %r was not sent and is lost: %s", name, first_line(error)
+        )
+
+
+def _knock(uri: str, until: float) -> None:
+    """Return when the server may be there.
+
+    Raises:
+        ConnectionRefusedError: When it still refuses at the end of the time.
+    """
+    while is_refused(uri):
+        if time.monotonic() >= until:
+            raise ConnectionRefusedError(f"{uri} refuses connections")
+        time.sleep(_KNOCK_EVERY_SEC)
