@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
 HERE = Path(__file__).parent
 SOURCE = "src/common"
@@ -16,7 +16,7 @@ VERSION = re.search(
 )
 assert VERSION is not None, "src/common/mlflow_perf/_version.py holds no __version__"
 
-PIPELINES = ["azure-ai-ml>=1.20", "parsl>=2024.7"]
+PIPELINES = ["azure-ai-ml>=1.20", "parsl[monitoring]>=2024.7", "pathspec>=0.12"]
 SPANS = ["numpy>=1.24", "matplotlib>=3.7", "pyarrow>=12"]
 PROXYSTORE = ["proxystore>=0.8"]
 PROMETHEUS = ["prometheus-client>=0.20"]
@@ -32,10 +32,15 @@ TEST = [
     "pytest-timeout>=2.3",
     "mpich>=4.1; sys_platform == 'linux'",
     "mpi4py>=4.0; sys_platform == 'linux'",
+    "distributed>=2024.1",
+    "duckdb>=1.0",
+    "psycopg2-binary>=2.9",
+    "pyyaml>=6.0",
     "redis>=5.0",
     "selenium>=4.20",
 ]
 LINT = ["mypy>=1.11", "ruff>=0.6", "pandas-stubs", "types-psutil", "types-PyYAML", "types-requests"]
+DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.25"]
 BUILD = ["build>=1.2", "twine>=5.0"]
 
 setup(
@@ -47,8 +52,11 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     package_dir={"": SOURCE},
-    packages=find_packages(SOURCE),
-    package_data={"mlflow_perf": ["py.typed", "**/*.html", "**/*.css", "**/*.js", "**/*.sql", "**/*.txt"]},
+    # The folders of templates are packages too, to setuptools; so their files are packed.
+    packages=find_namespace_packages(SOURCE, include=["mlflow_perf", "mlflow_perf.*"]),
+    package_data={
+        "mlflow_perf": ["py.typed", "**/*.html", "**/*.css", "**/*.js", "**/*.sql", "**/*.txt"]
+    },
     include_package_data=True,
     zip_safe=False,
     install_requires=[
@@ -60,7 +68,12 @@ setup(
     extras_require={
         "pipelines": PIPELINES,
         # azureml-mlflow caps mlflow-skinny at 3.15.0, and a newer mlflow needs its own skinny.
-        "azureml": [*PIPELINES, "azureml-mlflow>=1.60", "azure-identity>=1.16", "mlflow>=3.1,<=3.15.0"],
+        "azureml": [
+            *PIPELINES,
+            "azureml-mlflow>=1.60",
+            "azure-identity>=1.16",
+            "mlflow>=3.1,<=3.15.0",
+        ],
         "gpu": GPU,
         "spans": SPANS,
         "proxystore": PROXYSTORE,
@@ -69,12 +82,18 @@ setup(
         "demo": DEMO,
         "test": TEST,
         "lint": LINT,
+        "docs": DOCS,
         "dev": sorted(
             {*DEMO, *TEST, *LINT, *BUILD, *PROXYSTORE, *PROMETHEUS, *OPENTELEMETRY, *GPU}
         ),
     },
     entry_points={
         "console_scripts": ["mlflow-perf = mlflow_perf.cli:main"],
+        "mlflow.run_context_provider": ["mlflow-perf = mlflow_perf.plugin:NodeRunContext"],
+        "mlflow.app": [
+            "mlflow-perf = mlflow_perf.web:create_app",
+            "mlflow-perf-basic-auth = mlflow_perf.web:create_app_with_basic_auth",
+        ],
     },
     classifiers=[
         "Development Status :: 4 - Beta",

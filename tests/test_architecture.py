@@ -21,13 +21,15 @@ LADDER: list[set[str]] = [
     {"summary"},
     {"perf"},
     {"integrations", "document"},
-    {"runs", "delivery", "plotter", "analysis"},
+    {"runs", "delivery", "plotter"},
+    {"analysis"},
     {"sinks", "journal"},
-    {"recovery", "run_target", "ranks", "dispatch"},
+    {"recovery", "run_sources", "run_target", "ranks", "dispatch"},
     {"recording"},
     {"session", "command"},
     {"testing", "plugin", "spans", "pipelines", "web"},
     {"cli"},
+    {"_docs"},
     {"__main__", "__init__"},
 ]
 STEP = {name: step for step, names in enumerate(LADDER) for name in names}

@@ -18,7 +18,16 @@ from mlflow import MlflowClient
 
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
-from mlflow_perf.runs import children, find_runs, get_run, get_runs, is_run_id, load, save
+from mlflow_perf.runs import (
+    children,
+    documents_of,
+    find_runs,
+    get_run,
+    get_runs,
+    is_run_id,
+    load,
+    save,
+)
 
 
 def document(*summaries: Mapping[str, float], component: str = "train") -> PerfDocument:
@@ -262,3 +271,20 @@ def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     for ask in (lambda: load("0" * 32), lambda: find_runs("train")):
         with pytest.raises(RunNotFoundError, match=r"cannot be read from the tracking store http"):
             ask()
+
+
+def test_curves_are_read_only_where_they_are_asked_for(
+    client: MlflowClient, experiment: str, tmp_path: Path
+) -> None:
+    """A run comes without its curves; `documents_of` gives them node by node, by number."""
+    doc = document(*[NODE] * 11)
+    for node in doc.nodes.values():
+        node.reports = {"timestamp": [1.0], "cpu_pct_per_cpu_avg": [5.0]}
+    run_id = log(client, experiment, doc)
+    save(doc, tmp_path / "folder")
+    for source in (run_id, tmp_path / "folder"):
+        light = get_run(source).document
+        assert light is not None
+        assert all(not node.reports for node in light.nodes.values())
+        assert [index for one in documents_of(source) for index in one.nodes] == list(range(11))
+        assert load(source).nodes[3].reports == doc.nodes[3].reports

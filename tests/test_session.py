@@ -269,11 +269,13 @@ def test_a_note_of_a_person_is_never_touched(store: str) -> None:
 
 
 @pytest.mark.e2e
-def test_over_http_the_same_arrives(server: str) -> None:
+def test_over_http_the_same_arrives(server: str, capfd) -> None:
     """Against a real server: metrics, tags, artifacts and the status of the own run."""
     with mlflow_perf.report("train") as perf:
         burn(0.05)
     run = run_of(perf.run_id)
     assert KEYS - run.data.metrics.keys() <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
     assert run.info.status == "FINISHED"
+    assert run.info.end_time >= run.info.start_time
     assert mlflow_perf.load(perf.run_id).nodes[0].summary == pytest.approx(perf.summary)
+    assert capfd.readouterr().out == "", "the job's standard output is not ours"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,3 +98,10 @@ def test_any_summary_has_a_verdict(summary: dict[str, float], node: dict[str, An
     assert found.bottleneck in BOTTLENECKS
     assert found.advice.endswith(".")
     assert "\n" not in found.advice
+
+
+def test_the_documentation_holds_the_table() -> None:
+    """The rules stand in the documentation in their order, word for word."""
+    docs = Path(__file__).parents[2] / "docs" / "advice.md"
+    lines = [line for line in docs.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    assert lines[:-1] == [f"| `{rule.bottleneck}` | {rule.when} |" for rule in RULES]

@@ -49,8 +49,14 @@ def test_a_key_says_its_unit_and_direction(key: str, unit: str, better: str) -> 
 
 def test_changes_have_a_sign() -> None:
     """A change is read at a glance; none is a dash."""
-    changes = [12.34, -3.0, None, 4321.0]
-    assert [figures.format_change(c) for c in changes] == ["+12.3%", "-3.0%", "–", "+4,321%"]
+    changes = [12.34, -3.0, None, 4321.0, -1e-9]
+    assert [figures.format_change(c) for c in changes] == [
+        "+12.3%",
+        "-3.0%",
+        "–",
+        "+4,321%",
+        "+0.0%",
+    ]
 
 
 @pytest.mark.parametrize(

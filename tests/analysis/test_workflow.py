@@ -111,6 +111,13 @@ def test_waiting_is_a_finding() -> None:
     assert any("Waiting took 20 s" in text and "before b" in text for text in workflow.findings)
 
 
+def test_time_outside_the_measured_blocks_is_a_finding(make_run: MakeRun) -> None:
+    """A step of 60 s whose block took 10 s spent the rest starting and ending."""
+    short = make_run({"duration_sec": 10.0}, component="short", started=100.0, ended=160.0)
+    workflow = built(short)
+    assert any("50 s of the steps' 1 min 00 s passed outside" in t for t in workflow.findings)
+
+
 def test_failed_steps_come_first() -> None:
     """What broke is the first finding."""
     workflow = built(step("a", 100, 120), step("b", 120, 160, status="FAILED"))

@@ -52,6 +52,11 @@ def test_a_workflow_is_advised_on_step_by_step(
     assert set(cli_json("advise", parent)["steps"]) == {"prepare", "fit"}
     output = cli("advise", parent).output
     assert output.index("prepare") < output.index("fit")
+    assert "16 → 3" in output
+    assert max(map(len, output.splitlines())) <= 80
+    lines = cli("advise", parent, "--for", "kubernetes").output
+    assert lines.startswith("# prepare\nresources:")
+    assert "# fit\nresources:" in lines
 
 
 def test_one_of_run_and_component_is_needed(cli: Call) -> None:

@@ -57,6 +57,18 @@ def test_the_base_is_searched_in_history(log_run: Callable[..., str], cli: Call)
     assert json.loads(result.stdout)["checks"][0]["base"] == [1.0, 0.99]
 
 
+def test_both_sides_can_be_searched(log_run: Callable[..., str], cli: Call) -> None:
+    """The newest runs are judged against those before them, which they are not among."""
+    for hours in (1.0, 2.0, 3.0, 4.0, 5.0):
+        log_run({"node_cpu_hours": hours}, component="both")
+    result = cli(
+        *("check", "--component", "both", "--new-filter", "", "--new-last", "2"),
+        *("--base-filter", "", "--base-last", "2", *LIMIT, "--json"),
+    )
+    (found,) = json.loads(result.stdout)["checks"]
+    assert (found["new"], found["base"]) == ([5.0, 4.0], [3.0, 2.0])
+
+
 def test_reports_are_written_to_files(write_document: Any, cli: Call) -> None:
     """JUnit XML and Markdown for the machine that runs the gate."""
     path = write_document({})
@@ -70,8 +82,10 @@ def test_reports_are_written_to_files(write_document: Any, cli: Call) -> None:
     ("arguments", "message"),
     [
         (["{0}", "{0}"], "Missing option '--limit'"),
-        (["{0}", *LIMIT], "Name BASE NEW"),
-        (["{0}", "{0}", "--base-filter", "", *LIMIT], "Name NEW alone"),
+        (["{0}", *LIMIT], "Name BASE and NEW"),
+        (["{0}", "{0}", "--base-filter", "", *LIMIT], "Name NEW;"),
+        (["{0}", "--new-filter", "", *LIMIT], "needs --component"),
+        (["{0}", "--new-filter", "", "--component", "nobody", *LIMIT], "finds no run"),
         (["{0}", "{0}", "--limit", "node_cpu_hours"], "cannot be read"),
         (["{0}", "{0}", "--limit", "no_such_key=+1%"], "No run has the metric"),
         (["{0}", ",", *LIMIT], "is empty"),

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ Connect = Callable[[], Any]
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[tuple[OperationMetrics, Path]]:
     """A session that gathers: its recorder and its spool folder."""
+    # One that an earlier test has started has that test's environment.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined] # there is no public way
     folder = spool.create(tmp_path)
     recorder = OperationMetrics()
     context.activate(recorder, spool=folder)

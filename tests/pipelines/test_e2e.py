@@ -235,10 +235,19 @@ ONE = """
 @pytest.mark.slow
 def test_htex_runs_the_same_pipeline(tmp_path: Path, store: Path, write_files: Write) -> None:
     """Steps run in workers of Parsl's own, and find themselves in a job of one node."""
-    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex")
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex", "--monitor")
     assert ran.code == 0, ran.err
     facts = ran.written("first")
     assert (facts["PARSL_WORKER_RANK"], facts["node"]["launcher"]) == (None, "local")
+    assert _tasks(store / "spans.sqlite3") == 2
+
+
+def _tasks(db: Path) -> int:
+    import sqlite3
+
+    with sqlite3.connect(db) as connection:
+        query = "SELECT count(*) FROM span WHERE type = 'parsl.monitoring.task'"
+        return int(connection.execute(query).fetchone()[0])
 
 
 def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_files: Write) -> None:

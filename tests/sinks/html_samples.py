@@ -30,6 +30,8 @@ def reports(count: int, *, seed: int = 0, cores: int = 16) -> list[dict[str, flo
             "cpu_stall_sec",
             "mem_stall_sec",
             "io_stall_sec",
+            "job_io_read_mb",
+            "job_io_write_mb",
         ),
         0.0,
     )
@@ -47,6 +49,8 @@ def reports(count: int, *, seed: int = 0, cores: int = 16) -> list[dict[str, flo
         if i:
             totals["disk_io_read_mb"] += (180 if loading else 4) * rng.random()
             totals["disk_io_write_mb"] += 120 * rng.random() if i % 60 > 50 else 0.3 * rng.random()
+            totals["job_io_read_mb"] = totals["disk_io_read_mb"] * 0.8
+            totals["job_io_write_mb"] = totals["disk_io_write_mb"] * 0.9
             totals["net_io_lo_sent_mb"] += 0.1 * rng.random()
             totals["net_io_lo_recv_mb"] = totals["net_io_lo_sent_mb"]
             totals["net_io_ext_sent_mb"] += 2 * rng.random()
@@ -67,6 +71,9 @@ def reports(count: int, *, seed: int = 0, cores: int = 16) -> list[dict[str, flo
                 "cpu_limit_cores": float(cores),
                 "mem_percent": 22 + 45 * (1 - math.exp(-4 * t)) + rng.random(),
                 "disk_usage_percent": 61.0 + 2 * t,
+                "job_cpu_cores": cores * busy / 100 * 0.9,
+                "job_mem_mb": 900 + 20000 * (1 - math.exp(-4 * t)) + 50 * rng.random(),
+                "job_processes": 17.0,
                 **totals,
             }
         )

@@ -53,6 +53,7 @@ def test_durations_read_well(seconds: float | None, text: str) -> None:
         (1536.0, "MB", "1.5 GB"),
         (3 * 1024.0**2, "MB", "3 TB"),
         (12.0, "MB", "12 MB"),
+        (0.25, "MB", "256 kB"),
         (41.234, "%", "41.2%"),
         (5, "", "5"),
         (250, "ms", "250 ms"),
@@ -119,6 +120,9 @@ def test_no_peak_is_lost_of_many_nodes(columns: list[list[float]]) -> None:
     ]
     curves = curves_of([NodeCurves.of(i, node) for i, node in enumerate(nodes)])
     assert curves is not None
+    if not any(map(any, columns)):
+        assert curves.spread == {}
+        return
     spread = curves.spread["mem_percent"]
     cells = base64.b64decode(spread["cells"])
     width = len(curves.x)
@@ -167,12 +171,12 @@ def test_operations_are_summed_over_nodes_and_bounded() -> None:
 def test_operations_come_from_the_summary_too() -> None:
     """The metrics ops/… and the block `times` of a document fill the same table."""
     node = NodeDocument(
-        summary={"ops/load/p50_ms": 4.0, "ops/a/b/count": 2.0},
+        summary={"ops/load/p50_ms": 4.0, "ops/a/b/avg_ms": 2.0, "ops/n/count": 3.0},
         operations={"times": {"load": {"count": 1, "total_ms": 4.0}}, "counters": {"rows": 7}},
     )
     report = build_report(PerfDocument({0: node}))
     assert {row["name"] for row in report.operations["rows"]} == {"load", "a/b"}
-    assert report.counters == [("rows", "7")]
+    assert report.counters == [("n", "3"), ("rows", "7")]
 
 
 def test_the_headline_says_what_there_is() -> None:

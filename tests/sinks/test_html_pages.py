@@ -66,12 +66,16 @@ def test_a_chart_per_curve_is_drawn(name: str, files: dict[str, str], browser: B
     assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_headline_fits_the_small_pane(files: dict[str, str], browser: Browser) -> None:
-    """In a pane of 625 × 150 px verdict and every headline figure are seen without scrolling."""
-    browser.show(files["one"], width=625, height=150)
+@pytest.mark.parametrize("width", [625, 300])
+@pytest.mark.parametrize("name", ["one", "four", "workflow"])
+def test_headline_fits_the_small_pane(
+    name: str, width: int, files: dict[str, str], browser: Browser
+) -> None:
+    """In the panes of MLflow's Compare, 150 px high, verdict and headline need no scrolling."""
+    browser.show(files[name], width=width, height=150)
     find = browser.driver.find_elements
     parts = [*find("css selector", ".verdict"), *find("css selector", ".tiles > div")]
-    assert len(parts) >= 6
+    assert len(parts) >= 7
     assert all(browser.js(VISIBLE, part) for part in parts)
 
 

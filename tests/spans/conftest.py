@@ -46,7 +46,7 @@ def make_monitoring(
     if new:
         db.executescript((DATA / "monitoring_schema.sql").read_text("utf-8"))
     db.execute(
-        "INSERT INTO workflow VALUES (?, 'flow.py', '1', ?, ?, 'head', 'user', '/home/user/000', 0, 0)",
+        "INSERT INTO workflow VALUES (?, 'flow.py', '1', ?, ?, 'head', 'user', '/home/000', 0, 0)",
         (run, began, completed),
     )
     db.executemany(

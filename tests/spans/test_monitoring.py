@@ -75,7 +75,7 @@ def test_the_ordering_has_the_exact_times(simple: Path) -> None:
 
 
 def test_sql_written_for_dnpcsql_gives_its_answers(simple: Path) -> None:
-    """dnpcsql's recursive query runs unchanged on the views, one row for each event."""
+    """The recursive query of dnpcsql runs unchanged on the views, one row for each event."""
     rows = sql(simple, _DNPCSQL)
     assert len(rows) == 21
     assert len({row["uuid"] for row in rows}) == 21
@@ -103,7 +103,8 @@ def test_subspans_are_named_by_task_and_try(simple: Path) -> None:
     """The workflow holds its tasks by their ids, a task its tries by theirs, as text."""
     rows = sql(
         simple,
-        "SELECT a.type AS upper, key FROM subspan JOIN span a ON a.uuid = superspan_uuid ORDER BY 1, 2",
+        "SELECT a.type AS upper, key FROM subspan JOIN span a ON a.uuid = superspan_uuid"
+        " ORDER BY 1, 2",
     )
     assert [(r["upper"].rpartition(".")[2], r["key"]) for r in rows] == [
         ("task", "0"), ("task", "0"), ("task", "0"),
@@ -174,7 +175,7 @@ def test_a_run_without_logs_takes_the_offset_of_the_run_before(
 def test_a_worker_in_another_time_zone_is_put_right(
     make: Any, tmp_path: Path, spans_of: Any
 ) -> None:
-    """States written by a worker whose zone is two hours ahead come between launched and returned."""
+    """States of a worker whose zone is two hours ahead come between launched and returned."""
     ahead = "2026-11-20 14:00:0"
     make.monitoring(
         tmp_path / "m.db",

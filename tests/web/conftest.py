@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sinks"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from html_browser import Browser, axe_source, open_browser
+from web_store import Filled, fill
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +26,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The source of axe-core; skips where it can be had from nowhere."""
     return axe_source(tmp_path_factory.mktemp("axe"))
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """A sqlite store with a workflow, a hostile run and one in another experiment."""
+    folder = tmp_path_factory.mktemp("store")
+    return fill(f"sqlite:///{folder / 'mlflow.db'}", folder / "artifacts", more=20)

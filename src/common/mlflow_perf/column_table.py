@@ -6,16 +6,28 @@ of plain reports (loaded from a file, say) is merged and summed as the live one 
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from mlflow_perf.records import Column, Kind
 
 __all__ = [
+    "CGROUP_COLUMNS",
     "COLUMNS",
     "CPU_COLUMNS",
     "DISK_IO_COLUMNS",
     "DISK_USAGE_COLUMNS",
+    "ENERGY_COLUMNS",
+    "GPU_COLUMNS",
+    "HOST_CPU_COLUMNS",
+    "JOB_COLUMNS",
+    "LIMIT_COLUMNS",
     "MEMORY_COLUMNS",
     "NETWORK_COLUMNS",
+    "PRESSURE_COLUMNS",
     "SAMPLER_COLUMNS",
+    "gpu_columns_of",
+    "gpu_index_of",
     "kind_of",
 ]
 
@@ -33,6 +45,47 @@ CPU_COLUMNS = (
     Column("cpu_ticks_sec", _COUNTER, "s", "Busy and idle time summed over the CPUs."),
     Column("cpu_iowait_sec", _COUNTER, "s", "Idle time with a disk request outstanding."),
     Column("cpu_limit_cores", _GAUGE, "cores", "CPUs that the job may use."),
+)
+HOST_CPU_COLUMNS = (
+    Column("host_cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of all the node's CPUs."),
+    Column("host_cpu_busy_sec", _COUNTER, "s", "Busy time summed over all the node's CPUs."),
+    Column("host_cpu_ticks_sec", _COUNTER, "s", "Busy and idle time of all the node's CPUs."),
+    Column("host_cpu_cores", _GAUGE, "cores", "CPUs of the node."),
+)
+"""Beside the job's own, where it does not own the whole node."""
+LIMIT_COLUMNS = (Column("mem_limit_mb", _GAUGE, "MB", "Memory that the job may use."),)
+CGROUP_COLUMNS = (
+    Column("cgroup_mem_mb", _GAUGE, "MB", "Memory of the job's control group, idle cache aside."),
+    Column("cgroup_mem_percent", _GAUGE, "%", "The same, of the control group's limit."),
+    Column("cpu_throttled_sec", _COUNTER, "s", "Time in which the CPU quota held the job back."),
+    Column("oom_kills", _COUNTER, "", "Processes that the kernel killed for want of memory."),
+)
+PRESSURE_COLUMNS = (
+    Column("cpu_stall_sec", _COUNTER, "s", "Time in which some task waited for a CPU."),
+    Column("mem_stall_sec", _COUNTER, "s", "Time in which some task waited for memory."),
+    Column("io_stall_sec", _COUNTER, "s", "Time in which some task waited for IO."),
+)
+JOB_COLUMNS = (
+    Column("job_cpu_sec", _COUNTER, "s", "CPU time of the job's processes, ended ones included."),
+    Column("job_cpu_cores", _GAUGE, "cores", "CPUs that the job's processes kept busy."),
+    Column("job_processes", _GAUGE, "", "Processes of the job."),
+    Column("job_mem_mb", _GAUGE, "MB", "Memory of the job's processes together."),
+    Column("job_mem_peak_mb", _GAUGE, "MB", "Most that one of them had, as the kernel keeps it."),
+    Column("job_io_read_mb", _COUNTER, "MB", "Read from disks by the job's processes."),
+    Column("job_io_write_mb", _COUNTER, "MB", "Written to disks by the job's processes."),
+)
+GPU_COLUMNS = (
+    Column("gpu_count", _GAUGE, "GPUs", "GPUs that the job may use."),
+    Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of the job's GPUs."),
+    Column("gpu_mem_percent", _GAUGE, "%", "Memory of the job's GPUs in use."),
+)
+_ONE_GPU_COLUMNS = (
+    Column("utilization_pct", _GAUGE, "%", "Utilisation of this GPU."),
+    Column("mem_percent", _GAUGE, "%", "Memory of this GPU in use."),
+    Column("energy_wh", _COUNTER, "Wh", "Energy that this GPU used."),
+)
+ENERGY_COLUMNS = (
+    Column("cpu_energy_wh", _COUNTER, "Wh", "Energy of the CPU packages and their memory."),
 )
 MEMORY_COLUMNS = (
     Column("mem_percent", _GAUGE, "%", "Memory that is not available to a new process."),
@@ -61,13 +114,37 @@ COLUMNS: dict[str, Column] = {
         DISK_IO_COLUMNS,
         DISK_USAGE_COLUMNS,
         NETWORK_COLUMNS,
+        HOST_CPU_COLUMNS,
+        LIMIT_COLUMNS,
+        CGROUP_COLUMNS,
+        PRESSURE_COLUMNS,
+        JOB_COLUMNS,
+        GPU_COLUMNS,
+        ENERGY_COLUMNS,
     )
     for column in group
 }
 """Column name -> its record, for every column of our own readers."""
 
 
+_OF_ONE_GPU = re.compile(r"gpu(\d+)_(.+)")
+_ONE_GPU = {column.name: column for column in _ONE_GPU_COLUMNS}
+
+
+def gpu_columns_of(index: int) -> tuple[Column, ...]:
+    """Return the columns of one GPU: `gpu0_utilization_pct` and so on."""
+    return tuple(replace(column, name=f"gpu{index}_{column.name}") for column in _ONE_GPU_COLUMNS)
+
+
+def gpu_index_of(name: str) -> int | None:
+    """Return the number of the GPU whose own column this is; None for any other column."""
+    found = _OF_ONE_GPU.fullmatch(name)
+    return int(found[1]) if found and found[2] in _ONE_GPU else None
+
+
 def kind_of(name: str) -> Kind:
     """Return how a column's values behave; a name that is not ours is taken for a gauge."""
     column = COLUMNS.get(name)
+    if column is None and (found := _OF_ONE_GPU.fullmatch(name)):
+        column = _ONE_GPU.get(found[2])
     return Kind.GAUGE if column is None else column.kind

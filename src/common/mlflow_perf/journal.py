@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import re
@@ -33,7 +32,6 @@ __all__ = [
     "boot_id",
     "live",
     "lock",
-    "read_lines",
     "state_folder",
 ]
 
@@ -329,19 +327,3 @@ if hasattr(os, "register_at_fork"):
 
 def _plain(name: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name or "job")[:60].lstrip(".") or "job"
-
-
-def read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the sound lines from the journal's beginning, and whether any damage followed."""
-    lines: list[dict[str, Any]] = []
-    for raw in data.split(b"\n"):
-        if not raw:
-            continue
-        try:
-            line = json.loads(raw)
-        except (ValueError, RecursionError):
-            return lines, True
-        if not isinstance(line, dict):
-            return lines, True
-        lines.append(line)
-    return lines, False

@@ -8,6 +8,7 @@ standard library, and the class is no subclass of MLflow's: MLflow asks for its 
 from __future__ import annotations
 
 import os
+import sys
 
 __all__ = ["NodeRunContext"]
 
@@ -25,6 +26,18 @@ class NodeRunContext:
         try:
             from mlflow_perf.node import detect
 
-            return detect().tags()
+            return {**detect().tags(), **_parent()}
         except Exception:  # noqa: BLE001 - see above
             return {}
+
+
+def _parent() -> dict[str, str]:
+    """Return the tag that puts a run which the job starts itself below the run of `report()`.
+
+    The run of `report()` is not the active one, so that the job's `start_run` works as ever.
+    """
+    session = sys.modules.get("mlflow_perf.session")
+    current = None if session is None else session.current()
+    if current is None or not current.own_run or current.run_id is None:
+        return {}
+    return {"mlflow.parentRunId": current.run_id}

@@ -5,13 +5,11 @@ Imports everything below it.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +29,12 @@ from mlflow_perf.operations import OperationMetrics, context
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.ranks import SpoolFolder
-from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.run_sources import readers_of, scrapers_of, without_columns
 from mlflow_perf.run_target import RunTarget
+from mlflow_perf.sinks.live import LiveCurves
 
 if TYPE_CHECKING:
-    from mlflow_perf.integrations.prometheus import ScrapeReader
+    pass
 
 __all__ = ["Outcome", "Recording"]
 
@@ -96,10 +95,11 @@ class Recording:
             start_timeout_sec=options["start_timeout"],
             on_made=self._redirect,
         )
-        self._scrapers = _scrapers(options["scrape"], options["interval"])
+        self._scrapers = scrapers_of(options["scrape"], options["interval"])
         self._transfers: dict[str, Any] = {}
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
+        self._live: LiveCurves | None = None
         self._collector: PerformanceMetricsCollector | None = None
         self._sending = threading.Lock()
         self._finished = False
@@ -108,6 +108,11 @@ class Recording:
     def run_id(self) -> str | None:
         """Id of the run, as soon as there is one."""
         return self._target.run_id
+
+    @property
+    def own_run(self) -> bool:
+        """Whether the run was made for this block, which then ends it too."""
+        return self._target.own
 
     def start(self, *, wait: bool = True, root_pid: int | None = None) -> None:
         """Find or make the run, then take the first sample.
@@ -138,14 +143,22 @@ class Recording:
         collector = PerformanceMetricsCollector(
             self._options["max_length"],
             interval=self._options["interval"],
-            readers=[*_readers(root_pid), *self._scrapers],
+            readers=[*readers_of(root_pid), *self._scrapers],
             on_report=self._append,
         )
+        if self._options["live"]:
+            self._live = self._new_live()
         collector.start()
         self._collector = collector
         self._journal = self._new_journal(collector)
         self._redirect()
         self._journal.start()
+
+    def _new_live(self) -> LiveCurves:
+        node = str(self.node.index) if self.node.count > 1 else ""
+        live = LiveCurves(self._target.uri, lambda: self.run_id, node=node)
+        live.start()
+        return live
 
     def _new_journal(self, collector: PerformanceMetricsCollector) -> Journal:
         def snapshot() -> dict[str, Any]:
@@ -176,6 +189,8 @@ class Recording:
             self._journal.redirect(self._delivery(self._node_document("KILLED")))
 
     def _append(self, report: dict[str, float]) -> None:
+        if self._live is not None:
+            self._live.append(report)
         if self._journal is not None:
             self._journal.append(report)
 
@@ -202,6 +217,8 @@ class Recording:
         """Take the last sample; `finish` does so too."""
         if self._collector is not None:
             self._collector.finalize()
+        if self._live is not None:
+            self._live.close()
 
     def _finish(self, outcome: Outcome, deadline: float) -> None:
         self.stop()
@@ -262,6 +279,7 @@ class Recording:
             if not stats.is_empty():
                 self._transfers.setdefault("nixl", type(stats)()).aggregate(stats)
         transfers.deactivate()
+        proxystore.uninstall()
 
     def _node_document(self, status: str) -> NodeDocument:
         return NodeDocument(
@@ -283,6 +301,8 @@ class Recording:
         for name, stats in self._transfers.items():
             document.summary.update(transfers.summary_metrics(name, stats))
         for scraper in self._scrapers:
+            # The endpoint's own figures tell counters from gauges, which the columns do not.
+            document.summary = without_columns(document.summary, scraper.name)
             document.summary.update(scraper.summary_metrics())
         if outcome.cause is not None:
             document.extra["cause"] = outcome.cause
@@ -295,6 +315,7 @@ class Recording:
             "mlflow_perf.version": __version__,
             "mlflow_perf.component": self.name,
             "mlflow_perf.status": document.status or "",
+            **self.node.tags(),
         }
         for name in ("bottleneck", "advice", "cause"):
             if name in document.extra:
@@ -310,20 +331,6 @@ class Recording:
             note=overview_note(document, experiment_id=target["experiment_id"]),
             **target,
         )
-
-
-def _readers(root_pid: int | None) -> list[Reader]:
-    options = {} if root_pid is None else {"root_pid": root_pid}
-    known = inspect.signature(default_readers).parameters
-    return default_readers(**{name: value for name, value in options.items() if name in known})
-
-
-def _scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
-    if not urls:
-        return []
-    from mlflow_perf.integrations.prometheus import scrape_readers
-
-    return scrape_readers(urls, interval=interval)
 
 
 def _node(index: int | None) -> nodes.Node:

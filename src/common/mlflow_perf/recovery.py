@@ -6,6 +6,7 @@ is damaged is cut off, and nothing outside the folder is touched.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -31,7 +32,6 @@ from mlflow_perf.journal import (
     boot_id,
     live,
     lock,
-    read_lines,
     state_folder,
 )
 from mlflow_perf.operations import OperationMetrics
@@ -92,6 +92,22 @@ def _read_all(handle: int) -> bytes:
         return file.read()
 
 
+def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Return the sound lines from the journal's beginning, and whether any damage followed."""
+    lines: list[dict[str, Any]] = []
+    for raw in data.split(b"\n"):
+        if not raw:
+            continue
+        try:
+            line = json.loads(raw)
+        except (ValueError, RecursionError):
+            return lines, True
+        if not isinstance(line, dict):
+            return lines, True
+        lines.append(line)
+    return lines, False
+
+
 def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
     """Return what a journal holds, up to its first damage, and why it is there.
 
@@ -102,7 +118,7 @@ def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
     Raises:
         DocumentError: When not even its first line can be read, or it is of a later version.
     """
-    lines, damaged = read_lines(data)
+    lines, damaged = _read_lines(data)
     if not lines or lines[0].get("format") != FORMAT:
         found = lines[0].get("format") if lines else "nothing readable"
         raise DocumentError(f"its first line is not that of a journal: {found!r}")
@@ -257,7 +273,7 @@ def _add_spooled(folder: Path, document: NodeDocument) -> None:
 
 
 def _send(path: Path, data: bytes) -> Recovered | None:
-    lines, _ = read_lines(data[: data.find(b"\n") + 1])
+    lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     if lines and not _of_this_host(lines[0]):
         _log.info("%s is of another host, which may still be writing it; skipped.", path)
         return None

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -75,6 +75,12 @@ class Session:
         if self._outer is not None:
             return self._outer.run_id
         return None if self._recording is None else self._recording.run_id
+
+    @property
+    def own_run(self) -> bool:
+        """Whether the run was made for this block."""
+        recording = (self._outer or self)._recording  # noqa: SLF001 - another one of this class
+        return recording is not None and recording.own_run
 
     @property
     def node(self) -> int:
@@ -272,6 +278,7 @@ def report(
     artifact_path: str | None = None,
     metrics_prefix: str | None = None,
     live: bool | None = None,
+    scrape: Sequence[str] | str | None = None,
 ) -> Session:
     """Report what a block of code uses, wastes and waits for, to MLflow.
 
@@ -289,6 +296,7 @@ def report(
         artifact_path: Folder of the JSON artifact in the run; default `perf`.
         metrics_prefix: Put before each metric's key; default none.
         live: Whether to log the curves while the job runs too; default no.
+        scrape: Prometheus endpoints to read during the job: `["http://127.0.0.1:8000/metrics"]`.
 
     Raises:
         SettingError: When a setting is wrong; a `ValueError`.
@@ -304,9 +312,9 @@ def report(
         artifact_path=artifact_path,
         metrics_prefix=metrics_prefix,
         live=live,
+        scrape=scrape,
         start_timeout=None,
         exit_timeout=None,
-        scrape=None,
     )
     component = settings.setting("name", name) or _script_name()
     if options["run_id"] is not None:

@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.column_table import COLUMNS, kind_of
-from mlflow_perf.metric_table import METRICS, RUN_METRICS, SHARE_COLUMN, SHARE_THRESHOLDS_PCT
+from mlflow_perf.column_table import COLUMNS, gpu_index_of, kind_of
+from mlflow_perf.metric_table import (
+    METRICS,
+    RUN_METRICS,
+    SHARE_COLUMN,
+    SHARE_THRESHOLDS_PCT,
+    gpu_metrics_of,
+)
 from mlflow_perf.records import Kind
 from mlflow_perf.series import PEAK_SUFFIX, span_between
 
@@ -181,7 +187,9 @@ class RunningSummary:
 
     def metrics(self) -> dict[str, float]:
         """Return the summary: metric key → value, only what has a source and is finite."""
-        values = {metric.key: metric.compute(self) for metric in METRICS}
+        gpus = {index for name in self._columns if (index := gpu_index_of(name)) is not None}
+        rows = (*METRICS, *(metric for gpu in sorted(gpus) for metric in gpu_metrics_of(gpu)))
+        values = {metric.key: metric.compute(self) for metric in rows}
         values.update(self._of_other_columns())
         return {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
 
@@ -189,7 +197,9 @@ class RunningSummary:
         """Return the metrics of columns that a user's own readers added."""
         values: dict[str, float | None] = {}
         for name in self._columns:
-            if name in COLUMNS or name.removesuffix(PEAK_SUFFIX) in self._columns.keys() - {name}:
+            if name in COLUMNS or gpu_index_of(name.removesuffix(PEAK_SUFFIX)) is not None:
+                continue
+            if name.removesuffix(PEAK_SUFFIX) in self._columns.keys() - {name}:
                 continue
             if self._kind(name) is Kind.COUNTER:
                 values[f"total_{name}"] = self.total(name)

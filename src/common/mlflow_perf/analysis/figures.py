@@ -92,4 +92,4 @@ def format_change(change_pct: float | None) -> str:
         return "–"
     if abs(change_pct) >= 1000:
         return f"{change_pct:+,.0f}%"
-    return f"{change_pct:+.1f}%"
+    return f"{round(change_pct, 1) + 0.0:+.1f}%"  # + 0.0 makes -0.0 a 0.0

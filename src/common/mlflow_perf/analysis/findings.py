@@ -13,6 +13,8 @@ _STRAGGLER_FACTOR = 1.25
 _IMBALANCE_PCT = 25.0
 _WAIT_SHARE = 0.1
 _UNUSED_SHARE = 0.5
+_OUTSIDE_SHARE = 0.2
+_OUTSIDE_MIN_SEC = 2.0
 _NAMED_MAX = 5
 
 
@@ -29,6 +31,7 @@ def findings_of(
     yield from _broken(steps)
     yield from _longest(steps, path, totals)
     yield from _waiting(steps, totals)
+    yield from _outside(steps, totals)
     yield from _unused(steps)
     for step in steps:
         yield from _uneven(step)
@@ -52,11 +55,20 @@ def _longest(
     if whole <= 0 or step.duration_sec <= 0:
         return
     share = 100 * min(1.0, step.duration_sec / whole)
-    why = f" {step.advice}" if step.advice else ""
     yield (
         f"Change first: {step.name}, on the critical path with {_time(step.duration_sec)}, "
-        f"{share:.0f}% of the workflow.{why}"
+        f"{share:.0f}% of the workflow.{_reason(step)}"
     )
+
+
+def _reason(step: Step) -> str:
+    """Return why a step took long: its verdict, unless that is of a small part of its time."""
+    if step.nodes and _measured(step) < 0.5 * step.duration_sec:
+        outside = _time(step.duration_sec - _measured(step))
+        return (
+            f" {outside} of that passed outside its measured block (starting, importing, ending)."
+        )
+    return f" {step.advice}" if step.advice else ""
 
 
 def _waiting(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
@@ -67,6 +79,25 @@ def _waiting(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str
             f"Waiting took {_time(waited)} of the critical path ({100 * waited / whole:.0f}%), "
             f"most of it before {longest.name} ({_time(longest.waited_sec)})."
         )
+
+
+def _outside(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
+    """Yield how much of the steps' time passed before and after their measured blocks."""
+    outside = {step.name: step.duration_sec - _measured(step) for step in steps if step.nodes}
+    total = sum(outside.values())
+    if total >= max(_OUTSIDE_MIN_SEC, _OUTSIDE_SHARE * totals["running_sec"]):
+        most = max(outside, key=lambda name: outside[name])
+        yield (
+            f"{_time(total)} of the steps' {_time(totals['running_sec'])} passed outside their "
+            f"measured blocks (starting, importing, ending), most of it in {most} "
+            f"({_time(outside[most])})."
+        )
+
+
+def _measured(step: Step) -> float:
+    begin = min(node.started for node in step.nodes)
+    end = max(node.started + node.duration_sec for node in step.nodes)
+    return min(step.duration_sec, max(0.0, end - begin))
 
 
 def _unused(steps: Sequence[Step]) -> Iterator[str]:

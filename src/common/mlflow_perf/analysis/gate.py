@@ -258,27 +258,23 @@ def _unfinished(new: Sequence[Subject]) -> Iterator[str]:
                 yield f"{what} is {run.status}: its figures are not those of the whole work."
 
 
-def same_hardware(
-    candidates: Sequence[PerfRun], like: PerfRun, *, last: int | None = None
-) -> list[PerfRun]:
+def same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[PerfRun]:
     """Return the runs that had the same hardware as another, in their order.
 
     Args:
-        candidates: Runs of history, newest first; `like` itself is left out.
+        candidates: Runs of history.
         like: The run to be like.
-        last: At most as many.
 
     Raises:
         RunNotFoundError: When none of them had.
     """
     wanted = hardware(like)
-    others = [run for run in candidates if run.run_id != like.run_id or run.run_id is None]
-    found = [run for run in others if _is_like(hardware(run), wanted)]
+    found = [run for run in candidates if _is_like(hardware(run), wanted)]
     if not found:
         raise RunNotFoundError(
-            f"None of the {len(others)} runs found in history had the hardware of {like.label}."
+            f"None of the {len(candidates)} runs found in history had the hardware of {like.label}."
         )
-    return found[:last]
+    return found
 
 
 def _is_like(one: Mapping[str, object], other: Mapping[str, object]) -> bool:

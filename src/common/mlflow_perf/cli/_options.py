@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
+from mlflow_perf.cli import _progress
 from mlflow_perf.errors import SettingError
+from mlflow_perf.runs import watch
 
-__all__ = ["as_json", "fail_soon", "split", "write"]
+__all__ = ["as_json", "prepare", "split", "write"]
 
 
 def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,11 +23,12 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def fail_soon() -> None:
-    """Let MLflow give up on a server that does not answer while somebody is still watching.
+def prepare() -> None:
+    """Let MLflow give up while somebody is still watching, and show what takes long.
 
     Its own defaults wait for 247 s when the connection is refused; what the user set stands.
     """
+    watch.set(_progress.watched)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 

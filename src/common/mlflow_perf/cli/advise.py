@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from mlflow_perf.analysis.request import azureml_lines, kubernetes_lines, slurm_lines
@@ -16,6 +18,8 @@ _LINES = {
     "kubernetes": ("Kubernetes", kubernetes_lines),
     "azureml": ("Azure ML", azureml_lines),
 }
+
+_NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "GPUs"}
 
 
 @click.command()
@@ -55,14 +59,18 @@ def command(
     """
     if (run is None) == (component is None):
         raise click.UsageError("Name RUN, or --component NAME: one of them.")
-    _options.fail_soon()
+    _options.prepare()
     sizes = _of_component(component, last, headroom) if component else _of_run(run or "", headroom)
     if as_json:
         data = {name: size.as_dict() for name, size in sizes.items()}
         _tables.echo_json(next(iter(data.values())) if len(data) == 1 else {"steps": data})
         return
-    for i, (name, size) in enumerate(sizes.items()):
-        _show(name, size, target, first=i == 0)
+    if target is not None:
+        click.echo("\n\n".join(_lines(name, size, target, sizes) for name, size in sizes.items()))
+    elif len(sizes) == 1:
+        _show(*next(iter(sizes.items())))
+    else:
+        _show_steps(sizes)
 
 
 def _of_component(component: str, last: int, headroom: float) -> dict[str, RightSize]:
@@ -77,14 +85,12 @@ def _of_run(run: str, headroom: float) -> dict[str, RightSize]:
     return {name: right_size([step], headroom_pct=headroom) for name, step in subject.steps.items()}
 
 
-def _show(name: str, size: RightSize, target: str | None, *, first: bool) -> None:
-    if target is not None:
-        if not first:
-            click.echo()
-        click.echo(_LINES[target][1](size))
-        return
-    if not first:
-        click.echo()
+def _lines(name: str, size: RightSize, target: str, sizes: Mapping[str, RightSize]) -> str:
+    lines = _LINES[target][1](size)
+    return lines if len(sizes) == 1 else f"# {_tables.clean(name)}\n{lines}"
+
+
+def _show(name: str, size: RightSize) -> None:
     click.echo(_tables.paint(_tables.clean(name), "bold"))
     _tables.table(["per node", "had", "peak", "ask for"], _rows(size), right=3)
     _tables.paragraph("Evidence", size.evidence)
@@ -93,12 +99,33 @@ def _show(name: str, size: RightSize, target: str | None, *, first: bool) -> Non
         click.echo(lines(size))
 
 
+def _show_steps(sizes: Mapping[str, RightSize]) -> None:
+    """Print what each step of a workflow had and should ask for, then the evidence."""
+    rows = [
+        [
+            name,
+            *(_change(size.had.get(key), asked) for key, asked in _asked(size).items()),
+        ]
+        for name, size in sizes.items()
+    ]
+    _tables.table(["step: had → ask for", *_NAMES.values()], rows, right=len(_NAMES))
+    for name, size in sizes.items():
+        _tables.paragraph(_tables.clean(name), size.evidence)
+    click.echo("\nLines to paste: --for " + ", --for ".join(_LINES))
+
+
+def _asked(size: RightSize) -> dict[str, float | None]:
+    return {"cpus": size.cpus, "memory_mb": size.memory_mb, "nodes": size.nodes, "gpus": size.gpus}
+
+
+def _change(had: float | None, asked: float | None) -> str:
+    return f"{_number(had)} → {_number(asked)}" if had or asked else "–"
+
+
 def _rows(size: RightSize) -> list[list[str]]:
-    asked = {"cpus": size.cpus, "memory_mb": size.memory_mb, "nodes": size.nodes, "gpus": size.gpus}
-    names = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "GPUs"}
     return [
-        [title, _number(size.had.get(key)), _number(size.peak.get(key)), _number(asked[key])]
-        for key, title in names.items()
+        [_NAMES[key], _number(size.had.get(key)), _number(size.peak.get(key)), _number(asked)]
+        for key, asked in _asked(size).items()
         if key != "gpus" or size.had.get("gpus") or size.gpus
     ]
 

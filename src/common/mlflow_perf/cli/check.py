@@ -11,8 +11,11 @@ from mlflow_perf.analysis.gate import GateResult, same_hardware
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.errors import SettingError
+from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.runs import PerfRun, Source, find_runs, get_run
+
+Side = Source | PerfRun
+"""One run of one side: named, or found in history."""
 
 _HISTORY_MAX = 200
 
@@ -31,7 +34,7 @@ _HISTORY_MAX = 200
 @click.option(
     "--base-filter",
     metavar="FILTER",
-    help="Search the base in history: a condition in MLflow's search language; '' takes any. "
+    help="Search BASE in history: a condition in MLflow's search language; '' takes any. "
     "Only finished runs of the same component on the same hardware are taken.",
 )
 @click.option(
@@ -42,6 +45,16 @@ _HISTORY_MAX = 200
     metavar="N",
     help="Take the newest N that --base-filter finds.",
 )
+@click.option("--new-filter", metavar="FILTER", help="Search NEW too; needs --component.")
+@click.option(
+    "--new-last",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, _HISTORY_MAX),
+    metavar="N",
+    help="Take the newest N that --new-filter finds.",
+)
+@click.option("--component", metavar="NAME", help="Whose history to search; default: NEW's.")
 @click.option("--any-hardware", is_flag=True, help="Let --base-filter take other hardware too.")
 @click.option(
     "--alpha",
@@ -59,6 +72,9 @@ def command(
     limits: tuple[str, ...],
     base_filter: str | None,
     base_last: int,
+    new_filter: str | None,
+    new_last: int,
+    component: str | None,
     any_hardware: bool,
     alpha: float,
     junit: str | None,
@@ -67,49 +83,74 @@ def command(
 ) -> None:  # fmt: skip
     """Judge NEW against BASE: print Markdown and end with 0, or 1 where a limit is passed.
 
-    RUNS are BASE and NEW, or only NEW where --base-filter searches the base. Each is a run id, a
-    path to a document or a folder of node-*.json, or several of them as A,B,C: repeats of the same
-    work, whose noise is then taken into account.
+    RUNS are BASE and NEW, less the one that a filter searches. Each is a run id, a path to a
+    document or a folder of node-*.json, or several of them as A,B,C: repeats of the same work,
+    whose noise is then taken into account.
     """
-    _options.fail_soon()
-    base, new = _sides(runs, base_filter)
-    found: Sequence[Source | PerfRun] = base
+    _options.prepare()
+    base, new = _sides(runs, search_base=base_filter is not None, search_new=new_filter is not None)
+    if new_filter is not None:
+        new = _newest(component, new_filter, new_last)
     if base_filter is not None:
-        found = _history(get_run(new[0]), base_filter, base_last, any_hardware=any_hardware)
-    result = check_runs(found, new, limits, alpha=alpha)
-    markdown = to_markdown(result)
-    if junit is not None:
-        _options.write(junit, to_junit(result))
-    if output is not None:
-        _options.write(output, markdown)
+        base = _history(new, component, base_filter, any_hardware=any_hardware)[:base_last]
+    result = check_runs(base, new, limits, alpha=alpha)
+    _write(result, junit, output)
     if as_json:
         _tables.echo_json(_data(result))
     else:
-        click.echo(markdown, nl=False)
+        click.echo(to_markdown(result), nl=False)
     sys.exit(0 if result.passed else 1)
 
 
-def _sides(runs: Sequence[str], base_filter: str | None) -> tuple[list[str], list[str]]:
-    wanted = 1 if base_filter is not None else 2
-    if len(runs) != wanted:
-        what = "NEW alone, because --base-filter searches the base" if wanted == 1 else "BASE NEW"
-        raise click.UsageError(f"Name {what}; several runs of one side are written A,B,C.")
+def _sides(
+    runs: Sequence[str], *, search_base: bool, search_new: bool
+) -> tuple[Sequence[Side], Sequence[Side]]:
+    wanted = [*([] if search_base else ["BASE"]), *([] if search_new else ["NEW"])]
+    if len(runs) != len(wanted):
+        names = " and ".join(wanted) or "no run: the filters search both sides"
+        raise click.UsageError(f"Name {names}; several runs of one side are written A,B,C.")
     sides = [_options.split(run) for run in runs]
     if not all(sides):
         raise click.UsageError("A side of the comparison is empty.")
-    return (sides[0], sides[1]) if wanted == 2 else ([], sides[0])
+    base = [] if search_base else sides[0]
+    return base, ([] if search_new else sides[-1])
 
 
-def _history(new: PerfRun, condition: str, last: int, *, any_hardware: bool) -> list[PerfRun]:
-    if new.component is None:
-        raise SettingError(f"{new.label} names no component to search for: name the base's runs.")
+def _newest(component: str | None, condition: str, last: int) -> list[PerfRun]:
+    if component is None:
+        raise click.UsageError("--new-filter needs --component NAME.")
+    found = find_runs(component, filter_string=condition, max_results=last)
+    if not found:
+        raise RunNotFoundError(f"--new-filter finds no run of the component {component!r}.")
+    return found
+
+
+def _history(
+    new: Sequence[Side], component: str | None, condition: str, *, any_hardware: bool
+) -> list[PerfRun]:
+    """Return the finished runs of history that are like the new ones, newest first."""
+    judged = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
+    name = component or judged[0].component
+    if name is None:
+        raise SettingError(
+            f"{judged[0].label} names no component to search for: give --component NAME, "
+            "or name the base's runs."
+        )
     finished = "attributes.status = 'FINISHED'"
     query = f"{finished} and {condition}" if condition.strip() else finished
-    found = find_runs(new.component, filter_string=query, max_results=_HISTORY_MAX)
-    if any_hardware:
-        others = [run for run in found if run.run_id != new.run_id]
-        return others[:last]
-    return same_hardware(found, new, last=last)
+    found = find_runs(name, filter_string=query, max_results=_HISTORY_MAX)
+    ids = {run.run_id for run in judged}
+    others = [run for run in found if run.run_id not in ids]
+    if not others:
+        raise RunNotFoundError(f"--base-filter finds no other finished run of {name!r}.")
+    return others if any_hardware else same_hardware(others, judged[0])
+
+
+def _write(result: GateResult, junit: str | None, output: str | None) -> None:
+    if junit is not None:
+        _options.write(junit, to_junit(result))
+    if output is not None:
+        _options.write(output, to_markdown(result))
 
 
 def _data(result: GateResult) -> dict[str, object]:

@@ -30,7 +30,7 @@ def command(
     RUNS are run ids, paths to documents or folders of node-*.json; of a workflow's parent run the
     steps are compared. The change is that of the last run against the first.
     """
-    _options.fail_soon()
+    _options.prepare()
     comparison = compare_runs(runs)
     if html is not None:
         from mlflow_perf.sinks.html import render_comparison

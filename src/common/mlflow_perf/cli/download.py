@@ -12,7 +12,7 @@ from mlflow_perf.analysis.workflow import workflow_of
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.document import to_json, write_text
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun, children, get_run, save
+from mlflow_perf.runs import PerfRun, children, documents_of, get_run, save
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
 
@@ -27,11 +27,11 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
     The default DIRECTORY is perf-<run id>. Of a workflow's parent run, each step gets a folder, and
     workflow.json holds the whole.
     """
-    _options.fail_soon()
+    _options.prepare()
     found = get_run(run)
     folder = directory or Path(f"perf-{(found.run_id or 'run')[:8]}")
     try:
-        files = _write(found, folder)
+        files = _write(run, found, folder)
     except OSError as error:
         raise SettingError(f"{str(folder)!r} cannot be written: {error.strerror}.") from error
     if as_json:
@@ -40,16 +40,17 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
         click.echo(f"{len(files)} file{'s' if len(files) != 1 else ''} in {_tables.clean(folder)}")
 
 
-def _write(run: PerfRun, folder: Path) -> list[Path]:
+def _write(source: str, run: PerfRun, folder: Path) -> list[Path]:
     if run.document is not None:
-        return save(run.document, folder)
+        return [path for document in documents_of(source) for path in save(document, folder)]
     steps = children(run, documents=True)
     workflow = workflow_of(run, steps)
     files = [
         path
         for name, step in by_name(steps).items()
-        if step.document is not None
-        for path in save(step.document, folder / _folder_name(name))
+        if step.document is not None and step.run_id is not None
+        for document in documents_of(f"runs:/{step.run_id}")
+        for path in save(document, folder / _folder_name(name))
     ]
     if workflow is None or not files:
         raise RunNotFoundError(f"The run {run.label} holds no performance documents.")

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -50,6 +51,9 @@ def command() -> None:
     help="Folder for an embedded MLflow store. Default: MLFLOW_TRACKING_URI, else ./demo.",
 )
 @click.option("--retries", type=click.IntRange(0), default=0, help="Repeats of a failed step.")
+@click.option(
+    "--monitor", is_flag=True, help="Record the tasks and import them as spans (spans.sqlite3)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
 @click.option("--no-wait", is_flag=True, help="On Azure ML: submit, and do not follow the job.")
 def run(
@@ -59,6 +63,7 @@ def run(
     on: str,
     to: Path | None,
     retries: int,
+    monitor: bool,
     as_json: bool,
     no_wait: bool,
 ) -> None:
@@ -70,7 +75,8 @@ def run(
     if on == "azureml":
         _submit(job, wait=not no_wait)
         return
-    _run_here(job, path.resolve(), on=on, to=to, retries=retries, as_json=as_json)
+    asked = _Asked(on, to, retries, monitor=monitor, as_json=as_json)
+    _run_here(job, path.resolve(), asked)
 
 
 def _submit(job: Any, *, wait: bool) -> None:
@@ -79,27 +85,47 @@ def _submit(job: Any, *, wait: bool) -> None:
     azure.submit(job, azure.workspace(), wait=wait, say=click.echo)
 
 
-def _run_here(
-    job: Any, path: Path, *, on: str, to: Path | None, retries: int, as_json: bool
-) -> None:
+@dataclass(frozen=True)
+class _Asked:
+    """The options of a run on Parsl."""
+
+    on: str
+    to: Path | None
+    retries: int
+    monitor: bool
+    as_json: bool
+
+
+def _run_here(job: Any, path: Path, asked: _Asked) -> None:
     from mlflow_perf.pipelines.executors import Pool, load_config
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.pipelines.walk import read_graph
     from mlflow_perf.sinks.tracking import Tracking, place_for
 
     graph = read_graph(job, source=path)
-    config = load_config(on)
-    place = place_for(to)
+    config = load_config(asked.on)
+    place = place_for(asked.to)
     place.make_default()
-    work = (place.folder or Path("pipeline-runs")) / "work" / _folder_name(graph.name)
+    base = place.folder or Path("pipeline-runs")
+    work = base / "work" / _folder_name(graph.name)
     tracking = Tracking(place)
     progress = _Progress(list(graph.steps))
-    runner = Runner(graph, tracking, work, retries=retries, watch=progress.tell)
+    runner = Runner(graph, tracking, work, retries=asked.retries, watch=progress.tell)
     with _terminating_as_interrupt():
-        result = runner.run(lambda: Pool(config, work / "parsl"))
+        result = runner.run(lambda: Pool(config, work / "parsl", monitor=asked.monitor))
     _log_whole(result, tracking)
-    _report(graph, result, tracking, as_json=as_json)
+    _report(graph, result, tracking, as_json=asked.as_json)
+    if asked.monitor:
+        _import_spans(work / "parsl", base / "spans.sqlite3")
     _leave(result)
+
+
+def _import_spans(parsl: Path, db: Path) -> None:
+    from mlflow_perf.pipelines.executors import MONITORING_DB
+    from mlflow_perf.spans import import_sources
+
+    found = import_sources([parsl / MONITORING_DB], db)
+    click.echo(f"spans: {sum(f.spans for f in found)} in {os.path.relpath(db)}", err=True)
 
 
 def _log_whole(result: Result, tracking: Tracking) -> None:

@@ -30,7 +30,7 @@ def command(run: str, *, as_json: bool) -> None:
     RUN is a run id, a path to a document, or a folder of node-*.json. Of a workflow's parent run,
     the steps are shown.
     """
-    _options.fail_soon()
+    _options.prepare()
     found = get_run(run)
     steps = children(found, documents=True)
     if not found.has_figures and not steps:

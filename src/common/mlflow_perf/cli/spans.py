@@ -213,7 +213,13 @@ def graph(db: str, output: str | None, *, as_json: bool) -> None:
 @command.command()
 @click.argument("left")
 @click.argument("right")
-@click.option("--by", type=click.Choice(["key", "name"]), default="key", show_default=True)
+@click.option(
+    "--by",
+    type=click.Choice(["key", "name"]),
+    default="key",
+    show_default=True,
+    help="What must agree: the key within one run, or the name anywhere.",
+)
 @db_option
 def bind(left: str, right: str, by: str, db: str) -> None:
     """Say that spans of types LEFT and RIGHT are the same thing where their key or name agrees."""

@@ -6,14 +6,17 @@ It is light: every Python process below a session loads it at its start.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 __all__ = ["call", "forget"]
 
+_logger = logging.getLogger(__name__)
 _Function = Callable[[ModuleType], None]
 
 
@@ -56,10 +59,22 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Do as the module's own loader, then call the function."""
-        self._inner.exec_module(module)
+        # The module itself sees its own loader, as without us.
+        module.__loader__ = self._inner
         if module.__spec__ is not None:
             module.__spec__.loader = self._inner
-        self._function(module)
+        self._inner.exec_module(module)
+        _safely(self._function, module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _safely(function: _Function, module: ModuleType) -> None:
+    try:
+        function(module)
+    except Exception:
+        _logger.warning("%s cannot be followed.", module.__name__, exc_info=True)
 
 
 _finder = _Finder()
@@ -70,11 +85,11 @@ def call(name: str, function: _Function) -> None:
 
     Args:
         name: Full name of the module.
-        function: What to call; it must not raise.
+        function: What to call; if it raises, there is a warning.
     """
     module = sys.modules.get(name)
     if module is not None:
-        function(module)
+        _safely(function, module)
         return
     _finder.wanted[name] = function
     if _finder not in sys.meta_path:

@@ -58,8 +58,9 @@ def install() -> None:
     _installed = True
     _after_import.call(_MODULE, follow)
     _python_path = os.environ.get("PYTHONPATH")
-    parts = [_STARTUP, *([_python_path] if _python_path else [])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(parts)
+    parts = _python_path.split(os.pathsep) if _python_path else []
+    if _STARTUP not in parts:
+        os.environ["PYTHONPATH"] = os.pathsep.join([_STARTUP, *parts])
 
 
 def uninstall() -> None:

@@ -10,42 +10,23 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from math import inf
+from math import inf, log
 from time import time
-from typing import Any, Protocol
+from typing import Any
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.operations import codec, names
 from mlflow_perf.operations.entry import Count, Entry, Times
+from mlflow_perf.operations.journal import Journal
 from mlflow_perf.operations.keys import check_name, plain_key
 from mlflow_perf.operations.stats import Metrics, TimeStats, as_number, as_time
 from mlflow_perf.operations.timer import OperationTimer
-from mlflow_perf.sketch import Buckets, Sketch
+from mlflow_perf.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
 
-__all__ = ["Journal", "OperationMetrics"]
+__all__ = ["OperationMetrics"]
 
 _logger = logging.getLogger(__name__)
 _alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()
-
-
-class Journal(Protocol):
-    """What is told of each record as it is made, under the recorder's lock."""
-
-    def add_time(self, times: Times, time_ms: float, timestamp: float) -> None:
-        """Keep a time."""
-        ...
-
-    def add_count(self, count: Count, value: float) -> None:
-        """Keep an increment."""
-        ...
-
-    def add_attribute(self, name: str, key: Any, value: Any) -> None:
-        """Keep an attribute."""
-        ...
-
-    def close(self) -> None:
-        """Keep nothing more."""
-        ...
 
 
 class OperationMetrics:
@@ -126,12 +107,26 @@ class OperationMetrics:
         if type(time_ms) is not float or not 0.0 <= time_ms < inf:
             time_ms = as_time(name, time_ms)
         now = time()
+        bucket = int(log(time_ms) * SCALE + OFFSET) if time_ms >= SMALLEST else 0
+        # The body of Times.add, in line: its call would cost a fifth of the whole, under the lock.
         with self._lock:
             try:
                 times = self._entries[key].times[name]
             except (KeyError, TypeError):
                 times = self._times(name, key)
-            times.add(time_ms, now)
+            times.count += 1
+            times.total += time_ms
+            if time_ms < times.smallest:  # noqa: PLR1730 - min() takes three times as long
+                times.smallest = time_ms
+            if time_ms > times.largest:  # noqa: PLR1730 - likewise
+                times.largest = time_ms
+            times.last = time_ms
+            times.timestamp = now
+            buckets = times.buckets
+            if bucket in buckets:
+                buckets[bucket] += 1
+            else:
+                buckets[bucket] = 1
             if self._journal is not None:
                 self._journal.add_time(times, time_ms, now)
 

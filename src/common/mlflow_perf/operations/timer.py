@@ -29,12 +29,10 @@ class Timer:
         True
     """
 
-    __slots__ = ("_end", "_running", "_start")
+    __slots__ = ("_elapsed_ns", "_start_ns")
 
     def __init__(self) -> None:
-        self._start = 0
-        self._end = 0
-        self._running = False
+        self._elapsed_ns: int | None = 0
 
     def __enter__(self: _SelfT) -> _SelfT:
         return self.start()
@@ -44,15 +42,14 @@ class Timer:
 
     def start(self: _SelfT) -> _SelfT:
         """Start, or start again, and return the timer."""
-        self._running = True
-        self._start = perf_counter_ns()
+        self._elapsed_ns = None
+        self._start_ns = perf_counter_ns()
         return self
 
     def stop(self: _SelfT) -> _SelfT:
         """Stop and return the timer; one that does not run stays as it is."""
-        if self._running:
-            self._end = perf_counter_ns()
-            self._running = False
+        if self._elapsed_ns is None:
+            self._elapsed_ns = perf_counter_ns() - self._start_ns
         return self
 
     @property
@@ -62,9 +59,9 @@ class Timer:
         Raises:
             RuntimeError: If the timer is still running.
         """
-        if self._running:
+        if self._elapsed_ns is None:
             raise RuntimeError("The timer is still running: stop it, or leave its block, first.")
-        return self._end - self._start
+        return self._elapsed_ns
 
     @property
     def elapsed_ms(self) -> float:
@@ -106,26 +103,24 @@ class OperationTimer(Timer):
         self._name = name
         self._key = key
         self._nested = nested
-        self._end = self._start = 0
-        self._running = False
+        self._elapsed_ns = 0
 
     def __enter__(self) -> OperationTimer:
         if self._nested:
             self._name, self._token = nest(self._name)
-        self._running = True
-        self._start = perf_counter_ns()
+        self._elapsed_ns = None
+        self._start_ns = perf_counter_ns()
         return self
 
     def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
-        self._end = end = perf_counter_ns()
-        self._running = False
-        self._recorder.add_time(self._name, self._key, (end - self._start) / 1e6)
+        self._elapsed_ns = elapsed_ns = perf_counter_ns() - self._start_ns
+        self._recorder.add_time(self._name, self._key, elapsed_ns / 1e6)
         if self._nested:
             self._name = unnest(self._name, self._token)
 
     def stop(self) -> OperationTimer:
         """Stop, record the time, and return the timer."""
-        if self._running:
+        if self._elapsed_ns is None:
             self.__exit__()
         return self
 

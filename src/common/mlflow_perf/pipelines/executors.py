@@ -8,18 +8,25 @@ from __future__ import annotations
 import logging
 import os
 import runpy
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, PipelineError
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 
-__all__ = ["Pool", "load_config", "outcome_of"]
+__all__ = ["MONITORING_DB", "Pool", "load_config", "outcome_of"]
 
-_NAMES = ("threads", "htex")
+MONITORING_DB = "monitoring.db"
+"""Name of the file in which Parsl records its tasks when it is asked to."""
+
+_CLEANUP_SEC = 30.0
+_log = logging.getLogger("mlflow_perf.pipelines")
 
 
 def load_config(on: str) -> Callable[[Path], Any]:
@@ -89,15 +96,25 @@ def _htex(folder: Path) -> Any:
 
 
 class Pool:
-    """A Parsl data flow kernel of our own; several may live in one process."""
+    """A Parsl data flow kernel of our own; several may live in one process.
 
-    def __init__(self, make: Callable[[Path], Any], folder: Path) -> None:
+    Args:
+        make: Makes the configuration for a folder; see `load_config`.
+        folder: Folder for Parsl's own files.
+        monitor: Whether Parsl records its tasks in `folder/monitoring.db`, to be read as spans.
+    """
+
+    def __init__(self, make: Callable[[Path], Any], folder: Path, *, monitor: bool = False) -> None:
         from parsl import DataFlowKernel
 
         # Parsl warns of its own clean-up through logging; its log file in the folder keeps it all.
         logging.getLogger("parsl").setLevel(logging.ERROR)
         _put_interpreter_on_path()
-        self._kernel = DataFlowKernel(make(folder))
+        config = make(folder)
+        if monitor and config.monitoring is None:
+            config.monitoring = _monitoring(folder)
+        with _children_ignoring_interrupts():
+            self._kernel = DataFlowKernel(config)
         from parsl import python_app
 
         self._app = python_app(run_step, data_flow_kernel=self._kernel)
@@ -115,8 +132,43 @@ class Pool:
         return typed
 
     def close(self) -> None:
-        """Let go of workers and nodes."""
-        self._kernel.cleanup()
+        """Let go of workers and nodes, in bounded time: Parsl waits for ever for a lost part."""
+        cleaning = threading.Thread(target=self._kernel.cleanup, daemon=True, name="parsl-cleanup")
+        cleaning.start()
+        cleaning.join(_CLEANUP_SEC)
+        if cleaning.is_alive():
+            _log.warning("Parsl did not clean up within %.0f s and was left.", _CLEANUP_SEC)
+
+
+@contextmanager
+def _children_ignoring_interrupts() -> Iterator[None]:
+    """Start processes that a Ctrl-C in the terminal does not reach.
+
+    It goes to the whole foreground group. Parsl's own parts would end at once, and Parsl would then
+    wait for their answers; the runner stops the steps first, and then Parsl.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _monitoring(folder: Path) -> Any:
+    try:
+        from parsl.monitoring import MonitoringHub
+    except ImportError as error:
+        raise MissingDependencyError("parsl[monitoring]", "pipelines") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    # A step's own resources are what `report()` measures; Parsl's are of its workers.
+    return MonitoringHub(
+        hub_address="127.0.0.1",
+        logging_endpoint=f"sqlite:///{folder / MONITORING_DB}",
+        resource_monitoring_enabled=False,
+    )
 
 
 def outcome_of(name: str, future: Future[Outcome]) -> Outcome:

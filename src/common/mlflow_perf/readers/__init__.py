@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.base import Reader
-from mlflow_perf.readers.cpu import CpuReader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
+from mlflow_perf.readers.energy import RaplReader
+from mlflow_perf.readers.gpu import Gpu, GpuReader, OpenGpus
+from mlflow_perf.readers.job import JobSources
+from mlflow_perf.readers.limits import host_facts
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
 
-__all__ = ["Reader", "default_readers", "open_readers"]
+__all__ = ["Reader", "default_readers", "host_facts", "open_readers"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +36,6 @@ def _portable(name: str) -> Reader:
 
 # One row per source: the ways to read it, the best first.
 _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
-    (CpuReader, lambda: _portable("PsutilCpuReader")),
     (MemoryReader, lambda: _portable("PsutilMemoryReader")),
     (DiskUsageReader, lambda: _portable("PsutilDiskUsageReader")),
     (DiskIoReader, lambda: _portable("PsutilDiskIoReader")),
@@ -40,7 +43,27 @@ _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
 )
 
 
-def open_readers(sources: tuple[tuple[ReaderFactory, ...], ...]) -> list[Reader]:
+def _nvidia() -> Reader:
+    return GpuReader(_opener("nvidia", "open_nvidia"), marks=("/dev/nvidiactl", "/dev/dxg"))
+
+
+def _amd() -> Reader:
+    return GpuReader(_opener("amd", "open_amd"), marks=("/dev/kfd",))
+
+
+def _opener(module: str, name: str) -> OpenGpus:
+    # A maker's module is loaded where its driver is found only, in the reader's own thread.
+    def open_gpus() -> Sequence[Gpu]:
+        opener: OpenGpus = getattr(import_module(f"{__name__}.{module}"), name)
+        return opener()
+
+    return open_gpus
+
+
+_DEVICE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = ((_nvidia, _amd), (RaplReader,))
+
+
+def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
     """Return a reader for each source that this machine has.
 
     Args:
@@ -50,7 +73,7 @@ def open_readers(sources: tuple[tuple[ReaderFactory, ...], ...]) -> list[Reader]
     return [reader for ways in sources if (reader := _first_that_opens(ways)) is not None]
 
 
-def _first_that_opens(ways: tuple[ReaderFactory, ...]) -> Reader | None:
+def _first_that_opens(ways: Sequence[ReaderFactory]) -> Reader | None:
     for make in ways:
         try:
             return make()
@@ -61,6 +84,12 @@ def _first_that_opens(ways: tuple[ReaderFactory, ...]) -> Reader | None:
     return None
 
 
-def default_readers() -> list[Reader]:
-    """Return the readers of this node's own figures."""
-    return open_readers(_NODE_SOURCES)
+def default_readers(root_pid: int | None = None) -> list[Reader]:
+    """Return the readers of this node's and of the job's own figures.
+
+    Args:
+        root_pid: The process that is the job, with all that descend from it; default: this one.
+    """
+    job = JobSources(root_pid)
+    cpu = (job.cpu, lambda: _portable("PsutilCpuReader"))
+    return open_readers((cpu, *_NODE_SOURCES, *((make,) for make in job.others), *_DEVICE_SOURCES))

@@ -68,6 +68,11 @@ class CpuReader:
         if not self._before:
             raise SourceUnavailableError(f"{self._file.path} names none of the job's CPUs.")
 
+    @property
+    def count(self) -> int:
+        """How many CPUs there were at the newest reading."""
+        return len(self._before)
+
     def _times(self) -> CpuTimes:
         data = self._file.read()
         # Line 0 sums all CPUs; after the CPUs' lines comes a long one of interrupt counts.

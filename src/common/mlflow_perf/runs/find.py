@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.runs.run import PARENT_TAG, TAG, PerfRun, of_document, of_mlflow
@@ -15,9 +16,10 @@ from mlflow_perf.runs.source import (
     bare_id,
     cannot_read,
     document_of,
+    documents_of,
     fetch,
     is_run_id,
-    load,
+    light,
     new_client,
 )
 
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
     from mlflow.store.entities import PagedList
 
 __all__ = ["children", "find_runs", "get_run", "get_runs"]
+
+Watch = Callable[[Iterable[Any], int], Iterable[Any]]
+"""What sees each of so many things go by: a progress bar."""
+
+watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: items)
+"""What watches the runs being read; the command line sets its progress bar here."""
 
 _PAGE = 1000
 _IDS_PER_QUERY = 100
@@ -38,7 +46,8 @@ _THREADS = 8
 def get_run(source: Source) -> PerfRun:
     """Return one run with its document: from MLflow, or made from a file or a folder.
 
-    The document is None where the run has none (a workflow's parent, a run that is still going).
+    The document comes without the curves, which `load` and `documents_of` give. It is None where
+    the run has none (a workflow's parent, a run that is still going).
 
     Raises:
         RunNotFoundError: When there is no such run or file.
@@ -48,7 +57,7 @@ def get_run(source: Source) -> PerfRun:
 
 
 def get_runs(sources: Sequence[Source], *, documents: bool | None = None) -> list[PerfRun]:
-    """Return several runs, in the order of `sources`.
+    """Return several runs, in the order of `sources`; their documents without the curves.
 
     Args:
         sources: Run ids, paths and folders, mixed.
@@ -63,7 +72,10 @@ def get_runs(sources: Sequence[Source], *, documents: bool | None = None) -> lis
     ids = list(dict.fromkeys(bare_id(s) for s in sources if is_run_id(s)))
     found = _read(_by_id(new_client(), ids), documents) if ids else []
     by_id = {run.run_id: run for run in found}
-    return [by_id[bare_id(s)] if is_run_id(s) else of_document(str(s), load(s)) for s in sources]
+    return [
+        by_id[bare_id(s)] if is_run_id(s) else of_document(str(s), light(documents_of(s)))
+        for s in sources
+    ]
 
 
 def find_runs(
@@ -128,7 +140,8 @@ def _by_id(client: MlflowClient, ids: Sequence[str]) -> list[Run]:
     experiments = _experiment_ids(client, ())
     chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
     queries = ["attributes.run_id IN ({})".format(", ".join(map(_quoted, c))) for c in chunks]
-    found = {r.info.run_id: r for q in queries for r in _search(client, experiments, q, _PAGE)}
+    watched = watch.get()(queries, len(queries))
+    found = {r.info.run_id: r for q in watched for r in _search(client, experiments, q, _PAGE)}
     # What a search does not show (a deleted experiment) is asked for by its id, which says why.
     return [found.get(run_id) or fetch(client, run_id) for run_id in ids]
 
@@ -198,7 +211,7 @@ def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
         return replace(perf_run, document=document_of(client, run))
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(with_document, runs))
+        return list(watch.get()(pool.map(with_document, runs), len(runs)))
 
 
 def _wants_document(run: PerfRun, count: int, documents: bool | None) -> bool:

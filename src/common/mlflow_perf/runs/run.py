@@ -36,7 +36,8 @@ class PerfRun:
         metrics: Metric key → the value of its largest step.
         params: The run's parameters.
         tags: The run's tags.
-        document: The nodes' documents; None where they were not read or do not exist.
+        document: The nodes' documents, mostly without their curves; None where they were not read
+            or do not exist.
     """
 
     label: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["Source", "is_run_id", "load", "save"]
+__all__ = ["Source", "documents_of", "is_run_id", "load", "save"]
 
 Source = str | os.PathLike[str]
 """A run id (`runs:/<id>` too), a path to a document, or a folder of `node-*.json`."""
@@ -58,19 +58,28 @@ def load(source: Source) -> PerfDocument:
         RunNotFoundError: When there is no such run or file, or it holds no performance data.
         DocumentError: When a file is not a document that this version reads.
     """
-    if is_run_id(source):
-        client = new_client()
-        run = fetch(client, bare_id(source))
-        document = document_of(client, run)
-        if document is None:
+    return reduce(PerfDocument.merge, documents_of(source))
+
+
+def documents_of(source: Source) -> Iterator[PerfDocument]:
+    """Yield the documents of a source one by one, as `load` would merge them; at least one.
+
+    A job on a thousand nodes has half a gigabyte of curves, one file per node: what needs only one
+    at a time takes them from here.
+
+    Raises:
+        RunNotFoundError: When there is no such run or file, or it holds no performance data.
+        DocumentError: When a file is not a document that this version reads.
+    """
+    if not is_run_id(source):
+        yield from map(_from_file, _files_at(Path(source)))
+        return
+    client = new_client()
+    run = fetch(client, bare_id(source))
+    with _artifacts(client, run) as folder:
+        if folder is None:
             raise RunNotFoundError(_no_document(client, run))
-        return document
-    path = Path(source)
-    if path.is_dir():
-        return _from_folder(path)
-    if not path.is_file():
-        raise RunNotFoundError(f"There is no run, file or folder {str(source)!r}.")
-    return _from_file(path)
+        yield from map(_from_file, _files_at(folder))
 
 
 def save(document: PerfDocument, folder: Path) -> list[Path]:
@@ -95,12 +104,27 @@ def _from_file(path: Path) -> PerfDocument:
         raise RunNotFoundError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
 
 
-def _from_folder(folder: Path) -> PerfDocument:
-    for place in (folder, folder / ARTIFACT_PATH):
-        files = sorted(place.glob(_NODE_FILES))
+def _files_at(path: Path) -> list[Path]:
+    """Return the file, or the node files of a folder by their numbers."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise RunNotFoundError(f"There is no run, file or folder {str(path)!r}.")
+    for place in (path, path / ARTIFACT_PATH):
+        files = sorted(place.glob(_NODE_FILES), key=lambda file: (len(file.name), file.name))
         if files:
-            return reduce(PerfDocument.merge, map(_from_file, files))
-    raise RunNotFoundError(f"The folder {str(folder)!r} holds no {_NODE_FILES}.")
+            return files
+    raise RunNotFoundError(f"The folder {str(path)!r} holds no {_NODE_FILES}.")
+
+
+def light(documents: Iterable[PerfDocument]) -> PerfDocument:
+    """Return documents merged, without the curves: summaries, operations and facts are left."""
+    whole = PerfDocument()
+    for document in documents:
+        for node in document.nodes.values():
+            node.reports = {}
+        whole = whole.merge(document)
+    return whole
 
 
 def new_client() -> MlflowClient:
@@ -150,14 +174,14 @@ def _has_children(client: MlflowClient, run: Run) -> bool:
 
 
 def document_of(client: MlflowClient, run: Run) -> PerfDocument | None:
-    """Return the document of a run of MLflow, None where it has none.
+    """Return the document of a run of MLflow without its curves, None where it has none.
 
     Raises:
         RunNotFoundError: When the artifacts cannot be read.
         DocumentError: When one is not a document that this version reads.
     """
     with _artifacts(client, run) as folder:
-        return None if folder is None else _from_folder(folder)
+        return None if folder is None else light(map(_from_file, _files_at(folder)))
 
 
 @contextmanager

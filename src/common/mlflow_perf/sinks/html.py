@@ -20,7 +20,7 @@ from mlflow_perf.document import NodeDocument, PerfDocument
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["environment", "render", "render_comparison", "report_context"]
+__all__ = ["environment", "notebook_html", "render", "render_comparison", "report_context"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -71,6 +71,21 @@ def report_context(
 
 def _no_link(_run_id: str) -> str:
     return ""
+
+
+def notebook_html(document: PerfDocument, *, height_px: int = 620) -> str:
+    """Return the report for a notebook's cell: in a frame of its own, which keeps its style in.
+
+    Args:
+        document: The run's nodes.
+        height_px: Height of the frame.
+    """
+    from markupsafe import escape
+
+    return (
+        f'<iframe sandbox="allow-scripts" srcdoc="{escape(render(document))}" '
+        f'style="width:100%;height:{height_px}px;border:0" title="Performance report"></iframe>'
+    )
 
 
 def render_comparison(data: Mapping[str, Any], *, title: str | None = None) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import PerfDocument, to_json
+from mlflow_perf.errand import Errand
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.sinks import html
 
@@ -34,6 +35,7 @@ REPORT_FILE = "perf_report.html"
 
 _MAX_METRICS, _MAX_TAGS = 1000, 100  # of one log_batch request
 _MAX_KEY, _MAX_TAG_VALUE = 250, 5000
+_UPLOAD_SEC = 3600.0  # whoever calls us has a deadline of its own
 _MAX_LOOKS = 5  # for other nodes that end at the same time
 _log = logging.getLogger(__name__)
 
@@ -187,7 +189,7 @@ class MlflowSink:
         else:
             self._write_with_others(client, delivery)
         if delivery.own_run:
-            client.set_terminated(delivery.run_id, delivery.document.status or "FINISHED")
+            _end_run(client, delivery.run_id, delivery.document.status or "FINISHED")
         return delivery.run_id
 
     def _is_alone(self, delivery: Delivery) -> bool:
@@ -195,8 +197,12 @@ class MlflowSink:
 
     def _write_alone(self, client: MlflowClient, delivery: Delivery) -> None:
         mine = PerfDocument({delivery.index: delivery.document})
+        # Side by side: against a server far away each request costs its way there and back.
+        upload = Errand(
+            lambda: self._upload(client, delivery, mine, page_of=mine), name="perf-upload"
+        )
         self._log_figures(client, delivery, mine)
-        self._upload(client, delivery, mine, page_of=mine)
+        upload.result(_UPLOAD_SEC)
 
     def _write_with_others(self, client: MlflowClient, delivery: Delivery) -> None:
         """Write this node's figures, then the whole run's until no other node came meanwhile.
@@ -257,6 +263,22 @@ class MlflowSink:
             if page is not None:
                 (root / REPORT_FILE).write_text(page, encoding="utf-8")
             client.log_artifacts(str(delivery.run_id), folder)
+
+
+def _end_run(client: MlflowClient, run_id: str, status: str) -> None:
+    """Set a run's status and end.
+
+    `MlflowClient.set_terminated` prints two lines to the job's standard output, which is not ours.
+    """
+    from mlflow.entities import RunStatus
+
+    try:
+        store = client._tracking_client.store  # noqa: SLF001 - see above
+    except AttributeError:
+        client.set_terminated(run_id, status)
+    else:
+        now_ms = int(1000 * time.time())
+        store.update_run_info(run_id, RunStatus.from_string(status), now_ms, None)
 
 
 def _page(document: PerfDocument) -> str | None:

@@ -212,9 +212,9 @@ def _read(db: sqlite3.Connection, table: str, *columns: str) -> Ints:
     step = (high - low) // (rows // _PART_ROWS + 1) + 1 if rows else 1
     parts = [np.zeros((len(columns), 0), dtype=np.int64)]
     for start in range(low or 0, (high or -1) + 1, step):
+        # Each table is kept in the order of its key, and read in it: sorting takes twice as long.
         (texts,) = db.execute(
-            f"SELECT {joined} FROM (SELECT * FROM {table} WHERE {key} >= ? AND {key} < ?"  # noqa: S608 - names of ours
-            f" ORDER BY {key})",
+            f"SELECT {joined} FROM {table} WHERE {key} >= ? AND {key} < ?",  # noqa: S608 - names of ours
             (start, start + step),
         )
         if texts[0]:

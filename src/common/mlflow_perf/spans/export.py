@@ -24,7 +24,7 @@ _SPANS = (
     "SELECT s.id, t.text, s.key, coalesce(n.text, ("
     "  SELECT pn.text FROM subspan_row x JOIN span_row p ON p.id = x.super_id"
     "  JOIN string pn ON pn.id = p.name_id WHERE x.sub_id = s.id AND p.scope_id = s.scope_id"
-    "  ORDER BY x.super_id DESC LIMIT 1)),"
+    "  ORDER BY x.super_id LIMIT 1)),"
     " coalesce(h.text, c.name), s.attributes,"
     " min(e.time_us) AS start, max(e.time_us)"
     " FROM span_row s JOIN event_row e ON e.span_id = s.id JOIN string t ON t.id = s.type_id"

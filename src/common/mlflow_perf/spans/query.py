@@ -42,6 +42,9 @@ def sql(
         cursor = connection.execute(query, parameters)
         names = list(_unique(d[0] for d in cursor.description or ()))
         rows = [dict(zip(names, map(_plain, row), strict=True)) for row in cursor]
+        if connection.total_changes:
+            # Whatever was changed, the columns may not hold it: analyses read the tables now.
+            connection.execute("DELETE FROM column_cache")
     except (sqlite3.Error, sqlite3.Warning) as error:
         hint = " Add --write if it is meant to change it." if "readonly" in str(error) else ""
         raise SpansError(f"The query failed: {error}.{hint}") from error

@@ -7,6 +7,7 @@ time and type, so that what is written twice is stored once.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Key", "Progress", "Store", "microseconds"]
+__all__ = ["Key", "Progress", "Store", "is_time", "storable"]
 
 Key = int | str
 """Names a span within its scope and type."""
@@ -23,15 +24,19 @@ Key = int | str
 Progress = Callable[[str, float], None]
 """Told what is being read, and what share of it is done (0 to 1)."""
 
+# Some hundred thousand years, in microseconds.
+_NEVER_US = 1 << 62
 _KINDS_OF_UNREAD = 50
 
 
-def microseconds(seconds: float | str) -> int:
-    """Return Unix seconds as whole microseconds, exactly where the text has six digits or fewer."""
-    if isinstance(seconds, float):
-        return round(seconds * 1e6)
-    whole, _, fraction = seconds.partition(".")
-    return int(whole) * 1_000_000 + int((fraction + "000000")[:6])
+def is_time(time_us: int) -> bool:
+    """Say whether a time can be stored: in a trace that is damaged, any number may stand."""
+    return abs(time_us) < _NEVER_US
+
+
+def storable(text: str) -> str:
+    """Return a text as UTF-8 can hold it: JSON may hold half of a character."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _ignore_progress(_what: str, _share: float) -> None:
@@ -59,6 +64,7 @@ class Store:
 
     def string(self, text: str) -> int:
         """Return the number of a word; it is stored if it is new."""
+        text = storable(text)
         number = self._strings.get(text)
         if number is None:
             self.db.execute("INSERT OR IGNORE INTO string (text) VALUES (?)", (text,))
@@ -68,6 +74,7 @@ class Store:
 
     def scope(self, name: str) -> int:
         """Return the number of a scope: within it and a type, a key names one span."""
+        name = storable(name)
         self.db.execute("INSERT OR IGNORE INTO scope (name) VALUES (?)", (name,))
         return self._one("SELECT id FROM scope WHERE name = ?", name)
 
@@ -113,12 +120,13 @@ class Store:
             times_us: Its Unix time in microseconds.
             types: The number of its type, from `string`.
         """
-        rows = np.empty((len(spans), 4), dtype=np.int64)
-        rows[:, 0], rows[:, 1], rows[:, 2] = spans, times_us, types
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
-        rows[:, 3] = _occurrence(rows[:, :3])
+        rows = np.array([spans, times_us, types], dtype=np.int64)
+        rows = rows[:, np.lexsort(rows[::-1])]
         before = self.db.total_changes
-        self.db.executemany("INSERT OR IGNORE INTO event_row VALUES (?, ?, ?, ?)", rows.tolist())
+        self.db.executemany(
+            "INSERT OR IGNORE INTO event_row VALUES (?, ?, ?, ?)",
+            zip(*rows.tolist(), _occurrence(rows).tolist(), strict=True),
+        )
         self.events += self.db.total_changes - before
 
     def add_subspans(self, rows: Iterable[tuple[int, int, Key]]) -> None:
@@ -147,7 +155,11 @@ class Store:
         """Store figures: `(span, name, time in microseconds, value)`."""
         self.db.executemany(
             "INSERT OR REPLACE INTO metric_row VALUES (?, ?, ?, ?)",
-            ((span, self.string(name), time, value) for span, name, time, value in rows),
+            (
+                (span, self.string(name), time, value)
+                for span, name, time, value in rows
+                if self._is_figure(time, value)
+            ),
         )
 
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
@@ -162,6 +174,12 @@ class Store:
         """Count what was not understood; beyond fifty wordings, under one."""
         known = wording in self.unread or len(self.unread) < _KINDS_OF_UNREAD
         self.unread[wording if known else "other wordings"] += count
+
+    def _is_figure(self, time: int, value: float) -> bool:
+        good = math.isfinite(value) and is_time(time)
+        if not good:
+            self.not_read("a figure or a time that is not finite")
+        return good
 
     def _described(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
         rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
@@ -185,11 +203,8 @@ class Store:
 
 
 def _occurrence(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return for each of the sorted rows how many equal ones stand before it."""
-    count = len(rows)
-    if not count:
-        return np.zeros(0, dtype=np.int64)
-    position = np.arange(count)
-    first = np.ones(count, dtype=bool)
-    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    """Return for each of the sorted columns of a table how many equal ones stand before it."""
+    position = np.arange(rows.shape[1])
+    first = np.ones(rows.shape[1], dtype=bool)
+    first[1:] = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
     return position - np.maximum.accumulate(np.where(first, position, 0))

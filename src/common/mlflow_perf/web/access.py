@@ -193,7 +193,9 @@ def _reason(answer: Response) -> str:
     try:
         message = json.loads(answer.get_data())["message"]
     except (ValueError, KeyError, TypeError):
-        return f"MLflow answered {answer.status_code}."
+        if answer.status_code in (401, 403):
+            return "MLflow does not let you read this, or there is no such run."
+        return f"MLflow answered with the status {answer.status_code}."
     return str(message)
 
 

@@ -191,7 +191,7 @@ def _chart_data(chart: Chart, curves: Curves) -> dict[str, Any] | None:
 def _moves(key: str, curves: Curves) -> bool:
     """Return whether a curve is anywhere above 0."""
     if key in curves.spread:
-        return bool(curves.spread[key]["scale"] > 0)
+        return True
     return any(any(one) for one in curves.values[key] if one is not None)
 
 

@@ -18,7 +18,12 @@ __all__ = ["CHARTS", "Chart", "Curve", "Source", "charts_for"]
 
 _PEAK_SUFFIX = "_max"
 _MOST_OTHER_CHARTS = 12
-_HIDDEN = {"timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "cpu_limit_cores"}
+# What other columns say better, or what does not change.
+_HIDDEN = {
+    "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "cpu_limit_cores", "mem_limit_mb",
+    "host_cpu_busy_sec", "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb",
+    "oom_kills",
+}  # fmt: skip
 
 
 class Source(Enum):
@@ -87,11 +92,10 @@ CHARTS: tuple[Chart, ...] = (
           ), 100.0),
     Chart("job_cpu", "Job's CPUs", "cores", "CPUs that the job's own processes kept busy.", (
               Curve("job_cpu_cores", "job"),
-              Curve("job_cpu_sec", "job", Source.RATE),
           )),
     Chart("job_memory", "Job's memory", "MB", "Memory of the job's own processes.", (
-              Curve("job_mem_mb", "job"),
-              Curve("cgroup_mem_mb", "cgroup"),
+              Curve("job_mem_mb", "processes"),
+              Curve("cgroup_mem_mb", "control group"),
           )),
     Chart("gpu", "GPU", "%", "Utilisation and memory of the GPUs that the job owns.", (
               Curve("gpu_utilization_pct", "utilisation"),
@@ -100,6 +104,11 @@ CHARTS: tuple[Chart, ...] = (
     Chart("disk", "Disk", "MB/s", "Read from and written to the node's disks.", (
               Curve("disk_io_read_mb", "read", Source.RATE),
               Curve("disk_io_write_mb", "written", Source.RATE),
+          )),
+    Chart("job_io", "Job's IO", "MB/s", "Read from and written to disks by the job's own "
+          "processes.", (
+              Curve("job_io_read_mb", "read", Source.RATE),
+              Curve("job_io_write_mb", "written", Source.RATE),
           )),
     Chart("network", "Network", "MB/s", "Sent and received over all interfaces but loopback.", (
               Curve("net_io_ext_recv_mb", "received", Source.RATE),
@@ -119,6 +128,11 @@ CHARTS: tuple[Chart, ...] = (
           )),
     Chart("iowait", "IO wait", "cores", "CPUs that were idle while a disk request was "
           "outstanding.", (Curve("cpu_iowait_sec", "IO wait", Source.RATE),), minor=True),
+    Chart("host_cpu", "Node's CPUs", "%", "Mean utilisation of all the node's CPUs, those that "
+          "the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
+          minor=True),
+    Chart("processes", "Processes", "", "Processes of the job.",
+          (Curve("job_processes", "job"),), minor=True),
     Chart("disk_usage", "Disk fill", "%", "How full the root file system is.",
           (Curve("disk_usage_percent", "root"),), 100.0, minor=True),
 )

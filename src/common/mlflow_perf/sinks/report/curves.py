@@ -29,7 +29,7 @@ FEW_NODES = 8
 _MOST_POINTS = 1000
 _POINTS_OF_ALL = 4000
 _FEWEST_POINTS = 240
-_MOST_CELLS = 3_000_000
+_MOST_CELLS = 2_800_000
 _FEWEST_CELLS = 16
 _MISSING = 255
 _LEVELS = 254
@@ -231,6 +231,7 @@ def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end:
 
 
 def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any] | None:
+    """Return a curve's distribution over the nodes, or None where it is nowhere above 0."""
     means = np.full((len(kept), grid.points), np.nan, dtype=np.float32)
     peaks = means.copy()
     for row, node in enumerate(kept):
@@ -241,7 +242,7 @@ def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any]
         merged = node.columns.get(f"{curve.column}_max")
         highest = values if merged is None else np.fmax(values, merged)
         peaks[row] = grid.peaks(node.seconds, highest)
-    if not np.isfinite(peaks).any():
+    if not (peaks > 0).any():
         return None
     with warnings.catch_warnings():
         # An interval in which no node has a value is a gap in the curve.
@@ -254,7 +255,7 @@ def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any]
 
 def _heat_map(peaks: npt.NDArray[np.float32]) -> dict[str, Any]:
     scale = float(np.nanmax(peaks))
-    levels = np.nan_to_num(peaks / scale * _LEVELS if scale > 0 else peaks * 0.0, nan=_MISSING)
+    levels = np.nan_to_num(np.maximum(peaks, 0.0) / scale * _LEVELS, nan=_MISSING)
     cells = np.clip(np.rint(levels), 0, _MISSING).astype(np.uint8)
     return {"scale": scale, "cells": base64.b64encode(cells.tobytes()).decode("ascii")}
 

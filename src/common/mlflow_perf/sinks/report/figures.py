@@ -9,7 +9,7 @@ from typing import Any
 
 from mlflow_perf.document import NodeDocument
 from mlflow_perf.metric_table import METRICS, metric_for
-from mlflow_perf.sinks.report.text import cpu_time, quantity
+from mlflow_perf.sinks.report.text import cpu_time, number, quantity
 
 __all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of", "worst_status"]
 
@@ -82,6 +82,9 @@ def _cpu(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> Tile
         return None
     cores = _sum_of(nodes, "cpu_limit_cores") or _cores_from_hours(nodes)
     detail = f"of {quantity(cores, 'CPU' if cores == 1 else 'CPUs')}" if cores else ""
+    job = _sum_of(nodes, "job_cpu_avg_cores")
+    if detail and job is not None:
+        detail += f", job {number(job)}"
     return Tile("CPU busy", quantity(used, "%"), detail, _meaning("run_cpu_avg_utilization_pct"))
 
 
@@ -99,7 +102,7 @@ def _unused(run: Mapping[str, float]) -> Tile | None:
     if unused is None:
         return None
     detail = f"of {cpu_time(held)}" if held is not None else ""
-    return Tile("CPU unused", cpu_time(unused), detail, _meaning("run_unused_cpu_hours"))
+    return Tile("CPU unused", cpu_time(unused, held), detail, _meaning("run_unused_cpu_hours"))
 
 
 def _memory(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> Tile | None:

@@ -44,13 +44,24 @@ def figures_in(node: NodeDocument, prefix: str) -> Figures:
         if key.startswith(f"{prefix}/") and key.count("/") > 1:
             name, figure = key[len(prefix) + 1 :].rsplit("/", 1)
             found.setdefault(name, {})[figure] = value
-    return found
+    return found if prefix != "ops" else {k: v for k, v in found.items() if _is_timed(v)}
+
+
+def _is_timed(stats: Mapping[str, float]) -> bool:
+    """Return whether a name was timed; what was only counted stands among the counters."""
+    return any(key.endswith("_ms") for key in stats)
 
 
 def counters_of(node: NodeDocument) -> dict[str, float]:
     """Return a node's counters by name."""
-    counters = node.operations.get("counters")
-    return _numbers(counters)
+    counts = {
+        key[4:-6]: value
+        for key, value in node.summary.items()
+        if key.startswith("ops/") and key.endswith("/count")
+    }
+    timed = figures_in(node, "ops")
+    only_counted = {name: value for name, value in counts.items() if name not in timed}
+    return {**only_counted, **_numbers(node.operations.get("counters"))}
 
 
 def _numbers(data: Any) -> dict[str, float]:

@@ -12,6 +12,7 @@ MISSING = "–"
 """What stands where there is no figure."""
 
 _NARROW_SPACE = "\u202f"
+_KB_PER_MB = 1024.0
 _MB_PER_GB = 1024.0
 
 
@@ -47,14 +48,21 @@ def _two(big: int, unit: str, small: int, small_unit: str) -> str:
     return f"{big} {unit} {small:02d} {small_unit}" if small else f"{big} {unit}"
 
 
-def cpu_time(cpu_hours: float) -> str:
-    """Return CPU-hours in the unit that suits them: of a short job they are CPU-seconds."""
-    if 0 < abs(cpu_hours) < 0.1:
+def cpu_time(cpu_hours: float, whole: float | None = None) -> str:
+    """Return CPU-hours in the unit that suits them: of a short job they are CPU-seconds.
+
+    Args:
+        cpu_hours: What to tell.
+        whole: What it is a part of, when that decides on the unit.
+    """
+    if 0 < abs(cpu_hours if whole is None else whole) < 0.1:
         return f"{number(cpu_hours * 3600.0)} CPU s"
     return f"{number(cpu_hours)} CPU h"
 
 
 def _size(megabytes: float) -> str:
+    if 0 < abs(megabytes) < 1:
+        return f"{number(megabytes * _KB_PER_MB)} kB"
     if abs(megabytes) < _MB_PER_GB:
         return f"{number(megabytes)} MB"
     gigabytes = megabytes / _MB_PER_GB

@@ -278,8 +278,9 @@ def _hours_tiles(totals: Mapping[str, float]) -> list[Tile]:
         busy = quantity(totals["cpu_avg_utilization_pct"], "%")
         tiles.append(Tile("CPU busy", busy, "weighted by hours"))
     if "unused_cpu_hours" in totals:
-        detail = f"of {cpu_time(totals['cpu_hours'])}" if "cpu_hours" in totals else ""
-        tiles.append(Tile("CPU unused", cpu_time(totals["unused_cpu_hours"]), detail))
+        held = totals.get("cpu_hours")
+        detail = "" if held is None else f"of {cpu_time(held)}"
+        tiles.append(Tile("CPU unused", cpu_time(totals["unused_cpu_hours"], held), detail))
     return tiles
 
 

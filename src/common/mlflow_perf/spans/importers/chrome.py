@@ -70,7 +70,7 @@ class _Trace:
         try:
             time = round(float(event["ts"]))
             self._take(phase, event, time)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             self._store.not_read(f"an event of phase {phase} without a time")
 
     def finish(self) -> list[Nested]:

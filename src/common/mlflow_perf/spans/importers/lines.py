@@ -1,7 +1,7 @@
 """Finding the few lines of a log that matter, fast, and the time at which each was written.
 
-May import spans.localtime, spans.store. Searching for a fixed wording in a mapped file goes at memory speed; a
-regular expression on each line takes six times as long.
+May import spans.localtime, spans.store. Searching for a fixed wording in a mapped file goes at
+memory speed; a regular expression on each line takes six times as long.
 """
 
 from __future__ import annotations

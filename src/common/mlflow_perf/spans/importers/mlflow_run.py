@@ -47,13 +47,16 @@ class MlflowRunImporter:
         run_id = str(source).removeprefix(_PREFIX).strip("/")
         client = MlflowClient()
         found: list[Nested] = []
+        # Apart from the runs: a component has its run's key, which the facet between them needs.
+        documents: list[Nested] = []
         try:
             for run in _family(client, client.get_run(run_id)):
                 found += [_run(client, run), *_traces(client, run)]
-                found += _document(run, store)
+                documents += _document(run, store)
         except MlflowException as error:
             raise SpansError(f"The run {run_id} cannot be read: {error.message}") from error
         store_nested(store, found)
+        store_nested(store, documents)
 
 
 def _family(client: MlflowClient, run: Run) -> Iterator[Run]:

@@ -11,7 +11,6 @@ import sqlite3
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
@@ -41,7 +40,6 @@ _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_
 # A worker's clock that is off by this much is in another time zone: zones lie on quarters of an
 # hour, and results do not take half of that to come back.
 _QUARTER_HOUR_SEC = 900
-_SAMPLED_TRIES = 25
 _BUSY_SEC = 10.0
 
 
@@ -136,11 +134,10 @@ class _Load:
         if shown:
             before = max((b for b in shown if b <= began), default=min(shown))
             return shown[before][-1:]
-        try:
-            return machine_offsets(began[:19])
-        except ValueError:
+        found = machine_offsets(began[:19])
+        if not found:
             self._store.not_read("workflow row whose time_began is not a time")
-            return [Offset("", 0)]
+        return found or [Offset("", 0)]
 
     def _spans(self) -> None:
         self._execute("words")
@@ -160,15 +157,16 @@ class _Load:
         """Find workers whose clocks are in another time zone than the submitting process."""
         if not {"hostname", "task_try_time_returned"} <= self._columns["try"]:
             return
+        tries = self._types["try"]
         delays: dict[tuple[int, str], list[float]] = defaultdict(list)
-        rows = self._store.db.execute(self._sql.text("worker_delays"), {"sampled": _SAMPLED_TRIES})
-        for scope, host, _key, ended, returned in rows.fetchall():
+        rows = self._store.db.execute(self._sql.text("worker_delays"), {"type": tries})
+        for scope, host, ended, returned in rows.fetchall():
             delays[scope, host].append(_seconds_between(ended, returned))
         for (scope, host), values in delays.items():
-            zones = round(-median(values) / _QUARTER_HOUR_SEC)
+            # Of a worker's first and last try: one result may be late, but not both.
+            zones = round(-min(values, key=abs) / _QUARTER_HOUR_SEC)
             if zones:
                 shift = zones * _QUARTER_HOUR_SEC * 1_000_000
-                tries = self._types["try"]
                 self._execute("shift", shift=shift, type=tries, scope=scope, host=host)
                 self._sql.changes = True
 
@@ -235,7 +233,11 @@ class _Load:
 
 
 def _seconds_between(start: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    """Return how long it is between two local times; nothing where one is no time."""
+    try:
+        return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _tables(source: Path) -> set[str]:

@@ -87,8 +87,7 @@ UNION ALL
 SELECT m.id, @time(@optional(t.task_time_returned)), :returned, 0
 FROM @of_run(source.task t)
 CROSS JOIN temp.task_number m ON m.key = (r.scope_id << 44) + t.task_id
-WHERE @optional(t.task_time_returned) IS NOT NULL
-ORDER BY 1, 2;
+WHERE @optional(t.task_time_returned) IS NOT NULL;
 
 -- name: status_events
 INSERT OR IGNORE INTO main.event_row
@@ -248,13 +247,18 @@ SELECT 'row of a run that has no workflow row', count(*) FROM source.task t
 WHERE t.run_id NOT IN (SELECT run_id FROM source.workflow);
 
 -- name: worker_delays
-SELECT r.scope_id, t.hostname, t.task_id << 16 | t.try_id, e.timestamp, t.task_try_time_returned
-FROM (SELECT *, row_number() OVER (PARTITION BY run_id, hostname ORDER BY rowid) AS place
-      FROM source.try WHERE hostname <> '' AND task_try_time_returned IS NOT NULL) t
-CROSS JOIN temp.run r ON r.run_id = t.run_id
-CROSS JOIN source.status e ON e.task_id = t.task_id AND e.run_id = t.run_id
-    AND e.try_id = t.try_id AND e.task_status_name = 'running_ended'
-WHERE t.place <= :sampled;
+SELECT g.scope_id, n.text, e.timestamp, y.task_try_time_returned
+FROM (SELECT scope_id, host_id, min(key) AS first, max(key) AS last FROM main.span_row
+      WHERE type_id = :type AND scope_id IN (SELECT scope_id FROM temp.run)
+        AND host_id IS NOT NULL GROUP BY scope_id, host_id) g
+CROSS JOIN temp.run r ON r.scope_id = g.scope_id
+CROSS JOIN main.string n ON n.id = g.host_id
+CROSS JOIN source.try y ON y.run_id = r.run_id
+    AND (y.task_id = g.first >> 16 AND y.try_id = g.first & 65535
+         OR y.task_id = g.last >> 16 AND y.try_id = g.last & 65535)
+CROSS JOIN source.status e ON e.task_id = y.task_id AND e.run_id = y.run_id
+    AND e.task_status_name = 'running_ended' AND e.try_id = y.try_id
+WHERE y.task_try_time_returned IS NOT NULL;
 
 -- name: shift
 UPDATE temp.try_number SET shift_us = :shift

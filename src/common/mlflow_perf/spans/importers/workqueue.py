@@ -17,12 +17,14 @@ __all__ = ["WorkQueueImporter", "import_transactions"]
 
 _TASK = "workqueue.task"
 _WORKER = "workqueue.worker"
-_LINE = re.compile(rb"^(\d+) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
+_LINE = re.compile(rb"^(\d{1,18}) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
 _HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
 _LEGEND = b"# time manager_pid "
 # Lines that tell of the manager and of categories, not of tasks or workers.
-_OTHER = re.compile(rb"#|\s*$|\d+ \d+ (?:MANAGER|CATEGORY) ")
+_OTHER = re.compile(rb"^(?:#|[ \t]*\n|\d+ \d+ (?:MANAGER|CATEGORY) )", re.MULTILINE)
+_TRANSFERS = {b"INPUT": b"TRANSFER_INPUT", b"OUTPUT": b"TRANSFER_OUTPUT"}
 _PART_BYTES = 1 << 25
+_DIGITS = 18
 
 
 class WorkQueueImporter:
@@ -61,49 +63,64 @@ class _Reader:
 
     def __init__(self) -> None:
         self.unread: Counter[str] = Counter()
-        self._tasks: list[bytes] = []
-        self._times: list[bytes] = []
+        self._tasks: list[int] = []
+        self._times: list[int] = []
         self._events: list[bytes] = []
         self._workers: list[tuple[bytes, int, bytes]] = []
         self._worker_at: dict[bytes, bytes] = {}
-        self._ran_on: dict[tuple[bytes, bytes], None] = {}
+        self._ran_on: dict[tuple[bytes, int], None] = {}
 
     def read(self, part: bytes) -> None:
         """Read some whole lines."""
+        # Lists are built whole: a call for each of a million lines takes three times as long.
         rows = _LINE.findall(part)
-        for time, kind, first, second, third in rows:
-            if kind == b"TASK":
-                self._task(time, first, second)
-                if second == b"RUNNING":
-                    self._ran_on[self._worker_at.get(third, third), first] = None
-            elif kind == b"TRANSFER":
-                self._task(time, second, b"TRANSFER_" + first)
-            else:
-                self._worker(int(time), first, second, third)
-        if part.count(b"\n") > len(rows):
+        for time, kind, worker, word, event in rows:
+            if kind == b"WORKER":
+                self._worker(int(time), worker, word, event)
+        found = [row for row in rows if row[1] != b"WORKER"]
+        try:
+            self._add(found)
+        except ValueError:
+            self._add([row for row in found if self._has_number(row)])
+        if part.count(b"\n") > len(rows) + len(_OTHER.findall(part)):
             self._count_others(part)
+
+    def _add(self, rows: list[tuple[bytes, ...]]) -> None:
+        """Take the lines of tasks and transfers; a transfer names its task second."""
+        ids = [int(a if kind == b"TASK" else b) for _, kind, a, b, _ in rows]
+        if max(ids, default=0) >= 1 << 62:
+            raise ValueError("a task's number is too large")
+        self._tasks += ids
+        self._times += [int(row[0]) for row in rows]
+        self._events += [
+            b if kind == b"TASK" else _TRANSFERS.get(a) or b"TRANSFER_" + a
+            for _, kind, a, b, _ in rows
+        ]
+        self._ran_on |= {
+            (self._worker_at.get(row[4], row[4]), task): None
+            for row, task in zip(rows, ids, strict=True)
+            if row[3] == b"RUNNING"
+        }
 
     def write(self, store: Store, scope: int) -> dict[Key, int]:
         """Store what was read; return the number of each task's span."""
-        ids = list(map(int, self._tasks))
-        tasks = store.add_spans(_TASK, scope, set(ids))
+        tasks = store.add_spans(_TASK, scope, set(self._tasks))
         types = {event: store.string(_text(event)) for event in set(self._events)}
         store.progress("events", 0.6)
         store.add_events(
-            [tasks[i] for i in ids],
-            list(map(int, self._times)),
+            [tasks[task] for task in self._tasks],
+            self._times,
             [types[event] for event in self._events],
         )
         self._write_workers(store, scope, tasks)
         return tasks
 
-    def _task(self, time: bytes, task: bytes, event: bytes) -> None:
-        if not task.isdigit():
-            self.unread[wording_of(b"TASK " + task)] += 1
-            return
-        self._tasks.append(task)
-        self._times.append(time)
-        self._events.append(event)
+    def _has_number(self, row: tuple[bytes, ...]) -> bool:
+        task = row[2] if row[1] == b"TASK" else row[3]
+        good = task.isdigit() and len(task) <= _DIGITS
+        if not good:
+            self.unread[wording_of(row[1] + b" " + task)] += 1
+        return good
 
     def _worker(self, time: int, worker: bytes, word: bytes, event: bytes) -> None:
         if word == b"RESOURCES":
@@ -125,14 +142,14 @@ class _Reader:
             [store.string(_text(event)) for _, _, event in self._workers],
         )
         store.add_subspans(
-            (workers[_text(worker)], tasks[int(task)], int(task))
+            (workers[_text(worker)], tasks[task], task)
             for worker, task in self._ran_on
-            if _text(worker) in workers and task.isdigit()
+            if _text(worker) in workers
         )
 
     def _count_others(self, part: bytes) -> None:
-        for line in part.split(b"\n"):
-            if not _LINE.match(line) and not _OTHER.match(line):
+        for line in part.removesuffix(b"\n").split(b"\n"):
+            if not _LINE.match(line) and not _OTHER.match(line + b"\n"):
                 self.unread[wording_of(line)] += 1
 
 

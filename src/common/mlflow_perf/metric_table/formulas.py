@@ -1,0 +1,206 @@
+"""How a metric is computed from a block's reports. Imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = [
+    "SHARE_COLUMN",
+    "SHARE_THRESHOLDS_PCT",
+    "Figures",
+    "Formula",
+    "cpu_average_pct",
+    "cpu_hours",
+    "fact_of",
+    "gpu_energy_wh",
+    "gpu_hours",
+    "highest_of",
+    "hours_of",
+    "mean_of",
+    "node_cost",
+    "node_energy_wh",
+    "peak_of",
+    "per_duration",
+    "ratio_pct",
+    "share_above",
+    "time_share_pct",
+    "total_of",
+    "unused_cost",
+    "unused_cpu_hours",
+    "unused_gpu_hours",
+    "used_cpu_hours",
+]
+
+SHARE_COLUMN = "cpu_pct_per_cpu_avg"
+"""The column for which the time spent at or above each threshold is kept."""
+
+SHARE_THRESHOLDS_PCT = (20.0, 40.0, 80.0, 100.0)
+"""The thresholds, in per cent."""
+
+_HOUR_SEC = 3600.0
+
+
+class Figures(Protocol):
+    """What a formula may ask of a block's reports; None where the source was missing."""
+
+    def duration(self) -> float | None:
+        """Return the block's length in seconds."""
+        ...
+
+    def total(self, column: str) -> float | None:
+        """Return how far a counter got over the whole block."""
+        ...
+
+    def peak(self, column: str) -> float | None:
+        """Return the largest value of a column, over every report ever taken."""
+        ...
+
+    def mean(self, column: str) -> float | None:
+        """Return the time-weighted mean of a column."""
+        ...
+
+    def integral(self, column: str) -> float | None:
+        """Return the integral of a column over time, in its unit times seconds."""
+        ...
+
+    def share(self, threshold_pct: float) -> float | None:
+        """Return the share of the time, in per cent, at or above a threshold of `SHARE_COLUMN`."""
+        ...
+
+    def fact(self, name: str) -> float | None:
+        """Return a figure that does not come from reports, such as the number of nodes."""
+        ...
+
+
+Formula = Callable[[Figures], "float | None"]
+
+
+def peak_of(column: str) -> Formula:
+    """Return the formula of a column's largest value."""
+    return lambda f: f.peak(column)
+
+
+def mean_of(column: str) -> Formula:
+    """Return the formula of a column's time-weighted mean."""
+    return lambda f: f.mean(column)
+
+
+def total_of(column: str) -> Formula:
+    """Return the formula of how far a counter got."""
+    return lambda f: f.total(column)
+
+
+def fact_of(name: str) -> Formula:
+    """Return the formula of a figure that does not come from reports."""
+    return lambda f: f.fact(name)
+
+
+def share_above(threshold_pct: float) -> Formula:
+    """Return the formula of the share of time at or above a threshold."""
+    return lambda f: f.share(threshold_pct)
+
+
+def ratio_pct(part: str, whole: str) -> Formula:
+    """Return the formula of one counter as a share of another, in per cent."""
+
+    def compute(f: Figures) -> float | None:
+        a, b = f.total(part), f.total(whole)
+        return None if a is None or not b else 100.0 * a / b
+
+    return compute
+
+
+def cpu_average_pct(f: Figures) -> float | None:
+    """Return the average utilisation, from the counters where there are any."""
+    exact = ratio_pct("cpu_busy_sec", "cpu_ticks_sec")(f)
+    return f.mean(SHARE_COLUMN) if exact is None else min(100.0, exact)
+
+
+def cpu_hours(f: Figures) -> float | None:
+    """Return the CPU-hours that the job held."""
+    core_seconds = f.integral("cpu_limit_cores")
+    return None if core_seconds is None else core_seconds / _HOUR_SEC
+
+
+def used_cpu_hours(f: Figures) -> float | None:
+    """Return the CPU-hours that were busy."""
+    hours, used_pct = cpu_hours(f), cpu_average_pct(f)
+    return None if hours is None or used_pct is None else hours * used_pct / 100.0
+
+
+def unused_cpu_hours(f: Figures) -> float | None:
+    """Return the CPU-hours that the job held and nobody used."""
+    hours, used = cpu_hours(f), used_cpu_hours(f)
+    return None if hours is None or used is None else max(0.0, hours - used)
+
+
+def per_duration(counter: str, scale: float = 1.0) -> Formula:
+    """Return the formula of a counter per second of the block."""
+
+    def compute(f: Figures) -> float | None:
+        amount, duration = f.total(counter), f.duration()
+        return None if amount is None or not duration else scale * amount / duration
+
+    return compute
+
+
+def time_share_pct(counter: str) -> Formula:
+    """Return the formula of a counter of seconds as a share of the time, at most 100%."""
+    share = per_duration(counter, 100.0)
+    return lambda f: None if (pct := share(f)) is None else min(100.0, pct)
+
+
+def highest_of(*formulas: Formula) -> Formula:
+    """Return the formula of the largest of several."""
+
+    def compute(f: Figures) -> float | None:
+        values = [value for formula in formulas if (value := formula(f)) is not None]
+        return max(values, default=None)
+
+    return compute
+
+
+def hours_of(counter: str) -> Formula:
+    """Return the formula of a counter of seconds, in hours."""
+    return lambda f: None if (seconds := f.total(counter)) is None else seconds / _HOUR_SEC
+
+
+def gpu_energy_wh(f: Figures) -> float | None:
+    """Return the energy of all GPUs that count it."""
+    count = f.peak("gpu_count")
+    used = (f.total(f"gpu{index}_energy_wh") for index in range(int(count or 0)))
+    known = [energy for energy in used if energy is not None]
+    return sum(known) if known else None
+
+
+def node_energy_wh(f: Figures) -> float | None:
+    """Return the energy of all that counts it."""
+    known = [e for e in (f.total("cpu_energy_wh"), gpu_energy_wh(f)) if e is not None]
+    return sum(known) if known else None
+
+
+def gpu_hours(f: Figures) -> float | None:
+    """Return the GPU-hours that the job held."""
+    gpu_seconds = f.integral("gpu_count")
+    return None if gpu_seconds is None else gpu_seconds / _HOUR_SEC
+
+
+def unused_gpu_hours(f: Figures) -> float | None:
+    """Return the GPU-hours that the job held and did not use."""
+    hours, used_pct = gpu_hours(f), f.mean("gpu_utilization_pct")
+    return None if hours is None or used_pct is None else hours * max(0.0, 1 - used_pct / 100.0)
+
+
+def node_cost(f: Figures) -> float | None:
+    """Return what the node cost at the price that was given."""
+    price, duration = f.fact("node_price"), f.duration()
+    return None if price is None or duration is None else price * duration / _HOUR_SEC
+
+
+def unused_cost(f: Figures) -> float | None:
+    """Return what of the cost went into capacity that nobody used."""
+    cost, used_pct = node_cost(f), f.mean("gpu_utilization_pct")
+    if used_pct is None:
+        used_pct = cpu_average_pct(f)
+    return None if cost is None or used_pct is None else cost * max(0.0, 1 - used_pct / 100.0)

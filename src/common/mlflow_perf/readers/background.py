@@ -1,0 +1,66 @@
+"""Asking a source that may block, without ever blocking the sampler. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Background"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Background(Generic[T]):
+    """Runs a question in a daemon thread of its own, and hands over the newest answer.
+
+    Args:
+        open_source: Called once in the thread: makes the source ready and returns the question.
+        name: Name of the thread.
+        patience_sec: Most seconds that `newest` waits for a fresh answer.
+    """
+
+    def __init__(
+        self, open_source: Callable[[], Callable[[], T]], *, name: str, patience_sec: float = 0.02
+    ) -> None:
+        self._open, self._patience_sec = open_source, patience_sec
+        self._asked, self._answered = threading.Event(), threading.Event()
+        self._closing = False
+        self._value: T | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            ask = self._open()
+        except Exception:  # noqa: BLE001 - a driver at odds costs its own figures, never the job
+            _log.warning("A source cannot be read and is left out.", exc_info=True)
+            return
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            if self._closing:
+                return
+            try:
+                self._value = ask()
+            except Exception:  # noqa: BLE001 - as above; it is asked again next time
+                _log.debug("A source did not answer.", exc_info=True)
+                self._value = None
+            self._answered.set()
+
+    def newest(self) -> T | None:
+        """Ask, wait a little, and return the newest answer; None while there is none."""
+        self._answered.clear()
+        self._asked.set()
+        if self._thread.is_alive():
+            self._answered.wait(self._patience_sec)
+        return self._value
+
+    def close(self) -> None:
+        """End the thread as soon as it answers; one that hangs in a driver is left behind."""
+        self._closing = True
+        self._asked.set()
+        self._thread.join(self._patience_sec)

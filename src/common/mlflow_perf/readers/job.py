@@ -1,0 +1,124 @@
+"""What the job owns and uses, put together from limits, control groups and processes.
+
+Imports the readers below it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.base import Reader
+from mlflow_perf.readers.cgroup import CgroupCpuTime, CgroupReader
+from mlflow_perf.readers.cgroups import Group, find_group
+from mlflow_perf.readers.cpu import CpuReader
+from mlflow_perf.readers.limits import LimitsReader, Owned, owned
+from mlflow_perf.readers.owned_cpu import CpuTime, OwnedCpuReader
+from mlflow_perf.readers.pressure import PressureReader
+from mlflow_perf.readers.process import ProcessTable
+from mlflow_perf.readers.processes import ProcessTreeReader
+
+__all__ = ["JobSources"]
+
+
+class JobSources:
+    """Makes the readers of one job.
+
+    Args:
+        root_pid: The process that is the job, with all that descend from it; default: this one.
+        proc: Where procfs is mounted.
+        root: Where the mount points of `mountinfo` start.
+        environ: Environment variables: the scheduler's allocation.
+        cpus: Numbers of the CPUs that the job may run on; default: as the kernel says.
+    """
+
+    def __init__(
+        self,
+        root_pid: int | None = None,
+        *,
+        proc: Path | str = "/proc",
+        root: Path | str = "/",
+        environ: Mapping[str, str] = os.environ,
+        cpus: frozenset[int] | None = None,
+    ) -> None:
+        self._pid = root_pid
+        self._proc, self._root = proc, root
+        self._environ, self._cpus = environ, cpus
+
+    @cached_property
+    def limits(self) -> Owned:
+        """What the job owns."""
+        return owned(
+            self._pid, proc=self._proc, root=self._root, environ=self._environ, cpus=self._cpus
+        )
+
+    def _group(self, controller: str) -> Group | None:
+        who = "self" if self._pid is None else self._pid
+        return find_group(controller, pid=who, proc=self._proc, root=self._root)
+
+    def _step_group(self, controller: str) -> Group | None:
+        group = self._group(controller)
+        return None if group is None else group.of_step()
+
+    def cpu(self) -> Reader:
+        """Return the reader of the CPUs that the job owns.
+
+        Raises:
+            SourceUnavailableError: When there is no `/proc/stat`.
+        """
+        limits = self.limits
+        host = CpuReader(self._proc)
+        if limits.cpus is None or len(limits.cpus) >= host.count:
+            reader, host_too = host, None
+        else:
+            reader, host_too = CpuReader(self._proc, cpus=limits.cpus), host
+        if limits.pooled:
+            return OwnedCpuReader(reader, host_too, cores=limits.cores, used=self._used())
+        return reader if host_too is None else OwnedCpuReader(reader, host_too)
+
+    def _used(self) -> CpuTime:
+        """Return what tells the job's CPU time: its group's account, else its processes'."""
+        group = self._accounting_group()
+        if group is not None:
+            try:
+                return CgroupCpuTime(group)
+            except SourceUnavailableError:
+                pass
+        return self._tree()
+
+    def _accounting_group(self) -> Group | None:
+        group, quota = self._step_group("cpuacct"), self.limits.quota
+        if group is None or group.is_root:
+            return None
+        if quota is None:
+            return group if group.is_of_a_job else None
+        limited = self._group("cpu")
+        if limited is None:
+            return None
+        # What counts against a quota is all that runs in the group that has it. In the first
+        # version, CPU time may be counted in another hierarchy, under the same name if at all.
+        folder = group.top / quota.folder.relative_to(limited.top)
+        if folder not in group.lineage():
+            return None
+        return Group(group.version, folder, group.top, group.path)
+
+    def _tree(self) -> ProcessTreeReader:
+        return ProcessTreeReader(self._pid, table=ProcessTable(self._proc))
+
+    @property
+    def others(self) -> tuple[Callable[[], Reader], ...]:
+        """The factories of the job's other readers."""
+        return (
+            lambda: LimitsReader(self.limits),
+            self._cgroup,
+            lambda: PressureReader(self._proc, group=self._step_group("cpu")),
+            self._tree,
+        )
+
+    def _cgroup(self) -> Reader:
+        return CgroupReader(
+            cpu=self._group("cpu"), memory=self._step_group("memory"), quota=self.limits.quota
+        )

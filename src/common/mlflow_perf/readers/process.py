@@ -1,0 +1,224 @@
+"""One process as procfs shows it. Imports procfile."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlflow_perf.readers.procfile import ProcFolder
+
+__all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
+
+CpuClock = Callable[[int], float]
+"""From a process's number to the CPU time that it used itself, in seconds."""
+
+_READ_BYTES = re.compile(rb"\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
+_PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
+_NO_IO = (0, 0)
+
+
+def cpu_clock_sec(pid: int) -> float:
+    """Return the CPU time of a process, threads that ended included, to the nanosecond.
+
+    Raises:
+        OSError: When there is no such process.
+    """
+    # The kernel's encoding of a process's clock (clock_getcpuclockid); `stat` has only 10 ms steps.
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a process used, its children that ended and were waited for included.
+
+    Attributes:
+        cpu_sec: CPU time.
+        read_bytes: Fetched from disks.
+        write_bytes: Sent to disks.
+    """
+
+    cpu_sec: float = 0.0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+    def add(self, other: Usage) -> None:
+        """Add another one's figures to this."""
+        self.cpu_sec += other.cpu_sec
+        self.read_bytes += other.read_bytes
+        self.write_bytes += other.write_bytes
+
+
+@dataclass(slots=True)
+class Process:
+    """A process at its newest reading.
+
+    Attributes:
+        pid: Its number.
+        started: When it started, in the kernel's ticks: tells it from a later one of that number.
+        parent: Number of its parent, at the newest reading.
+        usage: What it and its ended children used.
+        children_sec: CPU time of its ended children, a part of `usage`.
+        rss_bytes: Its resident memory.
+        clock_sec: Its own CPU time; what did not move since has nothing new to tell.
+        children_before_sec: `children_sec` at the reading before.
+        moved: Whether it did anything since the reading before.
+    """
+
+    pid: int
+    started: int
+    parent: int
+    usage: Usage = field(default_factory=Usage)
+    children_sec: float = 0.0
+    rss_bytes: int = 0
+    clock_sec: float = -1.0
+    children_before_sec: float = 0.0
+    moved: bool = True
+
+
+class ProcessTable:
+    """Reads processes from procfs.
+
+    Args:
+        proc: Where procfs is mounted.
+        ticks_per_sec: The kernel's clock ticks in a second.
+        page_bytes: Size of a page.
+        cpu_clock: Finer clock of a process's CPU time than `stat`; None for none.
+
+    Raises:
+        SourceUnavailableError: When there is no procfs.
+    """
+
+    def __init__(
+        self,
+        proc: Path | str = "/proc",
+        *,
+        ticks_per_sec: int | None = None,
+        page_bytes: int | None = None,
+        cpu_clock: CpuClock | None = cpu_clock_sec,
+    ) -> None:
+        self._folder = ProcFolder(proc)
+        self._tick = 1.0 / (ticks_per_sec or os.sysconf("SC_CLK_TCK"))
+        self._page = page_bytes or os.sysconf("SC_PAGE_SIZE")
+        self._clock = cpu_clock
+        self._own_pid = _own_pid(proc)
+        # In a mount of another PID namespace, the numbers here are not those of the clocks.
+        if self._own_pid != os.getpid() or not self._clock_works():
+            self._clock = None
+
+    def _clock_works(self) -> bool:
+        try:
+            return self._clock is not None and self._clock(os.getpid()) >= 0
+        except (OSError, OverflowError):
+            return False
+
+    @property
+    def own_pid(self) -> int | None:
+        """This process's number in this procfs; None where it is not in it."""
+        return self._own_pid
+
+    @property
+    def tick_sec(self) -> float:
+        """The resolution of the times in `stat`."""
+        return self._tick
+
+    def pids(self) -> set[int]:
+        """Return the numbers of all processes."""
+        return self._folder.pids()
+
+    def newest(self) -> bytes | None:
+        """Return what changes whenever a process or thread is created; None where nothing does."""
+        data = self._folder.read(b"loadavg")
+        return None if data is None else data.rpartition(b" ")[2]
+
+    def find(self, pid: int) -> Process | None:
+        """Return a process that was not known before; None when it has ended."""
+        fields = self._stat(pid)
+        return None if fields is None else Process(pid, int(fields[19]), int(fields[1]))
+
+    def _stat(self, pid: int) -> list[bytes] | None:
+        data = self._folder.read(b"%d/stat" % pid)
+        # The name, in brackets, may hold blanks and brackets; field 0 is the one after it.
+        fields = [] if data is None else data[data.rfind(b")") + 2 :].split(None, 22)
+        return fields if len(fields) > 21 else None
+
+    def refresh(self, process: Process) -> bool:
+        """Bring a process up to date and return whether it still exists."""
+        clock = self._clock_of(process.pid)
+        process.children_before_sec = process.children_sec
+        # Only what runs can use CPU, move bytes, get memory or wait for a child.
+        process.moved = clock is None or clock != process.clock_sec
+        if not process.moved:
+            return True
+        fields = self._stat(process.pid)
+        if fields is None or int(fields[19]) != process.started:
+            return False
+        process.parent = int(fields[1])
+        process.rss_bytes = max(0, int(fields[21])) * self._page
+        process.children_sec = self._children_sec(process.pid, fields)
+        own = (int(fields[11]) + int(fields[12])) * self._tick if clock is None else clock
+        process.clock_sec = -1.0 if clock is None else clock
+        read, written = self._io(process.pid) or (
+            process.usage.read_bytes, process.usage.write_bytes
+        )  # fmt: skip
+        process.usage = Usage(own + process.children_sec, read, written)
+        return True
+
+    def _clock_of(self, pid: int) -> float | None:
+        try:
+            return None if self._clock is None else self._clock(pid)
+        except OSError:
+            return None
+
+    def _children_sec(self, pid: int, fields: list[bytes]) -> float:
+        if pid == self._own_pid == os.getpid():
+            return reaped_sec()
+        return (int(fields[13]) + int(fields[14])) * self._tick
+
+    def children_sec(self, pid: int) -> float | None:
+        """Return the CPU time of a process's ended children as it is now."""
+        fields = self._stat(pid)
+        return None if fields is None else self._children_sec(pid, fields)
+
+    def _io(self, pid: int) -> tuple[int, int] | None:
+        found = _READ_BYTES.search(self._folder.read(b"%d/io" % pid) or b"")
+        return (int(found[1]), int(found[2])) if found else None
+
+    def peak_bytes(self, pid: int) -> int:
+        """Return the most memory that a process ever had, as the kernel keeps it; 0 if unknown."""
+        found = _PEAK.search(self._folder.read(b"%d/status" % pid) or b"")
+        return int(found[1]) * 1024 if found else 0
+
+    def close(self) -> None:
+        """Close procfs."""
+        self._folder.close()
+
+
+def reaped_sec() -> float:
+    """Return the CPU time of all ended children of this process, to the microsecond."""
+    # Imported here, as Windows has no such module.
+    from resource import RUSAGE_CHILDREN, getrusage
+
+    children = getrusage(RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
+
+
+def reaped_peak_bytes() -> int:
+    """Return the peak memory of the largest ended child of this process.
+
+    The kernel counts what a child shared with this process before it became another program, so a
+    figure below this process's own peak may be that.
+    """
+    from resource import RUSAGE_CHILDREN, getrusage
+
+    return getrusage(RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def _own_pid(proc: Path | str) -> int | None:
+    try:
+        return int(Path(proc, "self").readlink().name)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,163 @@
+"""The closure and the columns, against SQL and against plain Python."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlflow_perf.spans.columns import Columns, columns_of, write_cache
+from mlflow_perf.spans.orderings import sequences
+from mlflow_perf.spans.schema import connect
+from mlflow_perf.spans.state_curves import states
+from mlflow_perf.spans.store import Store
+
+_EVENTS_SQL = """
+WITH RECURSIVE descs(root, span) AS (
+    SELECT uuid, uuid FROM span WHERE type = 'kind0'
+    UNION SELECT root, subspan_uuid FROM subspan, descs WHERE superspan_uuid = span
+    UNION SELECT root, right_uuid FROM facet, descs WHERE left_uuid = span
+    UNION SELECT root, left_uuid FROM facet, descs WHERE right_uuid = span)
+SELECT root, event.time, span.type, event.type FROM descs, span, event
+WHERE span.uuid = descs.span AND event.span_uuid = span.uuid
+"""
+
+_nodes = st.integers(0, 7)
+_pairs = st.lists(st.tuples(_nodes, _nodes), max_size=14)
+_events = st.lists(
+    st.tuples(_nodes, st.integers(0, 50), st.sampled_from(["a", "b", "c"])), max_size=25
+)
+
+
+def _build(path: Path, subspans: list, facets: list, events: list) -> sqlite3.Connection:
+    """Write eight spans of two types with relations of any shape."""
+    db = connect(path, write=True)
+    db.execute("BEGIN")
+    store = Store(db)
+    scope = store.scope("test")
+    ids = {n: store.span(f"kind{n % 2}", scope, n) for n in range(8)}
+    store.add_subspans((ids[a], ids[b], b) for a, b in subspans)
+    store.add_facets(((ids[a], ids[b]) for a, b in facets), note="same")
+    store.add_events(
+        [ids[n] for n, _, _ in events],
+        [t for _, t, _ in events],
+        [store.string(name) for _, _, name in events],
+    )
+    db.execute("COMMIT")
+    return db
+
+
+@settings(max_examples=25)
+@given(_pairs, _pairs, _events)
+def test_the_closure_is_dnpcsqls(subspans: list, facets: list, events: list) -> None:
+    """Down subspans, both ways over facets, cycles and duplicates included, as its SQL has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        db = _build(Path(folder) / "db", subspans, facets, events)
+        columns = columns_of(db)
+        streams = columns.streams("kind0")
+        found = Counter(
+            (int(streams.roots[root]), int(time) / 1e6, *columns.kinds[kind])
+            for root, time, kind in zip(streams.root, streams.time, streams.kind, strict=True)
+        )
+        assert found == Counter(db.execute(_EVENTS_SQL).fetchall())
+        order = list(zip(streams.root.tolist(), streams.time.tolist(), strict=True))
+        assert order == sorted(order)
+        db.close()
+
+
+@settings(max_examples=25)
+@given(_pairs, _events)
+def test_orderings_are_those_of_plain_python(subspans: list, events: list) -> None:
+    """Each root counts in one ordering, whose means are the means of its roots."""
+    with tempfile.TemporaryDirectory() as folder:
+        db = _build(Path(folder) / "db", subspans, [], events)
+        streams = columns_of(db).streams("kind0")
+        plain: dict[tuple, list[list[float]]] = {}
+        for root in sorted(set(streams.root.tolist())):
+            at = streams.root == root
+            name = tuple(streams.columns.kinds[k] for k in streams.kind[at])
+            plain.setdefault(name, []).append((streams.time[at] / 1e6).tolist())
+        rows = sequences(db, "kind0")
+        assert sum(r["count"] for r in rows) == sum(map(len, plain.values()))
+        assert [r["count"] for r in rows] == sorted((r["count"] for r in rows), reverse=True)
+        for row in rows:
+            times = plain.pop(tuple((e["span_type"], e["event_type"]) for e in row["events"]))
+            table = np.array(times)
+            steps = np.diff(table, axis=1, prepend=table[:, :1])
+            assert [e["mean_s"] for e in row["events"]] == pytest.approx(steps.mean(axis=0))
+            assert [e["max_s"] for e in row["events"]] == pytest.approx(steps.max(axis=0))
+            since = (table - table[:, :1]).mean(axis=0)
+            assert [e["cumulative_mean_s"] for e in row["events"]] == pytest.approx(
+                since, abs=1e-12
+            )
+        assert not plain
+        db.close()
+
+
+@settings(max_examples=25)
+@given(_pairs, _events)
+def test_states_add_up_to_the_roots_that_have_begun(subspans: list, events: list) -> None:
+    """At each time every root whose first event has come is in exactly one state."""
+    with tempfile.TemporaryDirectory() as folder:
+        db = _build(Path(folder) / "db", subspans, [], events)
+        streams = columns_of(db).streams("kind0")
+        first = streams.time[streams.starts]
+        for row in states(db, "kind0", points=None):
+            time = round(row.pop("time_s") * 1e6)
+            assert all(count >= 0 for count in row.values())
+            assert sum(row.values()) == int((first <= time).sum())
+        db.close()
+
+
+@settings(max_examples=25)
+@given(_pairs, _pairs, _events)
+def test_the_cache_holds_what_the_tables_hold(subspans: list, facets: list, events: list) -> None:
+    """Read from the cache or from the tables, the columns are the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        db = _build(Path(folder) / "db", subspans, facets, events)
+        fresh = columns_of(db)
+        write_cache(db)
+        cached = columns_of(db)
+        for name in Columns.__dataclass_fields__:
+            left, right = getattr(fresh, name), getattr(cached, name)
+            assert (left == right) if name == "names" else np.array_equal(left, right)
+        db.close()
+
+
+def test_a_cache_that_others_made_stale_is_not_used(tmp_path: Path) -> None:
+    """What another program adds to the tables is seen, although the cache does not hold it."""
+    db = _build(tmp_path / "db", [], [], [(0, 1, "a")])
+    write_cache(db)
+    db.execute("INSERT INTO event_row SELECT id, 99, type_id, 0 FROM span_row WHERE key = 0")
+    assert columns_of(db).event_time.tolist() == [1, 99]
+    db.close()
+
+
+def test_events_of_one_microsecond_are_all_kept(tmp_path: Path) -> None:
+    """The same event twice in one microsecond counts twice; written again, still twice."""
+    db = _build(tmp_path / "db", [], [], [(0, 5, "a"), (0, 5, "a"), (0, 5, "b")])
+    store = Store(db)
+    span, kind = store.span("kind0", store.scope("test"), 0), store.string("a")
+    store.add_events([span, span], [5, 5], [kind, kind])
+    assert store.events == 0
+    assert db.execute("SELECT count(*) FROM event").fetchone() == (3,)
+    db.close()
+
+
+def test_a_table_longer_than_one_part_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of more rows than one string of SQLite takes are read in parts."""
+    db = _build(tmp_path / "db", [], [], [(n, t, "a") for n in range(8) for t in range(5)])
+    whole = columns_of(db)
+    monkeypatch.setattr("mlflow_perf.spans.columns._PART_ROWS", 3)
+    parts = columns_of(db)
+    assert np.array_equal(whole.event_span, parts.event_span)
+    assert np.array_equal(whole.event_time, parts.event_time)
+    db.close()

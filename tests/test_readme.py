@@ -1,0 +1,75 @@
+"""README is true: its tables come from the code, its examples run, its commands exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mlflow_perf._docs import commands_page, with_tables
+from mlflow_perf.cli import main
+from mlflow_perf.settings import ENVIRONMENT
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def examples() -> dict[str, str]:
+    """Return README's marked Python examples by name, in order."""
+    found = re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", README, re.DOTALL)
+    return dict(found)
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    """The metrics and settings that README prints are the tables'; `_docs` writes them anew."""
+    assert with_tables(README) == README, "run: python -m mlflow_perf._docs"
+
+
+def test_the_docs_pages_are_those_of_the_code() -> None:
+    """The pages of metrics and commands are generated too."""
+    metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert with_tables(metrics) == metrics, "run: python -m mlflow_perf._docs"
+    commands = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert commands_page() == commands, "run: python -m mlflow_perf._docs"
+
+
+def test_the_examples_run(store: str, capsys) -> None:
+    """The examples run one after the other, as a reader would paste them."""
+    namespace: dict[str, object] = {}
+    for code in examples().values():
+        exec(compile(code, "README.md", "exec"), namespace)
+    assert set(examples()) == {"wrap", "analyse"}
+    assert namespace["perf"].summary["ops/compute/count"] == 1.0
+    assert "timestamp" in capsys.readouterr().out
+
+
+def test_each_command_stands_in_readme_and_has_help() -> None:
+    """No command is hidden from README, and each explains itself."""
+    listed = set(re.findall(r"^\$ mlflow-perf (\w+)", README, re.MULTILINE))
+    commands = main.list_commands(None)
+    assert listed <= set(commands), "README names a command that does not exist"
+    assert set(commands) <= listed, "a command is missing in README"
+    for name in commands:
+        result = CliRunner().invoke(main, [name, "--help"])
+        assert result.exit_code == 0
+        assert len(result.output.splitlines()) > 3
+
+
+def test_the_makefile_has_every_target_of_readme() -> None:
+    """What README says to make can be made."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\$ make ([a-z]+)", README)) <= targets
+
+
+def test_pictures_and_links_exist() -> None:
+    """Each relative link and picture in README leads to a file."""
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENT))
+def test_every_setting_says_what_it_means(name: str) -> None:
+    """Each row of the settings' table is a sentence."""
+    assert ENVIRONMENT[name].meaning.endswith(".")

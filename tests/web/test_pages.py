@@ -1,0 +1,239 @@
+"""The page's views inside MLflow's Flask app, on a sqlite store."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import html_samples as samples
+import pytest
+from web_store import Filled
+
+from mlflow_perf.web.access import Access
+from mlflow_perf.web.listing import COLUMNS, Choice
+
+
+@pytest.fixture(scope="module")
+def client(store: Filled) -> Iterator[Any]:
+    """A client of MLflow's app with the page, as a server on `store` has it."""
+    from mlflow.server import BACKEND_STORE_URI_ENV_VAR, handlers
+    from mlflow.server import app as flask_app
+
+    from mlflow_perf.web.app import register
+
+    patch = pytest.MonkeyPatch()
+    patch.setenv(BACKEND_STORE_URI_ENV_VAR, store.uri)
+    patch.setattr(handlers, "_tracking_store", None)
+    register(flask_app)
+    import mlflow
+
+    before = mlflow.get_tracking_uri()
+    yield flask_app.test_client()
+    patch.undo()
+    mlflow.set_tracking_uri(before)
+
+
+def _shown(text: str) -> list[str]:
+    return re.findall(r'name="run" value="([0-9a-f]{32})"', text)
+
+
+def test_every_run_with_figures_is_listed(client: Any, store: Filled) -> None:
+    """The list holds all runs with figures, newest first, and the workflow's parent as a link."""
+    answer = client.get("/perf")
+    assert answer.status_code == 200
+    ids = _shown(answer.text)
+    assert set(ids) == set(store.runs.values()) - {store.runs["training"]}
+    assert ids[0] == store.runs["run19"]
+    assert f"/perf/run?id={store.runs['training']}" in html.unescape(answer.text)
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
+def test_the_page_is_read_only(client: Any, method: str) -> None:
+    """No path of ours takes anything but GET."""
+    for path in ("/perf", "/perf/run", "/perf/compare"):
+        assert getattr(client, method)(path).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("component=train", {"train"}),
+        ("q=PREP", {"prepare"}),
+        ("filter=tags.`mlflow_perf.component` = 'hidden'", {"hidden"}),
+        ("component=no+such", set()),
+        ("component=%27+OR+1=1+--", set()),
+        ("experiment=999", set()),
+    ],
+)
+def test_filters_stand_in_the_address(
+    client: Any, store: Filled, query: str, names: set[str]
+) -> None:
+    """Each filter shows the runs that it names and no others."""
+    answer = client.get(f"/perf?{query}")
+    assert answer.status_code == 200
+    assert set(_shown(answer.text)) == {store.runs[name] for name in names}
+
+
+def test_pages_follow_each_other(client: Any, store: Filled) -> None:
+    """With a limit the pages together hold every run once."""
+    seen: list[str] = []
+    address = "/perf?limit=7&sort=name"
+    while address:
+        text = client.get(address).text
+        seen += _shown(text)
+        more = re.search(r'href="([^"]+)">More runs', text)
+        address = html.unescape(more[1]) if more else ""
+    assert len(seen) == len(set(seen)) == len(store.runs) - 1
+
+
+@pytest.mark.parametrize(
+    "sort", ["started", "-started", "name", "component", "-status", "-run_cpu_hours"]
+)
+@pytest.mark.parametrize("equal", [{}, {"component": "train"}, {"status": "FINISHED"}])
+def test_the_tables_agree_with_mlflows_search(
+    client: Any, store: Filled, sort: str, equal: dict[str, str]
+) -> None:
+    """The fast way finds the same runs with the same figures as MLflow's own search."""
+    choice = Choice(sort=sort, equal=equal)
+    # A condition that always holds makes `Access` take MLflow's search.
+    general = Choice(sort=sort, equal=equal, query="attributes.run_id != 'x'")
+    experiments = list(store.experiments.values())
+    with client.application.test_request_context():
+        fast = Access("").runs(experiments, choice).runs
+        slow = Access("").runs(experiments, general).runs
+    keys = {key for column in COLUMNS for key in (column.key, column.instead)}
+    assert {r.run_id for r in fast} == {r.run_id for r in slow}
+    if sort in ("started", "-started"):
+        assert [r.started for r in fast] == [r.started for r in slow]
+    by_id = {run.run_id: run for run in slow}
+    for run in fast:
+        other = by_id[run.run_id]
+        assert run.metrics == {k: v for k, v in other.metrics.items() if k in keys}
+        assert (run.name, run.component, run.status) == (other.name, other.component, other.status)
+
+
+def test_one_run_shows_its_report(client: Any, store: Filled) -> None:
+    """A run's page is its report with every node's curves, and links to MLflow and its workflow."""
+    text = client.get(f"/perf/run?id={store.runs['train']}").text
+    assert "worker-001" in text
+    assert 'id="curves"' in text
+    assert f"/runs/{store.runs['train']}?workflowType=machine_learning" in text
+    assert store.runs["training"] in text
+
+
+def test_a_workflow_shows_its_gantt(client: Any, store: Filled) -> None:
+    """The parent's page has a bar per step, with links to the steps' runs."""
+    text = client.get(f"/perf/run?id={store.runs['training']}").text
+    assert "Timeline" in text
+    for step in ("prepare", "train"):
+        assert f"/perf/run?id={store.runs[step]}" in text
+    assert "× 2" in text
+
+
+def test_runs_are_compared(client: Any, store: Filled) -> None:
+    """Any runs stand side by side; one alone, or none, is refused in a sentence."""
+    address = f"/perf/compare?run={store.runs['run1']}&run={store.runs['train']}"
+    text = client.get(address).text
+    assert "cpu_avg_utilization_pct" in text
+    assert "2 runs compared" in text
+    answer = client.get(f"/perf/compare?run={store.runs['run1']}")
+    assert answer.status_code == 400
+    assert "Choose from 2 to 50 runs" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/perf/run?id=0123456789abcdef0123456789abcdef", 404, "not found"),
+        ("/perf/run", 400, "names no run"),
+        ("/perf?sort=nothing", 400, "no column"),
+        ("/perf?filter=not+a+condition", 400, "Invalid"),
+        ("/perf/run?id=%3Cimg%20src=x%20onerror=alert(1)%3E", 404, "not found"),
+    ],
+)
+def test_bad_input_gets_a_sentence(client: Any, address: str, status: int, said: str) -> None:
+    """What cannot be shown answers with the right status and says why, escaped."""
+    answer = client.get(address)
+    assert answer.status_code == status
+    assert said in answer.text
+    assert "<img" not in answer.text
+
+
+def test_hostile_names_are_escaped(client: Any, store: Filled) -> None:
+    """Markup in a name stands as text on every page."""
+    for address in ("/perf", f"/perf/run?id={store.runs['hostile']}"):
+        text = client.get(address).text
+        assert "<img" not in text
+        assert html.escape(samples.HOSTILE[:20]) in text
+
+
+def test_the_prefix_stands_in_every_address(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a static prefix no link leads outside of it."""
+    from flask import Flask
+
+    from mlflow_perf.web import app as web_app
+
+    monkeypatch.setenv("_MLFLOW_STATIC_PREFIX", "/deep/er/")
+    other = Flask("other")
+    assert web_app.register(other) == [
+        "/deep/er/perf",
+        "/deep/er/perf/run",
+        "/deep/er/perf/compare",
+    ]
+    assert web_app.register(other)
+    text = other.test_client().get("/deep/er/perf/run").text
+    links = re.findall(r'(?:href|action)="([^"]+)"', text)
+    assert links
+    assert all(link.startswith(("/deep/er/", "data:")) for link in links)
+
+
+def test_the_entry_point_is_light() -> None:
+    """Importing the plugin's module loads neither Flask nor MLflow nor the templates."""
+    import subprocess
+    import sys
+
+    code = "import sys, mlflow_perf.web; print({'flask', 'mlflow', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> None:
+    """A run whose documents are gone still has a page, which says what is missing."""
+    from mlflow import MlflowClient
+
+    mlflow_client = MlflowClient(store.uri)
+    run = mlflow_client.create_run(store.experiments["forecast"], run_name="bare")
+    try:
+        answer = client.get(f"/perf/run?id={run.info.run_id}")
+        assert answer.status_code == 200
+        assert "No performance data has been reported yet." in answer.text
+    finally:
+        mlflow_client.delete_run(run.info.run_id)
+
+
+def test_templates_are_packaged() -> None:
+    """The page's templates lie in the package."""
+    from mlflow_perf.web import pages
+
+    folder = Path(pages.__file__).parent / "templates"
+    assert {p.name for p in folder.glob("*.html")} >= {"perf_list.html", "perf_run.html"}
+
+
+def test_the_closed_app_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app with basic-auth asks for it, and so does the plain one where auth is set up."""
+    import mlflow_perf.web as plugin
+    from mlflow_perf.web import app as web_app
+
+    monkeypatch.setattr(web_app, "_with_basic_auth", lambda app, paths: "closed")
+    monkeypatch.delenv("_MLFLOW_SGI_NAME", raising=False)
+    for name in ("MLFLOW_AUTH_CONFIG_PATH", "MLFLOW_FLASK_SERVER_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web_app, "register", lambda app: ["/perf"])
+    assert plugin.create_app_with_basic_auth() == "closed"
+    assert plugin.create_app() != "closed"
+    monkeypatch.setenv("MLFLOW_AUTH_CONFIG_PATH", "/some/file.ini")
+    assert plugin.create_app() == "closed"

@@ -1,0 +1,190 @@
+"""The page in real servers: uvicorn below a prefix, gunicorn, basic-auth, PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from html_browser import Browser
+from web_store import Filled, fill, get, server
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+_ADMIN, _BOB = "admin:a-long-password-1", "bob:bobs-long-password"
+
+
+@pytest.fixture(scope="module")
+def site(store: Filled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A uvicorn server below a static prefix."""
+    with server(store, tmp_path_factory.mktemp("uvicorn"), "--static-prefix", "/ml") as address:
+        yield address
+
+
+def _addresses(store: Filled) -> dict[str, str]:
+    runs = store.runs
+    return {
+        "list": "/perf",
+        "filtered": "/perf?component=train&sort=-run_cpu_hours",
+        "run": f"/perf/run?id={runs['hostile']}",
+        "workflow": f"/perf/run?id={runs['training']}",
+        "compare": f"/perf/compare?run={runs['prepare']}&run={runs['train']}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [("list", False), ("list", True), ("run", False), ("workflow", False), ("compare", True)],
+)
+def test_each_page_in_a_browser(
+    name: str, dark: bool, site: str, store: Filled, browser: Browser, axe: str
+) -> None:
+    """No page writes to the console, asks another host, breaks a rule of axe, or runs a name."""
+    browser.show(site + _addresses(store)[name], dark=dark)
+    assert browser.messages() == []
+    assert browser.hosts() == {"127.0.0.1"}
+    assert browser.violations(axe) == []
+    assert browser.js("return document.querySelectorAll('img').length") == 0
+
+
+def test_from_the_list_to_a_comparison(site: str, browser: Browser) -> None:
+    """Two runs that are ticked come side by side, by clicks alone."""
+    browser.show(f"{site}/perf")
+    for box in browser.driver.find_elements("css selector", "input[name=run]")[:2]:
+        box.click()
+    browser.driver.find_element("css selector", "form.table button").click()
+    assert "/ml/perf/compare?run=" in browser.driver.current_url
+    assert "2 runs compared" in browser.js("return document.body.textContent")
+
+
+def test_mlflow_itself_goes_on(site: str) -> None:
+    """The server's own UI and API answer as ever, and nothing of ours stands outside the prefix."""
+    assert get(f"{site}/")[0] == 200
+    assert get(f"{site}/version")[0] == 200
+    assert get(f"{site.removesuffix('/ml')}/perf")[0] == 404
+    assert get(f"{site}/perf", method="POST", data=b"{}")[0] == 405
+
+
+def test_a_foreign_host_name_is_refused(site: str) -> None:
+    """MLflow's check of the Host header holds for the page too."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(f"{site}/perf", headers={"Host": "evil.example"}), timeout=30)
+    assert refused.value.code == 403
+
+
+@pytest.mark.skipif(shutil.which("gunicorn") is None, reason="gunicorn is not installed")
+def test_gunicorn(store: Filled, tmp_path: Path) -> None:
+    """The page is there under gunicorn, where the app is a plain WSGI one."""
+    with server(store, tmp_path, "--gunicorn-opts", "--log-level=warning") as address:
+        status, text = get(f"{address}/perf")
+        assert status == 200
+        assert store.runs["train"] in text
+        assert get(f"{address}/")[0] == 200
+
+
+def _auth(folder: Path) -> dict[str, str]:
+    (folder / "auth.ini").write_text(
+        "[mlflow]\n"
+        "default_permission = NO_PERMISSIONS\n"
+        f"database_uri = sqlite:///{folder / 'auth.db'}\n"
+        "admin_username = admin\n"
+        f"admin_password = {_ADMIN.partition(':')[2]}\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+    )
+    return {
+        "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": "for-this-test-only",
+    }
+
+
+def _let_bob_read(api: str, experiment_id: str) -> None:
+    def post(path: str, **data: str) -> int:
+        body = json.dumps(data).encode()
+        return int(get(f"{api}/{path}", user=_ADMIN, method="POST", data=body)[0])
+
+    name, _, word = _BOB.partition(":")
+    assert post("2.0/mlflow/users/create", username=name, password=word) == 200
+    what = {"username": name, "permission": "READ"}
+    new = post("3.0/mlflow/users/permissions/grant", resource_type="experiment",
+               resource_id=experiment_id, **what)  # fmt: skip
+    # Before MLflow 3.10 or so it was another route.
+    old = "2.0/mlflow/experiments/permissions/create"
+    assert new == 200 or post(old, experiment_id=experiment_id, **what) == 200
+
+
+def test_basic_auth(store: Filled, tmp_path: Path) -> None:
+    """Nobody reads without signing in; whoever has, reads what MLflow lets him read, no more."""
+    pytest.importorskip("flask_wtf", reason="MLflow's basic-auth needs mlflow[auth]")
+    with server(store, tmp_path, **_auth(tmp_path)) as address:
+        for path in _addresses(store).values():
+            assert get(address + path)[0] == 401
+        assert store.runs["hidden"] in get(f"{address}/perf", user=_ADMIN)[1]
+
+        _let_bob_read(f"{address}/api", store.experiments["forecast"])
+        status, text = get(f"{address}/perf", user=_BOB)
+        assert status == 200
+        assert store.runs["train"] in text
+        assert store.runs["hidden"] not in text
+        assert "secret" not in text
+        hidden = f"/perf/run?id={store.runs['hidden']}"
+        assert get(address + hidden, user=_BOB)[0] == 403
+        pair = f"/perf/compare?run={store.runs['hidden']}&run={store.runs['train']}"
+        assert get(address + pair, user=_BOB)[0] == 403
+        asked = f"/perf?experiment={store.experiments['secret']}"
+        assert store.runs["hidden"] not in get(address + asked, user=_BOB)[1]
+        assert get(f"{address}/perf/run?id={store.runs['train']}", user=_BOB)[0] == 200
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """A PostgreSQL of its own on a socket; yields the address of a database."""
+    pytest.importorskip("psycopg2")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql).")
+    root = os.geteuid() == 0
+    if root and not shutil.which("runuser"):
+        pytest.skip("PostgreSQL does not run as root, and there is no runuser.")
+    prefix = ["runuser", "-u", "postgres", "--"] if root else []
+    folder = Path(tempfile.mkdtemp(prefix="perf-pg-"))
+    if root:
+        shutil.chown(folder, "postgres")
+    binaries = found[-1].parent
+
+    def run(*command: str) -> None:
+        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/")
+
+    run(str(binaries / "initdb"), "-D", f"{folder}/data", "-U", "perf", "-A", "trust")
+    options = f"-k {folder} -c listen_addresses= -c fsync=off"
+    control = [str(binaries / "pg_ctl"), "-D", f"{folder}/data", "-w", "-l", f"{folder}/log"]
+    run(*control, "-o", options, "start")
+    try:
+        yield f"postgresql://perf@/postgres?host={folder}"
+    finally:
+        run(*control, "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_postgresql(postgres: str, tmp_path: Path) -> None:
+    """On PostgreSQL the list, its filters, its order and the pages of runs are the same."""
+    store = fill(postgres, tmp_path / "artifacts", more=5)
+    with server(store, tmp_path) as address:
+        for sort in ("-started", "name", "component", "-run_cpu_hours", "status", "bottleneck"):
+            status, text = get(f"{address}/perf?sort={sort}")
+            assert status == 200, text
+            shown = re.findall(r'name="run" value="([0-9a-f]{32})"', text)
+            assert set(shown) == set(store.runs.values()) - {store.runs["training"]}
+        for path in _addresses(store).values():
+            assert get(address + path)[0] == 200
+        status, text = get(f"{address}/perf?filter=metrics.run_cpu_hours%20%3E%200")
+        assert status == 200
+        assert store.runs["train"] in text
