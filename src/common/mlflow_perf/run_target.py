@@ -47,7 +47,7 @@ def check_run(run_id: str, timeout_sec: float) -> None:
     uri = tracking_uri()
     try:
         if not is_refused(uri):
-            call = Errand(lambda: open_run(run_id, tracking_uri=uri), name="perf-open-run")
+            call = Errand(lambda: open_run(run_id, tracking_uri=uri), name="open-run")
             call.result(timeout_sec)
     except RunNotFoundError:
         raise
@@ -123,7 +123,7 @@ class RunTarget:
             if wait:
                 # Up to ten seconds on a busy machine, and no fault of the server's.
                 import_module("mlflow")
-            self._pending = Errand(self._make_and_tell, name="perf-new-run")
+            self._pending = Errand(self._make_and_tell, name="new-run")
             if wait:
                 self._settle_start()
 
