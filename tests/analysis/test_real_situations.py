@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.analysis.advice import Verdict, verdict
+from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, right_size
+from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.runs import PerfRun
 
 pytestmark = pytest.mark.e2e
 
@@ -160,3 +163,15 @@ def test_a_memory_hog_under_a_limit(run: Run, cgroup: Callable[..., Path]) -> No
     )
     _need(summary, "mem_limit_mb", "job_max_mem_mb")
     assert found.bottleneck == "memory", (found, summary)
+
+
+def test_the_right_size_of_a_job_whose_need_is_known(run: Run) -> None:
+    """Of a job that holds 400 MB and computes on one CPU, neither less nor twice it is advised."""
+    summary, _ = run("held = bytearray(b'x') * (400 << 20)\nspin(2)")
+    _need(summary, "job_max_mem_mb", "job_max_cpu_cores")
+    job = PerfRun("job", document=PerfDocument({0: NodeDocument(summary=summary)}))
+    size = right_size([job])
+    assert size.memory_mb is not None
+    assert 400 * 1.2 <= size.memory_mb < 800
+    assert size.cpus is not None
+    assert summary["job_max_cpu_cores"] - CPU_TOLERANCE <= size.cpus <= 2

@@ -40,6 +40,7 @@ def record(proc: Path, pid: int, parent: int, *, cpu=0, children=0, rss=0, io=(0
 def end(proc: Path, pid: int) -> None:
     """Let a process vanish."""
     for path in (proc / str(pid)).iterdir():
+        put(path, "")  # a reader that holds it open gets nothing more
         path.unlink()
     (proc / str(pid)).rmdir()
 
@@ -214,6 +215,11 @@ class World:
 
     def children_sec(self, pid: int) -> float | None:
         return self.alive[pid].children_sec if pid in self.alive else None
+
+    def keep(self, pid: int) -> None:
+        pass
+
+    drop = keep
 
     def peak_bytes(self, pid: int) -> int:
         return self.alive[pid].rss_bytes if pid in self.alive else 0

@@ -61,9 +61,10 @@ class Outcome:
         """Return the outcome of a block that an exception ended, or none."""
         if error is None or isinstance(error, GeneratorExit):
             return cls()
+        cause = type(error).__name__  # no more: a message may hold anything
         if isinstance(error, SystemExit):
-            return cls() if error.code in (None, 0) else cls("FAILED")
-        return cls("KILLED") if isinstance(error, KeyboardInterrupt) else cls("FAILED")
+            return cls() if error.code in (None, 0) else cls("FAILED", cause)
+        return cls("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED", cause)
 
 
 class Recording:

@@ -140,7 +140,7 @@ def _is_contended(usage: Usage) -> bool:
     return (
         usage["cpu_stall_pct"] >= 25
         and usage.node_busy_pct >= 80
-        and usage.used_cores >= 0.25
+        and usage.used_cores >= 0.1
         and usage.busy_pct < 85
     )
 

@@ -36,7 +36,8 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
     """Import files and folders, each recognised by itself; importing twice changes nothing.
 
     A SOURCE is a Parsl monitoring.db or runinfo folder, a Work Queue transaction log, a log with
-    METRIC lines, a perf document (JSON), OTLP or Chrome trace JSON, or an MLflow run (runs:/ID).
+    METRIC lines, a perf document (JSON), OTLP or Chrome trace JSON, an mlflow.db or a run (runs:/ID),
+    or a database that dnpcsql made.
     """
     from mlflow_perf.spans import import_sources
 

@@ -95,7 +95,9 @@ class ProcFile:
 def read_text(path: Path | str) -> str | None:
     """Return a small kernel file's text without the last newline, or None when it is not there."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        # Path.read_text costs three times as much, and the start reads dozens of these.
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            return file.read().decode("utf-8", "replace").rstrip("\n")
     except OSError:
         return None
 
