@@ -196,6 +196,9 @@ class World:
     def pids(self) -> set[int]:
         return set(self.alive)
 
+    def is_childless(self, pid: int) -> bool:
+        return False
+
     def newest(self) -> bytes | None:
         return None
 
@@ -264,6 +267,16 @@ def test_totals_never_fall_and_never_exceed_the_truth(moves, ignoring: bool) -> 
         assert all(math.isfinite(v) and v >= 0 for v in report.values())
         before = report["job_cpu_sec"]
     assert before == pytest.approx(world.true_sec)
+
+
+def test_a_process_knows_that_it_has_no_child() -> None:
+    """Asking waits for nobody: a child that ended is still there to be waited for."""
+    code = (
+        "import subprocess, time\nfrom mlflow_perf.readers.procfile import is_childless\n"
+        "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"
+        "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.procfile import ProcFile, ProcFolder
+from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless
 
 __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
 
@@ -133,6 +133,10 @@ class ProcessTable:
     def pids(self) -> set[int]:
         """Return the numbers of all processes."""
         return self._folder.pids()
+
+    def is_childless(self, pid: int) -> bool:
+        """Return whether a process surely has no child; false where that cannot be told."""
+        return pid == self._own_pid == os.getpid() and is_childless()
 
     def newest(self) -> bytes | None:
         """Return what changes whenever a process or thread is created; None where nothing does."""

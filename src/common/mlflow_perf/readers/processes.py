@@ -100,6 +100,8 @@ class ProcessTreeReader:
             self._settle(gone)
 
     def _find_new(self) -> None:
+        if len(self._members) == 1 and self._table.is_childless(self._root):
+            return
         newest = self._table.newest()
         self._reads += 1
         if newest is not None and newest == self._newest and self._reads % _RELIST_EVERY:
