@@ -199,9 +199,8 @@ def waits_for(file: str) -> None:
         say("go")
         while not Path(file).exists():
             time.sleep(0.02)
-    say(
-        f"took {perf.summary['duration_sec']:.2f}, {len(perf.document.nodes[0].reports['timestamp'])} rows"
-    )
+    rows = len(perf.document.nodes[0].reports["timestamp"])
+    say(f"took {perf.summary['duration_sec']:.3f} with {rows} rows")
 
 
 def failing_source() -> None:

@@ -111,7 +111,6 @@ def _serve() -> None:
 
     from mlflow.store.tracking import rest_store, sqlalchemy_store  # noqa: F401
 
-
     for line in sys.stdin:
         order = json.loads(line)
         if "wait" in order:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlflow_perf import node as nodes
 from mlflow_perf import transfers
@@ -32,9 +32,6 @@ from mlflow_perf.ranks import SpoolFolder
 from mlflow_perf.run_sources import readers_of, scrapers_of, without_columns
 from mlflow_perf.run_target import RunTarget
 from mlflow_perf.sinks.live import LiveCurves
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Outcome", "Recording"]
 
