@@ -34,6 +34,7 @@ TEST = [
     "mpi4py>=4.0; sys_platform == 'linux'",
     "distributed>=2024.1",
     "duckdb>=1.0",
+    "flask-wtf>=1.2",
     "psycopg2-binary>=2.9",
     "pyyaml>=6.0",
     "redis>=5.0",
@@ -63,6 +64,7 @@ setup(
         "click>=8.0",
         "jinja2>=3.1",
         "mlflow>=3.1",
+        "numpy>=1.24",
         "psutil>=5.9.4",
     ],
     extras_require={

@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +217,20 @@ class PerfDocument:
         ]
         frame: pd.DataFrame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
         return frame if frames else frame.assign(node=[])
+
+
+    def plot(self, **options: Any) -> Any:
+        """Return the curves as a matplotlib figure; options as of `mlflow_perf.sinks.figure.plot`.
+
+        Raises:
+            MissingDependencyError: When matplotlib is not installed.
+        """
+        # By name: the document knows no output; this is a reader's short way to one.
+        return import_module("mlflow_perf.sinks.figure").plot(self, **options)
+
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook."""
+        return str(import_module("mlflow_perf.sinks.html").notebook_html(self))
 
 
 def _wrong_schema(schema: Any) -> str:

@@ -170,6 +170,10 @@ class Session:
     def _again(self) -> Session:
         return Session(self.name, self._options)
 
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook, after the block."""
+        return self.document._repr_html_()
+
     def time(self, name: str, key: Any = None) -> Any:
         """Return a context manager and decorator that times an operation.
 
