@@ -149,9 +149,8 @@ def _measure() -> None:
     mine = statistics.median(times["ours"])
     for name, values in times.items():
         median = statistics.median(values)
-        print(
-            f"{name:<24}{median:>10.1f}{statistics.median(calls[name]):>10.0f}{mine / median:>10.2f}"
-        )
+        requests = statistics.median(calls[name])
+        print(f"{name:<24}{median:>10.1f}{requests:>10.0f}{mine / median:>10.2f}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -73,7 +74,7 @@ CASES = [
         ("ray", 1, 2, 3, 1, 4, "02"),
     ),
     ("RAY_JOB_ID=02", ("ray", 0, 1, 0, 0, 1, "02")),
-    ("DASK_INTERNAL_INHERIT_CONFIG=x", ("dask", 0, 1, 0, 0, 1, None)),
+    ("DASK_WORKER_NAME=w1", ("dask", 0, 1, 0, 0, 1, "w1")),
     (
         "PARSL_WORKER_RANK=3 PARSL_WORKER_COUNT=8 PARSL_WORKER_POOL_ID=p1",
         ("parsl", 0, 1, 0, 3, 1, "p1"),
@@ -122,6 +123,8 @@ TRAPS = [
         "PARSL_WORKER_RANK=3 " + STEP.format(1, 2, 0, 1, 2),
         ("parsl", 0, 1, 0, 3, 1, "77"),
     ),
+    # Ray's workers are started before their job is known.
+    ("RAY_JOB_ID=ffffffff", ("ray", 0, 1, 0, 0, 1, None)),
     # A launcher's value that is no number is as if it were not there.
     (OMPI.format("x", 2, 0, 1), ("local", 0, 1, 0, 0, 1, None)),
 ]
@@ -328,3 +331,45 @@ def test_open_mpi_over_two_hosts(ssh: str, by: str) -> None:
     over = ("--host", "nodea:2,nodeb:2", "--map-by", by, "--mca", "plm_rsh_agent", ssh)
     found = _launch("mpirun.openmpi", "--allow-run-as-root", *over, "-n", "4")
     assert sorted(_seen(found)) == TWO_HOSTS
+
+
+def test_a_dask_worker_is_found_without_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask sets nothing in the environment; its module, where it is loaded, knows the worker."""
+    worker = SimpleNamespace(get_worker=lambda: SimpleNamespace(name="tcp-3"))
+    monkeypatch.setitem(sys.modules, "distributed.worker", worker)
+    node = detect({})
+    assert (node.launcher, node.job_id, node.samples) == ("dask", "tcp-3", True)
+
+
+def test_a_process_that_only_loads_dask_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of a Dask cluster is not one of its workers."""
+
+    def nobody() -> None:
+        raise ValueError("No worker found")
+
+    monkeypatch.setitem(sys.modules, "distributed.worker", SimpleNamespace(get_worker=nobody))
+    assert detect({}).launcher == "local"
+
+
+def _who() -> dict[str, object]:
+    return dict(detect().as_dict())
+
+
+@pytest.mark.e2e
+def test_a_real_task_of_dask() -> None:
+    """A task of a Dask cluster knows that it is one (in an environment that has Dask)."""
+    distributed = pytest.importorskip("distributed")
+    place = {"n_workers": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    with distributed.LocalCluster(**place) as cluster, distributed.Client(cluster) as client:
+        assert client.submit(_who).result(60)["launcher"] == "dask"
+
+
+@pytest.mark.e2e
+def test_a_real_task_of_ray() -> None:
+    """A task of Ray knows that it is one (in an environment that has Ray)."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1")
+    try:
+        assert ray.get(ray.remote(_who).remote(), timeout=90)["launcher"] == "ray"
+    finally:
+        ray.shutdown()

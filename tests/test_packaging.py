@@ -80,8 +80,10 @@ def test_the_wheel_has_every_file(tmp_path: Path) -> None:
 
 # What is imported under another name than it is installed by.
 DISTRIBUTIONS = {
-    "azure": "azure-ai-ml", "opentelemetry": "opentelemetry-sdk", "prometheus_client": "prometheus-client",
-    "pynvml": "nvidia-ml-py", "yaml": "pyyaml", "mpi4py": "mpi4py",
+    "azure": "azure-ai-ml",
+    "opentelemetry": "opentelemetry-sdk",
+    "prometheus_client": "prometheus-client",
+    "pynvml": "nvidia-ml-py",
 }  # fmt: skip
 # What MLflow itself needs, and so brings.
 OF_MLFLOW = {"flask", "markupsafe", "numpy", "pandas", "pyarrow", "sqlalchemy", "werkzeug", "yaml"}

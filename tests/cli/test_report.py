@@ -46,7 +46,7 @@ def test_what_has_no_documents_says_so(log_run: Callable[..., str], cli: Call) -
     """A run without data ends with 2."""
     result = cli("report", log_run(component="empty"))
     assert result.exit_code == 2
-    assert "no performance documents" in result.stderr
+    assert "holds no performance document" in result.stderr
 
 
 def test_a_file_is_no_run_to_log_to(tmp_path: Path, cli: Call) -> None:

@@ -46,7 +46,7 @@ def _run(command: list[str], folder: Path) -> None:
     paths = os.pathsep.join([str(ROOT / "components" / "common"), str(PACKAGE)])
     environ = os.environ | {"PYTHONPATH": paths, "MLFLOW_PERF_DISABLE": "true"}
     done = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -202,7 +202,7 @@ def test_real_transfers_between_two_processes(tmp_path: Path) -> None:
     # Without ^ib, UCX's InfiniBand module ends the interpreter with a segmentation fault.
     result = subprocess.run(
         [sys.executable, str(program)], cwd=tmp_path, env=os.environ | {"UCX_MODULES": "^ib"},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     (told,) = [line for line in result.stdout.splitlines() if line.startswith("RESULT")] or [
         result.stdout + result.stderr

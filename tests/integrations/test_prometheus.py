@@ -63,7 +63,7 @@ def _text(body: str) -> Callable[[Any], None]:
     return answer
 
 
-def _until(condition: Callable[[], Any], seconds: float = 10) -> None:
+def _until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait for what a thread does; fail when it does not."""
     deadline = time.monotonic() + seconds
     while not condition():

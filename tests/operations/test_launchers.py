@@ -50,7 +50,7 @@ def _run(body: str, folder: Path, *launcher: str) -> Any:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
         [*launcher, sys.executable, str(program)], cwd=folder, env=os.environ | {"PATH": path},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     told = [line for line in result.stdout.splitlines() if line.startswith("RESULT ")]
     assert told, result.stdout + result.stderr

@@ -304,6 +304,18 @@ class TestMetrics:
         assert "most total time" in caplog.text
 
 
+def test_counters_beyond_the_bound_and_beyond_floats(caplog: pytest.LogCaptureFixture) -> None:
+    """Many counters, or one that no float can hold, neither fail nor go unsaid."""
+    recorder = OperationMetrics()
+    for number in range(MAX_OPERATIONS + 1):
+        recorder.add_counter(f"counter {number}", None, 1)
+    recorder.add_counter("counter 0", None, -(10**400))
+    metrics = recorder.summary_metrics()
+    assert len(metrics) == MAX_OPERATIONS
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert "counters" in caplog.text
+
+
 def test_public_statistics_add_up_with_those_of_keys() -> None:
     """The statistics that get_metrics gives for keys sum to those of aggregate_times."""
     recorder = _recorder([("a", "x", 1), ("a", "y", 5), ("a", None, 3)])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import forkserver
@@ -165,6 +166,56 @@ def test_draining_twice_changes_nothing(session: Any) -> None:
     whole.merge(recorder)
     drain(folder, whole)
     assert _count(recorder) == _count(whole) == 5
+
+
+def test_threads_of_a_worker(tmp_path: Path) -> None:
+    """What several threads of one worker record is in its file, each record once."""
+    folder = spool.create(tmp_path)
+    recorder = OperationMetrics()
+    recorder.attach(OperationSpool(folder, recorder))
+
+    def work(number: int) -> None:
+        for _ in range(3000):
+            recorder.add_time("work", number % 2, 1.0)
+            recorder.add_counter("done", None, 1)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    drained = _drained(folder)
+    recorder.attach(None)
+    assert _count(drained) == 12_000
+    assert drained.aggregate_counters() == {"done": 12_000}
+
+
+def test_forking_while_other_threads_record(session: Any) -> None:
+    """A child forked while a thread holds the recorder's lock does not hang, and counts once."""
+    recorder, folder = session
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            recorder.add_time("busy", None, 1.0)
+
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(15):
+        child = os.fork()
+        if child == 0:
+            _work(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == 0
+    stop.set()
+    for thread in threads:
+        thread.join()
+    busy_here = _count(recorder, "busy")
+    drain(folder, recorder)
+    assert _count(recorder) == 15
+    assert _count(recorder, "busy") == busy_here
 
 
 def test_file_grows_with_what_is_recorded(tmp_path: Path) -> None:

@@ -143,6 +143,38 @@ def _mlflow_store(_make: Any, folder: Path, which: int) -> Path:
     return path
 
 
+def _dnpcsql(_make: Any, folder: Path, which: int) -> Path:
+    path = folder / "dnpc.sqlite3"
+    db = sqlite3.connect(path)
+    db.executescript(
+        "CREATE TABLE span (uuid TEXT PRIMARY KEY, type TEXT NOT NULL, note TEXT);"
+        "CREATE TABLE event (uuid TEXT PRIMARY KEY, span_uuid TEXT, time TEXT NOT NULL,"
+        " type TEXT NOT NULL, note TEXT);"
+        "CREATE TABLE subspan (superspan_uuid TEXT, subspan_uuid TEXT, key TEXT, note TEXT);"
+        "CREATE TABLE facet (left_uuid TEXT, right_uuid TEXT, note TEXT);"
+    )
+    spans = [
+        (f"{which}-task", "parsl.monitoring.task"),
+        (f"{which}-try", "parsl.monitoring.try"),
+        (f"{which}-log", "parsl.rundir.task"),
+    ]
+    db.executemany("INSERT INTO span VALUES (?, ?, 'a note')", spans)
+    events = [
+        ("1", "task", "1678101607.25", "invoked"),
+        ("2", "try", "1678101607.5", "TWICE"),
+        ("3", "try", "1678101607.5", "TWICE"),
+    ]
+    db.executemany(
+        "INSERT INTO event VALUES (?, ?, ?, ?, NULL)",
+        [(f"{which}-{n}", f"{which}-{span}", at, kind) for n, span, at, kind in events],
+    )
+    db.execute("INSERT INTO subspan VALUES (?, ?, '0', NULL)", (f"{which}-task", f"{which}-try"))
+    db.execute("INSERT INTO facet VALUES (?, ?, NULL)", (f"{which}-log", f"{which}-task"))
+    db.commit()
+    db.close()
+    return path
+
+
 _SOURCES: dict[str, Callable[[Any, Path, int], Path]] = {
     "parsl-monitoring": _monitoring,
     "parsl-run": _parsl_run,
@@ -152,6 +184,7 @@ _SOURCES: dict[str, Callable[[Any, Path, int], Path]] = {
     "otlp": _otlp,
     "chrome-trace": _chrome,
     "mlflow-store": _mlflow_store,
+    "dnpcsql": _dnpcsql,
 }
 # Read over the network from a tracking server: `test_mlflow.py` takes it through the rules.
 _ELSEWHERE = {"mlflow-run"}
@@ -329,3 +362,61 @@ def test_a_failed_import_leaves_the_database_as_it_was(
     assert contents(db) == before
     monkeypatch.undo()
     assert import_sources(other, db)[0].spans > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "unread"),
+    [
+        (
+            "chrome",
+            '{"traceEvents": [{"ph": "X", "ts": 1e999, "name": "a"}, {"ph": "X", "ts": 5}]}',
+            1,
+        ),
+        (
+            "chrome",
+            '{"traceEvents": [null, {"ph": "E", "ts": 5}, {"ph": "B", "ts": 1, "args": []}]}',
+            1,
+        ),
+        ("chrome", '[{"ph": "X", "ts": 1, "dur": 2, "name": "\\ud800"}, {"ph": "X", "ts": 2', 0),
+        ("otlp", '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}, null]}]}]}', 1),
+        ("otlp", '{"resourceSpans": []}\n{"resourceSpans": [\n', 1),
+        ("perf", '{"schema": "mlflow-perf/1", "nodes": {"0": null, "1": {"started": "soon"}}}', 2),
+        (
+            "perf",
+            '{"schema": "mlflow-perf/9", "nodes": {"0": {"started": 1, "reports": {"x": [1]}}}}',
+            0,
+        ),
+        ("metric", "1.0 x\n1669383194.3 a METRIC b c d=nan e=f g=1\n", 2),
+        ("metric", "2022-13-45 99:99:99 a METRIC b c d=1\n", 1),
+        (
+            "workqueue",
+            "1795196931445073 1 TASK x WAITING f\n1795196931445073 1 TASK 1 WAITING f\n",
+            1,
+        ),
+        ("workqueue", "1795196931445073 1 TASK 1 WAITING f\nnonsense\n", 1),
+    ],
+)
+def test_what_cannot_be_is_counted(name: str, text: str, unread: int, tmp_path: Path) -> None:
+    """A part that is of no sense is counted by name; the rest is imported."""
+    path = tmp_path / f"{name}.txt"
+    path.write_text(text, "utf-8")
+    (result,) = import_sources(path, tmp_path / "db")
+    assert sum(result.unread.values()) == unread
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"traceEvents": [{"ph"',
+        '{"schema": "mlflow-perf/1", "nodes": []}',
+        '{"resourceSpans": 5',
+        "[" * 5000,
+    ],
+)
+def test_what_is_nothing_at_all_is_one_line(text: str, tmp_path: Path) -> None:
+    """JSON that is damaged, of another shape, or endlessly nested is an error of one line."""
+    path = tmp_path / "x.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(SpansError) as caught:
+        import_sources(path, tmp_path / "db")
+    assert "\n" not in str(caught.value)

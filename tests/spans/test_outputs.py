@@ -95,6 +95,18 @@ def test_plots_show_what_the_rows_hold(real: Path, tmp_path: Path) -> None:
         assert save(drawn, tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_pictures_for_a_page_are_svg_elements(real: Path, hostile: Path) -> None:
+    """They stand in a page as they are: small, words as text, names escaped."""
+    pictures = spans.report_pictures(real)
+    assert list(pictures) == ["States over time", "Durations"]
+    for svg in pictures.values():
+        assert svg.startswith("<svg")
+        assert svg.rstrip().endswith("</svg>")
+        assert len(svg) < 400_000
+    assert "parsl.monitoring.try/running" in pictures["States over time"]
+    assert "<img" not in "".join(spans.report_pictures(hostile, _HOSTILE).values())
+
+
 def test_drawing_does_not_load_pyplot() -> None:
     """A program's own figures and backend are not touched: pyplot is not imported."""
     code = (

@@ -13,6 +13,7 @@ __all__ = ["new_oom_kills", "oom_counts", "signal_name"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+_COUNTERS = ("memory.events", "memory.oom_control")
 
 
 def signal_name(number: int) -> str:
@@ -55,9 +56,9 @@ def _counter_files(root: Path, controllers: str, path: str) -> list[Path]:
     # Inside a container the path is the host's, while the mount begins at the container's own.
     if controllers == "":
         places = [root, root / "unified"]
-        name = "memory.events"
+        name = _COUNTERS[0]
     elif "memory" in controllers.split(","):
-        places, name = [root / "memory"], "memory.oom_control"
+        places, name = [root / "memory"], _COUNTERS[1]
     else:
         return []
     return [folder / name for p in places for folder in (p / path.lstrip("/"), p)]
@@ -77,5 +78,11 @@ def new_oom_kills(before: Mapping[str, int]) -> int:
     Args:
         before: What `oom_counts` returned then. A counter that is gone has counted nothing.
     """
-    now = {name: _oom_kills(Path(name)) for name in before}
-    return max((max(0, (now[name] or 0) - count) for name, count in before.items()), default=0)
+    # Read back from a journal, a name may be anything: only a cgroup's counter is opened.
+    sound = {name: n for name, n in before.items() if _is_counter(name)}
+    return max((max(0, (_oom_kills(Path(name)) or 0) - n) for name, n in sound.items()), default=0)
+
+
+def _is_counter(name: str) -> bool:
+    path = Path(name)
+    return path.name in _COUNTERS and ".." not in path.parts and not path.is_symlink()

@@ -43,7 +43,7 @@ def dispatch(
         if secure and journal is not None:
             journal.secure(delivery)
         _knock(delivery.tracking_uri, min(deadline, time.monotonic() + _KNOCK_SEC))
-        sending = Errand(lambda: _send(delivery, journal), name="perf-send")
+        sending = Errand(lambda: _send(delivery, journal), name="send")
         if not sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic())):
             _secure(delivery, journal, already=secure)
         sending.result(deadline - time.monotonic())

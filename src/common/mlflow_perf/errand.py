@@ -6,6 +6,7 @@ thread here, and the caller goes on when its time is up.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import urllib.parse
@@ -18,16 +19,27 @@ __all__ = ["Errand", "first_line", "is_refused"]
 T = TypeVar("T")
 
 
+_PREFIX = "perf-"
+
+
+def _not_of_an_errand(record: logging.LogRecord) -> bool:
+    return not str(record.threadName).startswith(_PREFIX)
+
+
+# One line of ours says that the server is away; a line for each try would say nothing more.
+logging.getLogger("urllib3.connectionpool").addFilter(_not_of_an_errand)
+
+
 class Errand(threading.Thread, Generic[T]):
     """A call in a daemon thread, started at once.
 
     Args:
         call: What to do.
-        name: Name of the thread.
+        name: Name of the thread, less the prefix `perf-`.
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name=_PREFIX + name, daemon=True)
         self._call = call
         self._answer: list[T] = []
         self._error: BaseException | None = None

@@ -30,7 +30,7 @@ __all__ = [
     "SUFFIX",
     "Journal",
     "boot_id",
-    "is_live",
+    "live",
     "lock",
     "state_folder",
 ]
@@ -47,7 +47,7 @@ _SYNCS_EVERY_WRITES = 2
 
 _log = logging.getLogger(__name__)
 
-_live: set[str] = set()
+live: set[str] = set()
 """Names of the journals of this process: closing another descriptor of one would unlock it."""
 
 Snapshot = Callable[[], Mapping[str, Any]]
@@ -139,7 +139,7 @@ class Journal:
             folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
         )
         self._thread: threading.Thread | None = None
-        _live.add(self.path.name)
+        live.add(self.path.name)
         _journals.add(self)
         with self._one_warning():
             self._replace([self._head])
@@ -301,7 +301,7 @@ class Journal:
     def _close(self) -> None:
         handle, self._handle = self._handle, -1
         self._pending = []
-        _live.discard(self.path.name)
+        live.discard(self.path.name)
         if handle >= 0:
             with contextlib.suppress(OSError):
                 os.close(handle)
@@ -318,16 +318,11 @@ _journals: weakref.WeakSet[Journal] = weakref.WeakSet()
 def _in_child() -> None:
     for journal in list(_journals):
         journal.leave_child()
-    _live.clear()
+    live.clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
-
-
-def is_live(path: Path) -> bool:
-    """Tell whether this process writes a journal now."""
-    return path.name in _live
 
 
 def _plain(name: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -108,6 +109,8 @@ class Launcher:
     groups: bool = False
 
 
+# Dask leaves nothing in the environment; `detect` puts the worker's name there under this key.
+_DASK_WORKER = "DASK_WORKER_NAME"
 _MPI = "OMPI_COMM_WORLD_"
 _JSM = "JSM_NAMESPACE_"
 _MV2 = "MV2_COMM_WORLD_"
@@ -134,7 +137,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
              "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", job="RAY_JOB_ID"),
     # A pool's workers are numbered within one pool on one host: that is no rank of a job.
     Launcher("ray", ("RAY_JOB_ID",), job="RAY_JOB_ID", pool=True),
-    Launcher("dask", ("DASK_INTERNAL_INHERIT_CONFIG",), pool=True),
+    Launcher("dask", (_DASK_WORKER,), job=_DASK_WORKER, pool=True),
     Launcher("parsl", ("PARSL_WORKER_RANK",), local_rank="PARSL_WORKER_RANK",
              job="PARSL_WORKER_POOL_ID", pool=True),
     # A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: there it is one process.
@@ -181,6 +184,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
     Raises:
         SettingError: One of our three variables is no whole number in its range.
     """
+    environ = {**environ, **_dask_worker()}
     own = _own_settings(environ)
     told = own[_INDEX]
     found = [row for row in LAUNCHERS if _holds(row, environ)]
@@ -299,12 +303,22 @@ def _holds(row: Launcher, environ: Mapping[str, str]) -> bool:
 
 def _job_id(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
     for name in (*_JOB_IDS, *(row.job for row in found)):
-        if name and environ.get(name):
+        # Ray starts its workers before it knows their job: "ffffffff" is no name.
+        if name and environ.get(name, "").strip("f"):
             return environ[name]
     index = environ.get("JOB_COMPLETION_INDEX")
     pod = environ.get("HOSTNAME", "")
     # An indexed job's pod has the host name <job>-<index>.
     return pod.removesuffix(f"-{index}") if index and pod.endswith(f"-{index}") else None
+
+
+def _dask_worker() -> dict[str, str]:
+    """Return the name of the Dask worker that runs this task, as if Dask had set a variable."""
+    module = sys.modules.get("distributed.worker")
+    try:
+        return {} if module is None else {_DASK_WORKER: str(module.get_worker().name)}
+    except (AttributeError, ValueError):
+        return {}
 
 
 def _own_settings(environ: Mapping[str, str]) -> dict[str, int | None]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from mlflow_perf import spool, transfers
 from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.causes import new_oom_kills
 from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, columns_of
@@ -29,7 +30,7 @@ from mlflow_perf.journal import (
     FORMAT,
     SUFFIX,
     boot_id,
-    is_live,
+    live,
     lock,
     state_folder,
 )
@@ -191,6 +192,9 @@ def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
 def _cause(head: Mapping[str, Any]) -> str:
     if head.get("boot_id") and head["boot_id"] != boot_id():
         return "the machine went down"
+    counts = {str(file): count for file, count in dict(head.get("oom_kills", {})).items()}
+    if new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
+        return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
     return "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 
 
@@ -221,7 +225,7 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
     """
     place = state_folder() if folder is None else folder
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
-        if is_live(path):
+        if path.name in live:
             continue
         try:
             with _opened(path) as handle:

@@ -23,6 +23,8 @@ __all__ = ["RunTarget", "check_run", "tracking_uri"]
 JOB_TAG = "mlflow_perf.job_id"
 _POLL_SEC = 0.5
 
+_LOCAL_START_SEC = 60.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +47,7 @@ def check_run(run_id: str, timeout_sec: float) -> None:
     uri = tracking_uri()
     try:
         if not is_refused(uri):
-            call = Errand(lambda: open_run(run_id, tracking_uri=uri), name="perf-open-run")
+            call = Errand(lambda: open_run(run_id, tracking_uri=uri), name="open-run")
             call.result(timeout_sec)
     except RunNotFoundError:
         raise
@@ -80,7 +82,11 @@ class RunTarget:
         self._name = name
         self._node = node
         self._given = run_id
-        self._start_timeout_sec = start_timeout_sec
+        # A store on this machine does not go away; making a new database takes it a while.
+        local = not self.uri.startswith(("http://", "https://"))
+        self._start_timeout_sec = (
+            max(_LOCAL_START_SEC, start_timeout_sec) if local else start_timeout_sec
+        )
         self._on_made = on_made
         self._target: Target | None = None
         self._pending: Errand[Target] | None = None
@@ -117,7 +123,7 @@ class RunTarget:
             if wait:
                 # Up to ten seconds on a busy machine, and no fault of the server's.
                 import_module("mlflow")
-            self._pending = Errand(self._make_and_tell, name="perf-new-run")
+            self._pending = Errand(self._make_and_tell, name="new-run")
             if wait:
                 self._settle_start()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import click
 
 from mlflow_perf.analysis.workflow import Workflow, workflow_of
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.runs import PerfRun, documents_of, get_run
+from mlflow_perf.runs import PerfRun, documents_of, get_runs, is_run_id
 
 DEFAULT = "perf_report.html"
 
@@ -30,11 +33,10 @@ def command(run: str, *, output: str, log: bool) -> None:  # fmt: skip
     RUN is a run id, a path to a document, or a folder of node-*.json.
     """
     _options.prepare()
-    found = get_run(run)
-    workflow = workflow_of(found)
-    if found.document is None and workflow is None:
-        raise RunNotFoundError(f"The run {found.label} holds no performance documents.")
-    page = _page(run, found, workflow)
+    # Its documents are read below, node by node: those of a thousand would fill the memory.
+    found = get_runs([run], documents=False)[0] if is_run_id(run) else None
+    workflow = None if found is None else workflow_of(found)
+    page = _page(found, workflow, _nodes(run, needed=workflow is None))
     if log:
         _log(found, workflow, page)
         return
@@ -43,21 +45,29 @@ def command(run: str, *, output: str, log: bool) -> None:  # fmt: skip
         click.echo(f"Wrote {_tables.clean(output)}", err=True)
 
 
-def _page(source: str, run: PerfRun, workflow: Workflow | None) -> str:
-    """Return the page of a run and of its workflow, where it is the parent of one."""
+def _nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
+    """Yield the nodes of a source; none where a workflow's parent has no documents of its own."""
+    documents = documents_of(source)
+    try:
+        first = next(documents)
+    except RunNotFoundError:
+        if needed:
+            raise
+        return
+    for document in chain([first], documents):
+        yield from document.nodes.values()
+
+
+def _page(run: PerfRun | None, workflow: Workflow | None, nodes: Iterator[NodeDocument]) -> str:
+    """Return the page of a run's nodes and of its workflow, where it is the parent of one."""
     from mlflow_perf.sinks.html import render
 
-    title = run.component or run.name
-    flow = None if workflow is None else workflow.as_dict()
-    if run.document is None:
-        return render(PerfDocument(), title=title, workflow=flow)
-    # Node by node: a thousand of them would not fit into memory well.
-    nodes = (node for document in documents_of(source) for node in document.nodes.values())
-    return render(nodes, title=title, workflow=flow)
+    title = None if run is None else run.component or run.name
+    return render(nodes, title=title, workflow=None if workflow is None else workflow.as_dict())
 
 
-def _log(run: PerfRun, workflow: Workflow | None, page: str) -> None:
-    if run.run_id is None:
+def _log(run: PerfRun | None, workflow: Workflow | None, page: str) -> None:
+    if run is None or run.run_id is None:
         raise RunNotFoundError("A file is no run to which a report could be logged.")
     from mlflow import MlflowClient
 

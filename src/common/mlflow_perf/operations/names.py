@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
+import sys
+import zlib
 from collections.abc import Mapping
 
 from mlflow_perf.operations.stats import TimeStats
@@ -32,7 +33,7 @@ def metric_name(name: str) -> str:
     clean = "/".join(part for part in parts if part.strip(".")) or "_"
     if len(clean) <= _MAX_NAME:
         return clean
-    return f"{clean[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{clean[: _MAX_NAME - 9]}-{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def summary_metrics(
@@ -52,19 +53,34 @@ def summary_metrics(
     for name in _largest(sums):
         metrics |= _of(name, sums[name])
     # A name used for both keeps its number of times; the counter's sum is in the document.
-    for name in [name for name in counts if name not in sums][:MAX_OPERATIONS]:
-        metrics[f"ops/{name}/count"] = float(counts[name])
+    only = [name for name in counts if name not in sums]
+    _warn_beyond(len(only), "counters were recorded: only the first %d become metrics")
+    for name in only[:MAX_OPERATIONS]:
+        metrics[f"ops/{name}/count"] = _as_float(counts[name])
     return metrics
+
+
+def _as_float(number: float) -> float:
+    """Return a number as a float; a sum that no float can hold becomes the largest of its sign."""
+    try:
+        return float(number)
+    except OverflowError:
+        return -sys.float_info.max if number < 0 else sys.float_info.max
 
 
 def _largest(sums: Mapping[str, TimeStats]) -> list[str]:
     ordered = sorted(sums, key=lambda name: (-sums[name].total_time_ms, name))
-    if len(ordered) > MAX_OPERATIONS:
-        _logger.warning(
-            "%d operations were recorded: only the %d with the most total time become metrics; "
-            "all of them are in the document.", len(ordered), MAX_OPERATIONS,
-        )  # fmt: skip
+    _warn_beyond(
+        len(ordered),
+        "operations were recorded: only the %d with the most total time become metrics",
+    )
     return ordered[:MAX_OPERATIONS]
+
+
+def _warn_beyond(count: int, what: str) -> None:
+    if count > MAX_OPERATIONS:
+        said = what % MAX_OPERATIONS
+        _logger.warning("%d %s; all of them are in the document.", count, said)
 
 
 def _of(name: str, stats: TimeStats) -> dict[str, float]:

@@ -104,8 +104,8 @@ class Runner:
         try:
             with _closing(make_pool()) as pool:
                 self._run_steps(pool, result)
-        except BaseException:
-            self._end_parent(result, "FAILED")
+        except BaseException as error:
+            self._end_parent(result, "KILLED" if _is_interrupt(error) else "FAILED")
             raise
         result.duration_sec = time.monotonic() - began
         finished = [o for o in result.steps.values() if o.status == "FINISHED"]
@@ -296,6 +296,10 @@ def _closing(pool: Executor) -> Iterator[Executor]:
         yield pool
     finally:
         pool.close()
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
 
 
 def _overall(steps: dict[str, Outcome]) -> str:

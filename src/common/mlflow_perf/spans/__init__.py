@@ -25,6 +25,7 @@ _PUBLIC = {
     "plot_concurrency": "plots",
     "plot_states": "plots",
     "plot_times": "plots",
+    "report_pictures": "run_log",
     "sequences": "orderings",
     "span_durations": "analyses",
     "sql": "query",

@@ -10,10 +10,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlflow_perf.errors import SpansError
+from mlflow_perf.errors import MlflowPerfError, SpansError
 from mlflow_perf.spans.columns import write_cache
 from mlflow_perf.spans.facets import bind_known
 from mlflow_perf.spans.importers.base import Importer
@@ -22,6 +23,18 @@ from mlflow_perf.spans.schema import DEFAULT_DB, connect
 from mlflow_perf.spans.store import Progress, Store
 
 __all__ = ["Imported", "import_sources"]
+
+
+# What a source that is damaged, or not what it says, makes its importer raise.
+_DAMAGE = (
+    sqlite3.Error,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +109,12 @@ def _import(
         db.execute("BEGIN IMMEDIATE")
         importer.load(source, store)
         bind_known(store)
-        _note(db, importer, source, fingerprint, store)
+        _note(importer, source, fingerprint, store)
         db.execute("COMMIT")
     except BaseException as error:
         _undo(db)
-        if isinstance(error, sqlite3.Error | OSError | UnicodeError):
-            raise SpansError(f"{source} could not be imported: {error}.") from error
+        if isinstance(error, _DAMAGE) and not isinstance(error, MlflowPerfError):
+            raise SpansError(f"{source} could not be imported: {_one_line(error)}.") from error
         raise
     _detach(db)
     return Imported(
@@ -114,10 +127,14 @@ def _import(
     )
 
 
-def _note(
-    db: sqlite3.Connection, importer: Importer, source: Path, fingerprint: str, store: Store
-) -> None:
-    db.execute(
+def _one_line(error: BaseException) -> str:
+    """Return what an error says, on one line, with its kind where it says little."""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}"
+
+
+def _note(importer: Importer, source: Path, fingerprint: str, store: Store) -> None:
+    store.db.execute(
         "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
         " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (importer, location) DO UPDATE"
         " SET fingerprint = ?3, imported_us = ?4, unread = ?5",
@@ -161,7 +178,9 @@ def _stamp(path: Path) -> str:
 def _undo(db: sqlite3.Connection) -> None:
     if db.in_transaction:
         db.execute("ROLLBACK")
-    _detach(db)
+    # A statement that failed may still hold the source; the connection closes soon anyway.
+    with suppress(sqlite3.Error):
+        _detach(db)
 
 
 def _detach(db: sqlite3.Connection) -> None:

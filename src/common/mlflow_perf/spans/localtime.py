@@ -74,8 +74,11 @@ def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
 
 
 def machine_offsets(local: str) -> list[Offset]:
-    """Return this machine's own offset at a local time: the last resort."""
-    moment = datetime.fromisoformat(local)
+    """Return this machine's own offset at a local time: the last resort; none for no time."""
+    try:
+        moment = datetime.fromisoformat(local)
+    except ValueError:
+        return []
     offset = moment.astimezone().utcoffset()
     return [Offset("", int(offset.total_seconds()) if offset else 0)]
 

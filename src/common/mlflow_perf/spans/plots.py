@@ -6,6 +6,7 @@ figures are made without pyplot, so that a program's own are left alone.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_concurrency", "plot_states", "plot_times", "save"]
+__all__ = ["plot_concurrency", "plot_states", "plot_times", "save", "to_svg"]
 
 _BLUE, _GREEN, _ORANGE, _RED = "#2166ac", "#1b7837", "#b35806", "#b2182b"
 # Forty colours of which neighbours differ; with more states they repeat.
@@ -71,7 +72,12 @@ def plot_states(states: States, title: str) -> Figure:
     time = (states.time - states.time[0]) / 1e6
     colours = _colours(len(states.counts))
     axes.stackplot(
-        time, *states.counts.values(), labels=list(states.counts), colors=colours, step="post"
+        time,
+        *states.counts.values(),
+        labels=list(states.counts),
+        colors=colours,
+        step="post",
+        rasterized=True,
     )
     axes.set(xlabel="seconds since the first event", ylabel="spans", title=title)
     axes.margins(x=0)
@@ -116,6 +122,17 @@ def save(figure: Figure, path: str | Path) -> Path:
     except (ValueError, OSError) as error:
         raise SpansError(f"The picture {path} cannot be written: {error}.") from error
     return Path(path)
+
+
+def to_svg(figure: Figure) -> str:
+    """Return a figure as an SVG element, to stand in a page, its words as text."""
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(text, format="svg")
+    whole = text.getvalue()
+    return whole[whole.index("<svg") :]
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -20,10 +20,12 @@ from mlflow_perf.spans.orderings import sequences
 from mlflow_perf.spans.schema import connect
 from mlflow_perf.spans.state_curves import state_counts
 
-__all__ = ["headline_figures", "log_to_run"]
+__all__ = ["headline_figures", "log_to_run", "report_pictures"]
 
 _FOLDER = "spans"
 _BATCH = 1000
+# As many as a page is wide in pixels, about.
+_PAGE_POINTS = 300
 _KEY_CHARS = 250
 # What MLflow allows in a metric's key, less the colon, which not every store takes.
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_\-. /]")
@@ -93,6 +95,21 @@ def log_to_run(run_id: str, db: str | Path, root: str = DEFAULT_ROOT) -> list[st
     except MlflowException as error:
         raise SpansError(f"MLflow did not take it: {error.message}") from error
     return [f"{_FOLDER}/{file.name}" for file in files]
+
+
+def report_pictures(db: str | Path, root: str = DEFAULT_ROOT) -> dict[str, str]:
+    """Return what a page about a workflow shows of its spans: SVG elements by their headings.
+
+    Raises:
+        SpansError: There are no spans of type `root`.
+        MissingDependencyError: matplotlib is not installed.
+    """
+    states = state_counts(db, root, points=_PAGE_POINTS)
+    times = plots.plot_times(span_durations(db, root), f"{root}: duration")
+    return {
+        "States over time": plots.to_svg(plots.plot_states(states, root)),
+        "Durations": plots.to_svg(times),
+    }
 
 
 def _steps(order: Row) -> dict[str, float]:

@@ -7,6 +7,7 @@ time and type, so that what is written twice is stored once.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Key", "Progress", "Store", "microseconds"]
+__all__ = ["Key", "Progress", "Store", "is_time", "storable"]
 
 Key = int | str
 """Names a span within its scope and type."""
@@ -23,15 +24,21 @@ Key = int | str
 Progress = Callable[[str, float], None]
 """Told what is being read, and what share of it is done (0 to 1)."""
 
+# Some hundred thousand years, in microseconds.
+_NEVER_US = 1 << 62
 _KINDS_OF_UNREAD = 50
+# From so many keys on, all of a scope are read at once.
+_WHOLE_SCOPE = 20_000
 
 
-def microseconds(seconds: float | str) -> int:
-    """Return Unix seconds as whole microseconds, exactly where the text has six digits or fewer."""
-    if isinstance(seconds, float):
-        return round(seconds * 1e6)
-    whole, _, fraction = seconds.partition(".")
-    return int(whole) * 1_000_000 + int((fraction + "000000")[:6])
+def is_time(time_us: int) -> bool:
+    """Say whether a time can be stored: in a trace that is damaged, any number may stand."""
+    return abs(time_us) < _NEVER_US
+
+
+def storable(text: str) -> str:
+    """Return a text as UTF-8 can hold it: JSON may hold half of a character."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _ignore_progress(_what: str, _share: float) -> None:
@@ -59,6 +66,7 @@ class Store:
 
     def string(self, text: str) -> int:
         """Return the number of a word; it is stored if it is new."""
+        text = storable(text)
         number = self._strings.get(text)
         if number is None:
             self.db.execute("INSERT OR IGNORE INTO string (text) VALUES (?)", (text,))
@@ -68,6 +76,7 @@ class Store:
 
     def scope(self, name: str) -> int:
         """Return the number of a scope: within it and a type, a key names one span."""
+        name = storable(name)
         self.db.execute("INSERT OR IGNORE INTO scope (name) VALUES (?)", (name,))
         return self._one("SELECT id FROM scope WHERE name = ?", name)
 
@@ -148,7 +157,11 @@ class Store:
         """Store figures: `(span, name, time in microseconds, value)`."""
         self.db.executemany(
             "INSERT OR REPLACE INTO metric_row VALUES (?, ?, ?, ?)",
-            ((span, self.string(name), time, value) for span, name, time, value in rows),
+            (
+                (span, self.string(name), time, value)
+                for span, name, time, value in rows
+                if self._is_figure(time, value)
+            ),
         )
 
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
@@ -164,6 +177,12 @@ class Store:
         known = wording in self.unread or len(self.unread) < _KINDS_OF_UNREAD
         self.unread[wording if known else "other wordings"] += count
 
+    def _is_figure(self, time: int, value: float) -> bool:
+        good = math.isfinite(value) and is_time(time)
+        if not good:
+            self.not_read("a figure or a time that is not finite")
+        return good
+
     def _described(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
         rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
         name, host = about.get("name"), about.get("host")
@@ -174,11 +193,14 @@ class Store:
         )
 
     def _numbers(self, type_id: int, scope: int, keys: Mapping[Key, Any]) -> dict[Key, int]:
-        if len(keys) == 1:
-            sql = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ? AND key = ?"
-            return dict(self.db.execute(sql, (type_id, scope, *keys)))
-        sql = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
-        return dict(self.db.execute(sql, (type_id, scope)))
+        """Return the number of each key's span."""
+        query = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
+        if len(keys) > _WHOLE_SCOPE:
+            return dict(self.db.execute(query, (type_id, scope)))
+        # One by one from the index: a scope of many workers' logs is not read for each of them.
+        single = f"{query} AND key = ?"
+        rows = (self.db.execute(single, (type_id, scope, key)).fetchone() for key in keys)
+        return dict(rows)
 
     def _one(self, sql: str, *parameters: Any) -> int:
         value: int = self.db.execute(sql, parameters).fetchone()[0]

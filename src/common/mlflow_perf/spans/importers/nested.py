@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.spans.store import Key, Store
+from mlflow_perf.spans.store import Key, Store, is_time, storable
 
 __all__ = ["STARTED", "Nested", "store_nested"]
 
@@ -42,6 +42,12 @@ class Nested:
     events: list[tuple[int, str]] = field(default_factory=list)
     metrics: list[tuple[str, int, float]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Keep the keys as the database will."""
+        self.key = _kept(self.key)
+        if self.parent is not None:
+            self.parent = (self.parent[0], _kept(self.parent[1]))
+
     def all_events(self) -> list[tuple[int, str]]:
         """Return start, end and what else happened."""
         ends = [(self.start_us, STARTED), (self.end_us, ENDED)]
@@ -60,7 +66,13 @@ def store_nested(store: Store, spans: list[Nested]) -> None:
     for (span_type, scope), described in groups.items():
         found = store.add_spans(span_type, store.scope(scope), described)
         numbers |= {(scope, key): found[key] for key in described}
-    rows = [(numbers[s.scope, s.key], *event) for s in spans for event in s.all_events()]
+    rows = []
+    for span in spans:
+        for time, name in span.all_events():
+            if is_time(time):
+                rows.append((numbers[span.scope, span.key], time, name))
+            else:
+                store.not_read("a time that is out of range")
     store.add_events(
         [number for number, _, _ in rows],
         [time for _, time, _ in rows],
@@ -76,3 +88,7 @@ def store_nested(store: Store, spans: list[Nested]) -> None:
         for s in spans
         for name, time, value in s.metrics
     )
+
+
+def _kept(key: Key) -> Key:
+    return storable(key) if isinstance(key, str) else key

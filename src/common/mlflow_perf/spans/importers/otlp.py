@@ -72,11 +72,12 @@ def _add(found: list[Nested], span: dict[str, Any], about: dict[str, Any], store
     try:
         trace, key = str(span["traceId"]), str(span["spanId"])
         start, end = _microseconds(span["startTimeUnixNano"]), span.get("endTimeUnixNano")
+        end = _microseconds(end) if end else None
         events = [
             (_microseconds(event["timeUnixNano"]), str(event.get("name") or "event"))
             for event in _list(span, "events")
         ]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         store.not_read("a span without traceId, spanId or a time")
         return
     attributes = {**about, **_attributes(span)}
@@ -87,7 +88,7 @@ def _add(found: list[Nested], span: dict[str, Any], about: dict[str, Any], store
             scope=f"otel:{trace}",
             key=key,
             start_us=start,
-            end_us=_microseconds(end) if end else None,
+            end_us=end,
             parent=(f"otel:{trace}", str(parent)) if parent else None,
             about={
                 "name": attributes.get("service.name"),

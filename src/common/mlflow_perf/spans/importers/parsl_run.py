@@ -28,11 +28,12 @@ _WQ_REMOTE = "parsl.executors.workqueue.executor_task.remote"
 _RUN_ID = re.compile(rb"Run id is: ([\w-]+)")
 _LAUNCHED = re.compile(
     # Join apps run in Parsl itself, which gives them no id. A JSON line goes on after a quote.
-    rb'Parsl task (\d+) try (\d+) launched on executor (.+?)(?: with executor id (\w+))?(?:"|\s*$)'
+    rb"Parsl task (\d{1,13}) try (\d{1,4}) launched on executor (.+?)"
+    rb'(?: with executor id (\w+))?(?:"|\s*$)'
 )
-_STATE = re.compile(rb"Task (\d+) (?:changing state from \w+ to|initializing state to) (\w+)")
-_SUBMITTED = re.compile(rb"Task (\d+) submitted for App (\S+?),? (?:not )?waiting on (.*)")
-_NUMBER = re.compile(rb"\d+")
+_STATE = re.compile(rb"Task (\d{1,13}) (?:changing state from \w+ to|initializing state to) (\w+)")
+_SUBMITTED = re.compile(rb"Task (\d{1,13}) submitted for App (\S+?),? (?:not )?waiting on (.*)")
+_NUMBER = re.compile(rb"\b\d{1,13}\b")
 # Three generations of Parsl wrote the same in three ways.
 _WQ_SUBMITTED = (
     (
@@ -49,7 +50,7 @@ _WQ_SUBMITTED = (
     ),
 )
 _WQ_COMPLETED = re.compile(rb"Completed Work ?Queue task \d+, (?:parsl )?(?:executor )?task (\d+)")
-_REMOTE_LINE = re.compile(rb"^(\d+\.\d+) (.+)$", re.MULTILINE)
+_REMOTE_LINE = re.compile(rb"^(\d{1,12}\.\d+) (.+)$", re.MULTILINE)
 
 
 class ParslRunImporter:
@@ -75,7 +76,7 @@ class ParslRunImporter:
         if log is None:
             with (next(source.glob("interchange.*log"))).open("rb") as file:
                 scope = store.scope(scope_of("htex", source, file.read(1 << 16)))
-            import_htex(source.parent, source.name, store, scope, [])
+            import_htex(source.parent, source.name, store, scope=scope, offsets=[])
             return
         run = _read(log, store)
         _Writer(source, run, store).write()
@@ -188,7 +189,11 @@ class _Writer:
                 found |= self._write_work_queue(label)
             elif (self._folder / label).is_dir():
                 spans = import_htex(
-                    self._folder, label, self._store, self._run.scope, self._run.offsets
+                    self._folder,
+                    label,
+                    self._store,
+                    scope=self._run.scope,
+                    offsets=self._run.offsets,
                 )
                 found |= {(label, task): span for task, span in spans.items()}
         self._store.add_subspans(
@@ -241,7 +246,8 @@ class _Writer:
         if not run.wq_ids and len(found) == len(wq_spans):
             # Today's Parsl logs the pairs in a process of its own, to nowhere. Both number in the
             # order of submission, the executor from 0 and Work Queue from 1.
-            bound = {e: wq_spans[int(e) + 1] for e in found if int(e) + 1 in wq_spans}
+            numbers = {e: int(e) + 1 for e in found if e.isdigit()}
+            bound = {e: wq_spans[number] for e, number in numbers.items() if number in wq_spans}
         store.add_subspans((found[e], span, "work queue task") for e, span in bound.items())
         self._write_remote(label, bound)
         return {(label, e): span for e, span in found.items()}
@@ -250,11 +256,11 @@ class _Writer:
         """Store what Parsl's wrapper wrote on the worker, one log for each executor task."""
         run, store = self._run, self._store
         for executor_id, task in tasks.items():
-            log = self._folder / label / "function_data" / f"{int(executor_id):04d}" / "log"
+            log = self._folder / label / "function_data" / executor_id.zfill(4) / "log"
             if not log.is_file():
                 continue
             lines = [
-                (int(float(time) * 1e6), event.decode("utf-8", "replace").strip())
+                (round(float(time) * 1e6), event.decode("utf-8", "replace").strip())
                 for time, event in _REMOTE_LINE.findall(log.read_bytes())
                 if not event.startswith(b"META_PATH ")
             ]

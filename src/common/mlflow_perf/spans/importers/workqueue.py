@@ -17,13 +17,14 @@ __all__ = ["WorkQueueImporter", "import_transactions"]
 
 _TASK = "workqueue.task"
 _WORKER = "workqueue.worker"
-_LINE = re.compile(rb"^(\d+) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
+_LINE = re.compile(rb"^(\d{1,18}) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
 _HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
 _LEGEND = b"# time manager_pid "
 # Lines that tell of the manager and of categories, not of tasks or workers.
-_OTHER = re.compile(rb"^(?:#|[ \t]*$|\d+ \d+ (?:MANAGER|CATEGORY) )", re.MULTILINE)
+_OTHER = re.compile(rb"^(?:#|[ \t]*\n|\d+ \d+ (?:MANAGER|CATEGORY) )", re.MULTILINE)
 _TRANSFERS = {b"INPUT": b"TRANSFER_INPUT", b"OUTPUT": b"TRANSFER_OUTPUT"}
 _PART_BYTES = 1 << 25
+_DIGITS = 18
 
 
 class WorkQueueImporter:
@@ -87,6 +88,8 @@ class _Reader:
     def _add(self, rows: list[tuple[bytes, ...]]) -> None:
         """Take the lines of tasks and transfers; a transfer names its task second."""
         ids = [int(a if kind == b"TASK" else b) for _, kind, a, b, _ in rows]
+        if max(ids, default=0) >= 1 << 62:
+            raise ValueError("a task's number is too large")
         self._tasks += ids
         self._times += [int(row[0]) for row in rows]
         self._events += [
@@ -114,9 +117,10 @@ class _Reader:
 
     def _has_number(self, row: tuple[bytes, ...]) -> bool:
         task = row[2] if row[1] == b"TASK" else row[3]
-        if not task.isdigit():
+        good = task.isdigit() and len(task) <= _DIGITS
+        if not good:
             self.unread[wording_of(row[1] + b" " + task)] += 1
-        return task.isdigit()
+        return good
 
     def _worker(self, time: int, worker: bytes, word: bytes, event: bytes) -> None:
         if word == b"RESOURCES":
@@ -145,7 +149,7 @@ class _Reader:
 
     def _count_others(self, part: bytes) -> None:
         for line in part.removesuffix(b"\n").split(b"\n"):
-            if not _LINE.match(line) and not _OTHER.match(line):
+            if not _LINE.match(line) and not _OTHER.match(line + b"\n"):
                 self.unread[wording_of(line)] += 1
 
 

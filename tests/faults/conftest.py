@@ -1,0 +1,152 @@
+"""Fixtures of the fault suite: processes, an ill server, and the table of what became of each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from tests.faults.nursery import Job, Nursery
+from tests.faults.proxy import FaultyProxy
+
+_rows: list[tuple[str, str, str]] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each fault led to."""
+    if not _rows:
+        return
+    terminalreporter.section("faults")
+    widths = [max(len(row[i]) for row in [*_rows, ("fault", "outcome", "")]) for i in range(2)]
+    for row in [("fault", "outcome", "data lost"), *sorted(_rows)]:
+        terminalreporter.line(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}")
+
+
+@pytest.fixture
+def fault() -> Callable[[str, str, str], None]:
+    """Return what adds a row to the table at the end: fault, outcome, data lost."""
+    return lambda *row: _rows.append(row)
+
+
+@dataclass
+class Faults:
+    """What a fault test works with.
+
+    Attributes:
+        start: Starts a process of `tests.faults.jobs`.
+        proxy: The ill server.
+        client: Of the server itself.
+        state: Folder of the journals.
+    """
+
+    nursery: Nursery
+    proxy: FaultyProxy
+    client: MlflowClient
+    state: Path
+
+    def start(self, name: str, *args: Any, **options: str) -> Job:
+        """Start a process that does one of the jobs."""
+        environ = {"MLFLOW_PERF_DIR": str(self.state), "MLFLOW_TRACKING_URI": self.proxy.uri}
+        return self.nursery.start(f"tests.faults.jobs:{name}", *args, **{**environ, **options})
+
+    def started(self, name: str, *args: str, **options: str) -> tuple[Job, str]:
+        """Start a job and return it with its run's id, once it is busy."""
+        job = self.start(name, *args, **options)
+        wait_until(lambda: "go\n" in job.output, job)
+        return job, job.output.split("\n")[0]
+
+    def recover(self) -> Job:
+        """Run `mlflow-perf recover --json` to its end."""
+        job = self.start("command", "recover", "--json")
+        assert job.wait() == 0
+        return job
+
+    def run(self, run_id: str) -> Run:
+        """Return what MLflow holds of a run."""
+        return self.client.get_run(run_id)
+
+    def has_all(self, run_id: str) -> bool:
+        """Tell whether a run has its metrics and its artifacts."""
+        files = {file.path for file in self.client.list_artifacts(run_id)}
+        metrics = self.run(run_id).data.metrics
+        return {"perf", "perf_report.html"} <= files and metrics["duration_sec"] > 0
+
+    @property
+    def journals(self) -> list[str]:
+        """Names of all that is in the folder of the journals."""
+        return sorted(os.listdir(self.state)) if self.state.is_dir() else []
+
+
+def wait_until(holds: Callable[[], bool], job: Job, *, seconds: float = 60.0) -> None:
+    """Return when something holds; fail with the job's output when it never does."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, job.output
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    root = Path(__file__).parents[2]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    environ |= {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_PERF_START_TIMEOUT": "60",
+        "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [environ.get("PYTHONPATH")])]),
+    }
+    nursery = Nursery(environ, tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def faults(_nursery: Nursery, _server: str, tmp_path: Path) -> Iterator[Faults]:
+    """Return the processes, the ill server and the state folder of one test."""
+    proxy = FaultyProxy(_server)
+    yield Faults(_nursery, proxy, MlflowClient(_server), tmp_path / "state")
+    proxy.close()
+
+
+@pytest.fixture
+def memory_cgroup(tmp_path: Path) -> Iterator[Path]:
+    """Return a memory cgroup of 200 MB, where this machine lets us make one."""
+    root = Path("/sys/fs/cgroup")
+    places = [(root / "memory", "memory.limit_in_bytes"), (root, "memory.max")]
+    for parent, limit in places:
+        folder = parent / f"mlflow-perf-{os.getpid()}-{tmp_path.name[-20:]}"
+        try:
+            folder.mkdir()
+            (folder / limit).write_text(str(200 << 20))
+        except OSError:
+            continue
+        yield folder
+        time.sleep(0.2)
+        folder.rmdir()
+        return
+    pytest.skip("no memory cgroup can be made here")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Return what mounts a small file system in memory, with options, where we may."""
+    places = []
+
+    def mount(options: str) -> Path:
+        place = tmp_path / f"mount-{len(places)}"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("nothing can be mounted here")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in places:
+        subprocess.run(["umount", "-l", str(place)], check=True)

@@ -1,0 +1,221 @@
+"""What the processes of the fault tests do. Each prints its run's id, then `go` when it is busy."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import mlflow_perf
+from mlflow_perf.session import current
+
+LONG = 60.0
+
+
+def say(text: object) -> None:
+    """Write a line to where the test reads it."""
+    print(text, flush=True)
+
+
+def flush() -> None:
+    """Write the journal now, instead of within four seconds."""
+    current()._recording._journal.flush()
+
+
+def busy(seconds: float = 0.0, *, exit_code: int | None = None) -> None:
+    """A job that goes well, or ends itself."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        perf.add_counter("rows", 7)
+        say(perf.run_id)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+        say("go")
+        if exit_code is not None:
+            sys.exit(exit_code)
+
+
+def raising() -> None:
+    """A job that fails."""
+    with mlflow_perf.report("job") as perf:
+        say(perf.run_id)
+        raise RuntimeError("the job's own")
+
+
+def sleeping(how: str = "") -> None:
+    """A job that sleeps, as its main thread, with threads, or in code that is not Python's."""
+    if how == "own handler":
+        signal.signal(signal.SIGTERM, lambda *_: (say("handler ran"), sys.exit(5)))
+    if how == "ignored":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        perf.add_counter("rows", 7)
+        say(perf.run_id)
+        time.sleep(0.2)
+        flush()
+        if how == "native":
+            say("go")
+            # A mutex taken twice: PyDLL's opposite lets other threads run; no signal gets it out.
+            libc = ctypes.CDLL(None)
+            mutex = ctypes.create_string_buffer(64)
+            libc.pthread_mutex_lock(mutex)
+            libc.pthread_mutex_lock(mutex)
+        elif how == "threads":
+            threads = [threading.Thread(target=time.sleep, args=(LONG,)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            say("go")
+            threads[0].join()
+        elif how == "ignored":
+            say("go")
+            time.sleep(1)
+        elif how == "outgrow":
+            say("go")
+            hog()
+        else:
+            say("go")
+            time.sleep(LONG)
+
+
+def slow_handler() -> None:
+    """A job whose own handler notes the signal, and which goes on for longer than it may."""
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        time.sleep(0.2)
+        say("go")
+        while not told.is_set():
+            time.sleep(0.02)
+        say("handler ran")
+        time.sleep(LONG)
+
+
+def leaving(how: str) -> None:
+    """A job that ends without a word to anyone."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        time.sleep(0.2)
+        flush()
+        say("go")
+        if how == "os._exit":
+            os._exit(3)
+        sys.exit(0)
+
+
+def in_a_daemon_thread() -> None:
+    """A block in a daemon thread that the interpreter's end cuts off."""
+    begun = threading.Event()
+
+    def block() -> None:
+        with mlflow_perf.report("job", interval=0.05) as perf:
+            say(perf.run_id)
+            begun.set()
+            time.sleep(LONG)
+
+    threading.Thread(target=block, daemon=True).start()
+    begun.wait(LONG)
+    time.sleep(0.1)
+
+
+def _child(_: int) -> int:
+    assert current() is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with mlflow_perf.time("in the child"):
+        return os.getpid()
+
+
+def with_children(method: str) -> None:
+    """A pool whose workers are told to end by SIGTERM, and a child that leaves the block."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            assert os.getpid() not in pool.map(_child, range(8))
+        if method == "fork":
+            before = threading.active_count()
+            pid = os.fork()
+            if pid == 0:
+                assert threading.active_count() == 1
+                assert perf.run_id is not None
+                return  # leaves the block, in the child
+            assert os.waitpid(pid, 0)[1] == 0
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(LONG)
+            os.kill(pid, signal.SIGTERM)
+            assert os.waitpid(pid, 0)[1] == signal.SIGTERM
+            assert threading.active_count() == before
+        time.sleep(0.1)
+    say(f"ended {os.getpid()}")
+
+
+def nested() -> None:
+    """A block within a block, and another one after it."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        with mlflow_perf.report("inner"):
+            say("go")
+            time.sleep(LONG)
+
+
+def hog() -> None:
+    """Take memory until the kernel has had enough."""
+    held = []
+    while True:
+        held.append(bytearray(os.urandom(1 << 20)))
+
+
+def join_cgroup(folder: str, then: str, *args: str) -> None:
+    """Enter a memory cgroup, and do something there."""
+    Path(folder, "cgroup.procs").write_text(str(os.getpid()))
+    globals()[then](*args)
+
+
+def fill(folder: str) -> None:
+    """A job during which the disk of the journals fills up."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        with Path(folder, "ballast").open("wb") as ballast:
+            try:
+                while True:
+                    ballast.write(bytes(4096))
+                    ballast.flush()
+            except OSError:
+                say("full")
+        for _ in range(3):
+            time.sleep(0.1)
+            flush()
+
+
+def waits_for(file: str) -> None:
+    """A job that ends when a file is there."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        say("go")
+        while not Path(file).exists():
+            time.sleep(0.02)
+    rows = len(perf.document.nodes[0].reports["timestamp"])
+    say(f"took {perf.summary['duration_sec']:.3f} with {rows} rows")
+
+
+def failing_source() -> None:
+    """A job one of whose sources ends in an error each time."""
+    from mlflow_perf.readers.memory import MemoryReader
+
+    def read(self, report):
+        raise OSError("gone")
+
+    MemoryReader.read = read
+    busy(0.3)
+
+
+def command(*argv: str) -> None:
+    """The command line."""
+    from mlflow_perf.cli import main
+
+    main(list(argv))

@@ -1,0 +1,129 @@
+"""Processes with real signals, deaths and exit codes, without an import of MLflow for each.
+
+One process imports MLflow (seconds) and is then forked for each job (milliseconds). It talks over
+its standard input and output, a line of JSON each way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Job", "Nursery"]
+
+
+class Job:
+    """A process of the nursery.
+
+    Attributes:
+        pid: Its process id.
+    """
+
+    def __init__(self, nursery: Nursery, pid: int, said: Path) -> None:
+        self.pid = pid
+        self._nursery = nursery
+        self._said = said
+
+    def wait(self) -> int:
+        """Return the exit code, -n for signal n, once it has ended."""
+        return int(self._nursery.ask(wait=self.pid))
+
+    @property
+    def output(self) -> str:
+        """What it has written so far, standard error included."""
+        return self._said.read_text(encoding="utf-8")
+
+    def kill(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+
+class Nursery:
+    """Starts processes that have MLflow imported already.
+
+    Args:
+        environ: Their environment, less what each `start` adds.
+        folder: Where their output goes.
+    """
+
+    def __init__(self, environ: dict[str, str], folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.nursery"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ,
+        )  # fmt: skip
+
+    def ask(self, **question: Any) -> Any:
+        """Return the nursery's answer to a question."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, function: str, *args: Any, stdin: str | None = None, **environ: str) -> Job:
+        """Start a process that calls `module:function` with plain arguments.
+
+        Args:
+            function: What to call.
+            args: Its arguments.
+            stdin: File for its standard input.
+            environ: More environment variables.
+        """
+        self._number += 1
+        said = self._folder / f"job-{self._number}.txt"
+        said.touch()
+        pid = self.ask(start=function, args=args, environ=environ, said=str(said), stdin=stdin)
+        return Job(self, int(pid), said)
+
+    def close(self) -> None:
+        """End the nursery."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def _become(order: dict[str, Any]) -> None:
+    """Run a job in this forked process and end it as an interpreter does."""
+    said = os.open(order["said"], os.O_WRONLY | os.O_APPEND)
+    given = os.open(order["stdin"] or os.devnull, os.O_RDONLY)
+    for target, source in ((0, given), (1, said), (2, said)):
+        os.dup2(source, target)
+    os.closerange(3, 256)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until the process's end
+    sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    os.environ.update(order["environ"])
+    module, _, name = order["start"].partition(":")
+    getattr(import_module(module), name)(*order["args"])
+
+
+def _serve() -> None:
+
+    from mlflow.store.tracking import rest_store, sqlalchemy_store  # noqa: F401
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "wait" in order:
+            _, status = os.waitpid(order["wait"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _become(order)
+                return
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

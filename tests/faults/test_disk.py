@@ -1,0 +1,57 @@
+"""The journals' disk full, read-only, or not there; a source that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def journal_warnings(output: str) -> int:
+    """Return how many lines say that the journal cannot be written."""
+    return sum("journal" in line and "cannot be written" in line for line in output.splitlines())
+
+
+def test_a_full_disk(faults, fault, mounted) -> None:
+    """One warning, and the report is complete all the same; nothing is left behind."""
+    place = mounted("size=1m")
+    job = faults.start("fill", str(place), MLFLOW_PERF_DIR=str(place))
+    assert job.wait() == 0, job.output
+    assert "full\n" in job.output
+    assert journal_warnings(job.output) == 1, job.output
+    run_id = job.output.split("\n")[0]
+    assert faults.run(run_id).info.status == "FINISHED"
+    assert faults.has_all(run_id)
+    assert [path.name for path in place.iterdir()] == ["ballast"]
+    fault("disk of the journals full", "one warning, all logged", "none")
+
+
+@pytest.mark.parametrize("what", ["read-only", "a file"])
+def test_a_folder_that_cannot_be_written(faults, fault, mounted, tmp_path: Path, what: str) -> None:
+    """One warning, and in-memory reporting goes on."""
+    if what == "read-only":
+        place = mounted("ro,size=1m")
+    else:
+        place = tmp_path / "file"
+        place.touch()
+    job = faults.start("busy", 0.2, MLFLOW_PERF_DIR=str(place))
+    assert job.wait() == 0, job.output
+    assert journal_warnings(job.output) == 1, job.output
+    run_id = job.output.split("\n")[0]
+    assert faults.has_all(run_id)
+    assert faults.run(run_id).data.metrics["ops/rows/count"] == 7
+    fault(f"folder of the journals is {what}", "one warning, all logged", "none")
+
+
+def test_a_source_that_fails(faults, fault) -> None:
+    """Its figures are absent, the others are there, and one warning says so."""
+    job = faults.start("failing_source")
+    assert job.wait() == 0, job.output
+    run_id = job.output.split("\n")[0]
+    metrics = faults.run(run_id).data.metrics
+    assert "max_t_mem_percent" not in metrics
+    assert "cpu_avg_utilization_pct" in metrics
+    assert job.output.count("cannot be read now") == 1
+    fault("a source fails", "its figures absent, one warning", "its figures")

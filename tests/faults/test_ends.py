@@ -1,0 +1,156 @@
+"""How a job can end, for real: what MLflow holds then, and how the process ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from tests.faults.conftest import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_job_that_fails(faults, fault) -> None:
+    """The exception and its exit code are the job's own; the run is FAILED, with its figures."""
+    raised, left = faults.start("raising"), faults.start("busy", 0.1)
+    assert (raised.wait(), left.wait()) == (1, 0)
+    assert "the job's own" in raised.output
+    for job, status in ((raised, "FAILED"), (left, "FINISHED")):
+        run_id = job.output.split("\n")[0]
+        assert faults.run(run_id).info.status == status
+        assert faults.has_all(run_id)
+    fault("exception", "own run FAILED, passed through", "none")
+
+
+@pytest.mark.parametrize("how", ["", "native", "threads", "nested"])
+def test_sigterm(faults, fault, how: str) -> None:
+    """The report is logged, the run KILLED, and the process ends of the signal as without us."""
+    job, run_id = faults.started("nested") if how == "nested" else faults.started("sleeping", how)
+    job.kill(signal.SIGTERM)
+    assert job.wait() == -signal.SIGTERM, job.output
+    run = faults.run(run_id)
+    assert run.info.status == "KILLED"
+    assert run.data.tags["mlflow_perf.status"] == "KILLED"
+    assert run.data.tags["mlflow_perf.cause"] == "SIGTERM"
+    assert faults.has_all(run_id)
+    assert not [name for name in faults.journals if name.endswith(".journal")]
+    fault(f"SIGTERM, {how or 'main thread asleep'}", "logged, own run KILLED, exit -15", "none")
+
+
+def test_sigint(faults, fault) -> None:
+    """A KeyboardInterrupt passes through, and the report is logged."""
+    job, run_id = faults.started("sleeping")
+    job.kill(signal.SIGINT)
+    assert job.wait() == -signal.SIGINT
+    assert "KeyboardInterrupt" in job.output
+    assert faults.run(run_id).info.status == "KILLED"
+    assert faults.has_all(run_id)
+    fault("SIGINT", "logged, own run KILLED, KeyboardInterrupt", "none")
+
+
+def test_sigterm_with_a_handler_of_the_jobs(faults, fault) -> None:
+    """The job's handler runs and decides the exit code; the run is KILLED."""
+    job, run_id = faults.started("sleeping", "own handler")
+    job.kill(signal.SIGTERM)
+    assert job.wait() == 5
+    assert "handler ran" in job.output
+    assert faults.run(run_id).info.status == "KILLED"
+    assert faults.has_all(run_id)
+    fault("SIGTERM, handler of the job's", "logged, own run KILLED, handler's exit code", "none")
+
+
+def test_sigterm_then_sigkill_before_the_job_was_done(faults, fault) -> None:
+    """A job that takes too long over its own handler has been reported by then."""
+    job, run_id = faults.started("slow_handler")
+    job.kill(signal.SIGTERM)
+    wait_until(lambda: faults.run(run_id).info.status == "KILLED", job, seconds=30)
+    job.kill(signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL
+    assert "handler ran" in job.output
+    assert faults.has_all(run_id)
+    fault("SIGTERM, then SIGKILL", "logged before the kill, own run KILLED", "since the SIGTERM")
+
+
+def test_sigterm_that_the_job_ignores(faults, fault) -> None:
+    """What a job ignores it still ignores."""
+    job, run_id = faults.started("sleeping", "ignored")
+    job.kill(signal.SIGTERM)
+    assert job.wait() == 0
+    assert faults.run(run_id).info.status == "FINISHED"
+    fault("SIGTERM, ignored by the job", "nothing changes", "none")
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "os._exit"])
+def test_no_word_at_all(faults, fault, how: str) -> None:
+    """The journal holds the figures; recover sends them, once, though two run at the same time."""
+    if how == "SIGKILL":
+        job, run_id = faults.started("sleeping")
+        assert faults.recover().output.strip() == "[]", "a live job is left alone"
+        job.kill(signal.SIGKILL)
+        assert job.wait() == -signal.SIGKILL
+    else:
+        job, run_id = faults.started("leaving", "os._exit")
+        assert job.wait() == 3
+    both = [faults.start("command", "recover", "--json") for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    sent = [row for one in both for row in json.loads(one.output)]
+    assert [row["run_id"] for row in sent] == [run_id]
+    run = faults.run(run_id)
+    assert run.info.status == "KILLED"
+    assert "killed" in run.data.tags["mlflow_perf.cause"]
+    assert faults.has_all(run_id)
+    assert faults.journals == []
+    fault(how, "recover logs it, own run KILLED", "at most the last 4 s")
+
+
+def test_out_of_memory(faults, fault, memory_cgroup) -> None:
+    """A job that the kernel's OOM killer ends is recovered, and the cause is told."""
+    job = faults.start("join_cgroup", str(memory_cgroup), "sleeping", "outgrow")
+    assert job.wait() == -signal.SIGKILL, job.output
+    run_id = job.output.split("\n")[0]
+    (sent,) = json.loads(faults.recover().output)
+    assert sent["run_id"] == run_id
+    assert "OOM" in faults.run(run_id).data.tags["mlflow_perf.cause"]
+    assert faults.has_all(run_id)
+    fault("OOM kill of report()", "recover logs it with the cause", "at most the last 4 s")
+
+
+def test_out_of_memory_under_run(faults, fault, memory_cgroup) -> None:
+    """`mlflow-perf run` outlives its command and logs the OOM kill at once."""
+    hog = f"echo $$ > {memory_cgroup}/cgroup.procs; sleep 1.2; exec tail /dev/zero"
+    job = faults.start("command", "run", "--name", "hog", "--", "sh", "-c", hog)
+    assert job.wait() == 128 + signal.SIGKILL, job.output
+    experiments = [e.experiment_id for e in faults.client.search_experiments()]
+    (run,) = faults.client.search_runs(experiments, "tags.`mlflow_perf.component` = 'hog'")
+    assert run.info.status == "KILLED"
+    assert "OOM killer" in run.data.tags["mlflow_perf.cause"]
+    assert faults.has_all(run.info.run_id)
+    fault("OOM kill under mlflow-perf run", "logged at once with the cause, exit 137", "none")
+
+
+def test_the_interpreter_ends_inside_a_block(faults, fault) -> None:
+    """A daemon thread's block is reported when the interpreter ends."""
+    job = faults.start("in_a_daemon_thread")
+    assert job.wait() == 0, job.output
+    run_id = job.output.split("\n")[0]
+    run = faults.run(run_id)
+    assert run.info.status == "KILLED"
+    assert "interpreter" in run.data.tags["mlflow_perf.cause"]
+    assert faults.has_all(run_id)
+    fault("interpreter ends inside a block", "logged, own run KILLED", "none")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children(faults, fault, method: str) -> None:
+    """Children neither sample nor log nor take signals for their parent; their operations count."""
+    job = faults.start("with_children", method)
+    assert job.wait() == 0, job.output
+    run_id = job.output.split("\n")[0]
+    run = faults.run(run_id)
+    assert run.info.status == "FINISHED", job.output
+    assert run.data.metrics["ops/in the child/count"] == 8
+    assert "Traceback" not in job.output
+    assert len(faults.client.get_metric_history(run_id, "duration_sec")) == 1
+    assert faults.journals == []
+    fault(f"children by {method}, ended by SIGTERM", "one report, the parent's", "none")

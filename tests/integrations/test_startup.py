@@ -1,0 +1,88 @@
+"""Rules of being called when a module is imported."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mlflow_perf.integrations import startup
+
+NAME = "mlflow_perf_test_module"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module that can be imported and has not been."""
+    (tmp_path / f"{NAME}.py").write_text("def f():\n    return __loader__, __spec__.loader\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield NAME
+    startup.forget(NAME)
+    sys.modules.pop(NAME, None)
+
+
+def test_called_once_when_imported(module: str) -> None:
+    """The function gets the module when it is imported, not before, and only once."""
+    seen: list[ModuleType] = []
+    startup.call(module, seen.append)
+    assert seen == []
+    imported = importlib.import_module(module)
+    importlib.import_module(module)
+    assert seen == [imported]
+
+
+def test_called_at_once_for_what_is_imported_already(module: str) -> None:
+    """A module that is there is handed over at once."""
+    imported = importlib.import_module(module)
+    seen: list[ModuleType] = []
+    startup.call(module, seen.append)
+    assert seen == [imported]
+
+
+def test_module_is_as_without_us(module: str) -> None:
+    """The module has its own loader and source, and the import system forgets us."""
+    before = list(sys.meta_path)
+    startup.call(module, lambda found: None)
+    imported = importlib.import_module(module)
+    assert {type(loader).__name__ for loader in imported.f()} == {"SourceFileLoader"}
+    assert "return" in inspect.getsource(imported.f)
+    startup.forget(module)
+    assert sys.meta_path == before
+
+
+def test_forgotten_before_it_is_imported(module: str) -> None:
+    """After forget, importing calls nothing."""
+    seen: list[ModuleType] = []
+    startup.call(module, seen.append)
+    startup.forget(module)
+    importlib.import_module(module)
+    assert seen == []
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_fault_of_ours_does_not_stop_an_import(
+    module: str, imported: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A function that raises costs one warning; the module is imported all the same."""
+
+    def fail(found: ModuleType) -> None:
+        raise AttributeError("not the module that we know")
+
+    if imported:
+        importlib.import_module(module)
+    startup.call(module, fail)
+    assert importlib.import_module(module).f
+    assert len(caplog.records) == 1
+
+
+def test_module_that_does_not_exist() -> None:
+    """A module that is waited for and is not there fails to import as without us."""
+    startup.call("mlflow_perf_no_such_module", lambda found: None)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("mlflow_perf_no_such_module")
+    startup.forget("mlflow_perf_no_such_module")
