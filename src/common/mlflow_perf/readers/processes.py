@@ -40,7 +40,7 @@ class ProcessTreeReader:
     """CPU time, memory and disk IO of a process and its descendants, since this reader was made.
 
     Args:
-        root_pid: The process; default: this one.
+        root_pid: The process; default: this one. A child of this one counts from its own start.
         table: Where processes are read.
         cores: Most CPUs that the tree can keep busy.
         clock: Monotonic seconds.
@@ -72,10 +72,14 @@ class ProcessTreeReader:
         self._memory = TreeMemory(self._table)
         self._find_root()
         self._follow()
-        self._base = self._sum()
+        # A command that this process started is the job from its first instruction on.
+        whole = self._reaps and self._root != self._table.own_pid
+        self._base = Usage() if whole else self._sum()
         self._total = Usage()
+        self._was_read = not whole
         self._peak = 0
-        self._peaks_before = {pid: self._table.peak_bytes(pid) for pid in self._members}
+        known = () if whole else self._members
+        self._peaks_before = {pid: self._table.peak_bytes(pid) for pid in known}
         self._reaped_peak_before = reaped_peak_bytes() if self._reaps else 0
         self._since, self._cpu_since = self._clock(), 0.0
         self._cores: float | None = None
@@ -187,7 +191,9 @@ class ProcessTreeReader:
 
     def read(self, report: dict[str, float]) -> None:
         """Put what the tree used since this reader was made, and its memory, into the report."""
-        total = self._update()
+        # The sampler takes the first reading for zero: what a command used by then comes next.
+        total = self._update() if self._was_read else Usage()
+        self._was_read = True
         report["job_cpu_sec"] = total.cpu_sec
         report["job_io_read_mb"] = total.read_bytes / _MB
         report["job_io_write_mb"] = total.write_bytes / _MB
