@@ -25,13 +25,14 @@ def wrapped(*argv: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 def newest_run() -> Run:
-    """Return the newest run of the test's experiment."""
-    experiment = os.environ["MLFLOW_EXPERIMENT_ID"]
-    return MlflowClient().search_runs([experiment], max_results=1)[0]
+    """Return the newest run of the store."""
+    client = MlflowClient()
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    return client.search_runs(experiments, max_results=1)[0]
 
 
 @pytest.mark.e2e
-def test_output_input_and_exit_code_pass_through(store: str) -> None:
+def test_output_input_and_exit_code_pass_through(client: MlflowClient) -> None:
     """What goes in and comes out is the command's own; its run is FAILED, with all figures."""
     script = "cat; echo err >&2; exit 7"
     result = wrapped("--interval", "0.1", "--", "sh", "-c", script, input="given")
@@ -46,7 +47,7 @@ def test_output_input_and_exit_code_pass_through(store: str) -> None:
 
 
 @pytest.mark.e2e
-def test_a_command_of_20_ms_is_measured_from_its_first_moment(store: str) -> None:
+def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClient) -> None:
     """The CPU time of a command that ends at once is the command's."""
     burn = "import time\nwhile time.process_time() < 0.2: pass"
     result = wrapped("--name", "short", "--", sys.executable, "-S", "-c", burn)
@@ -65,7 +66,7 @@ def test_a_command_of_20_ms_is_measured_from_its_first_moment(store: str) -> Non
         (signal.SIGUSR1, "trap 'echo mine; exit 0' USR1; echo ready; sleep 60 & wait", 0),
     ],
 )
-def test_signals_reach_the_command(store: str, number: int, script: str, code: int) -> None:
+def test_signals_reach_the_command(client: MlflowClient, number: int, script: str, code: int) -> None:
     """The command gets each signal, its own handler runs, and its end is ours."""
     exec_script = script if "trap" in script else f"{script.replace('sleep', 'exec sleep')}"
     process = subprocess.Popen(
