@@ -27,7 +27,7 @@ LADDER: list[set[str]] = [
     {"recovery", "run_sources", "run_target", "ranks", "dispatch"},
     {"recording"},
     {"session", "command"},
-    {"testing", "plugin", "spans", "pipelines", "web"},
+    {"testing", "plugin", "spans", "pipelines", "web", "selftest"},
     {"cli"},
     {"_docs"},
     {"__main__", "__init__"},

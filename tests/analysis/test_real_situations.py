@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.analysis.advice import Verdict, verdict
+from mlflow_perf.analysis.rightsize import SERIAL_PEAK, right_size
+from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.runs import PerfRun
 
 pytestmark = pytest.mark.e2e
 
@@ -129,6 +132,8 @@ def test_a_disk_writer(run: Run) -> None:
         "        os.fsync(file.fileno())"
     )
     _need(summary, "job_cpu_avg_cores", "io_stall_pct")
+    if found.bottleneck == "cpu" and summary["cpu_stall_pct"] >= 25:
+        pytest.skip("others keep this machine's CPUs busy: that is what the job waits for")
     if summary["io_stall_pct"] < 5 and summary["iowait_pct"] < 5:
         pytest.skip("this machine's fsync does not wait for a disk")
     assert found.bottleneck == "disk", (found, summary)
@@ -160,3 +165,15 @@ def test_a_memory_hog_under_a_limit(run: Run, cgroup: Callable[..., Path]) -> No
     )
     _need(summary, "mem_limit_mb", "job_max_mem_mb")
     assert found.bottleneck == "memory", (found, summary)
+
+
+def test_the_right_size_of_a_job_whose_need_is_known(run: Run) -> None:
+    """Of a job that holds 400 MB and computes on one CPU, neither less nor twice it is advised."""
+    summary, _ = run("held = bytearray(b'x') * (400 << 20)\nspin(2)")
+    _need(summary, "job_max_mem_mb", "job_max_cpu_cores")
+    job = PerfRun("job", document=PerfDocument({0: NodeDocument(summary=summary)}))
+    size = right_size([job])
+    assert size.memory_mb is not None
+    assert 400 * 1.2 <= size.memory_mb < 800
+    assert size.cpus is not None
+    assert summary["job_max_cpu_cores"] - SERIAL_PEAK + 1 <= size.cpus <= 2

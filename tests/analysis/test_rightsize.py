@@ -41,6 +41,19 @@ def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
     assert (size.cpus, size.nodes, size.gpus) == (1, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("average", "peak", "cpus"), [(0.97, 1.15, 1), (0.97, 1.25, 2), (1.1, 1.15, 2), (0.3, 1.15, 2)]
+)
+def test_helper_threads_of_a_serial_job_need_no_cpu(
+    make_run: MakeRun, average: float, peak: float, cpus: int
+) -> None:
+    """A job that keeps one CPU busy throughout needs one, though an instant stands above it."""
+    summary = {**SERIAL, "job_cpu_avg_cores": average, "job_max_cpu_cores": peak}
+    size = right_size([make_run(summary)])
+    assert size.cpus == cpus
+    assert ("serial" in " ".join(size.evidence)) == (cpus == 1)
+
+
 def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
     """Of many runs each figure is that of the run that needed most of it."""
     runs = [

@@ -19,7 +19,7 @@ from mlflow_perf.pipelines.launch import search_path
 
 Write = Callable[[Path, str, str], Path]
 pytest.importorskip("parsl")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 SCRIPT = """
 import argparse, json, os, sys, time
@@ -235,11 +235,10 @@ ONE = """
 @pytest.mark.slow
 def test_htex_runs_the_same_pipeline(tmp_path: Path, store: Path, write_files: Write) -> None:
     """Steps run in workers of Parsl's own, and find themselves in a job of one node."""
-    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex", "--monitor")
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex")
     assert ran.code == 0, ran.err
     facts = ran.written("first")
     assert (facts["PARSL_WORKER_RANK"], facts["node"]["launcher"]) == (None, "local")
-    assert _tasks(store / "spans.sqlite3") == 2
 
 
 def _tasks(db: Path) -> int:
@@ -251,7 +250,7 @@ def _tasks(db: Path) -> int:
 
 
 def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_files: Write) -> None:
-    """--on takes a file that defines a Parsl configuration."""
+    """--on takes a file that defines a Parsl configuration; --monitor makes its tasks spans."""
     config = tmp_path / "config.py"
     config.write_text(
         "from parsl.config import Config\n"
@@ -259,9 +258,10 @@ def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_file
         "config = Config(executors=[ThreadPoolExecutor(max_threads=1)], strategy='none')\n"
         f"config.run_dir = {str(tmp_path / 'parsl')!r}\n"
     )
-    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", str(config))
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", str(config), "--monitor")
     assert ran.code == 0, ran.err
     assert [s["status"] for s in ran.out["steps"]] == ["FINISHED", "FINISHED"]
+    assert _tasks(store / "spans.sqlite3") == 2
 
 
 LONG = """

@@ -10,7 +10,7 @@ from tests.readers.trees import put, put_all
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.cgroup import CgroupReader
-from mlflow_perf.readers.cgroups import find_group
+from mlflow_perf.readers.cgroups import Groups
 from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.limits import host_facts, owned
 from mlflow_perf.readers.owned_cpu import OwnedCpuReader
@@ -18,6 +18,11 @@ from mlflow_perf.readers.pressure import PressureReader
 from mlflow_perf.summary import summarise
 
 EIGHT = frozenset(range(8))
+
+
+def owned_in(proc: Path, root: Path, **options):
+    """Return what the job of a recorded tree owns."""
+    return owned(proc=proc, groups=Groups(proc=proc, root=root), **options)
 
 
 def stat(busy: int, idle: int, cpus: int = 8) -> str:
@@ -39,7 +44,7 @@ def stat(busy: int, idle: int, cpus: int = 8) -> str:
 )
 def test_the_tightest_limit_wins(tree, cores: float, mem_mb: float, tmp_path: Path) -> None:
     """Of the process's groups and all their ancestors, the smallest limit is the job's."""
-    found = owned(proc=tree(tmp_path), root=tmp_path, environ={}, cpus=EIGHT)
+    found = owned_in(tree(tmp_path), tmp_path, environ={}, cpus=EIGHT)
     assert (found.cores, found.mem_mb) == (cores, mem_mb)
     assert found.pooled == (cores < 8)
     assert (found.quota is not None) == found.pooled
@@ -59,13 +64,13 @@ def test_the_tightest_limit_wins(tree, cores: float, mem_mb: float, tmp_path: Pa
 )
 def test_a_slurm_allocation_is_a_limit(environ, cores, mem_mb, tmp_path: Path) -> None:
     """Slurm's variables count inside a job, as far as they speak of this node in numbers."""
-    found = owned(proc=trees.bare(tmp_path), root=tmp_path, environ=environ, cpus=EIGHT)
+    found = owned_in(trees.bare(tmp_path), tmp_path, environ=environ, cpus=EIGHT)
     assert (found.cores, found.mem_mb) == (cores, mem_mb)
 
 
 def test_the_affinity_is_a_limit_too(tmp_path: Path) -> None:
     """CPUs that the process may not run on are not its own."""
-    found = owned(proc=trees.docker_v2(tmp_path), root=tmp_path, environ={}, cpus=frozenset({3}))
+    found = owned_in(trees.docker_v2(tmp_path), tmp_path, environ={}, cpus=frozenset({3}))
     assert found.cores == 1.0
     assert not found.pooled
 
@@ -120,13 +125,13 @@ def test_no_group_of_its_own_is_an_unavailable_source(tmp_path: Path) -> None:
     """A machine without cgroups has no figures of them."""
     with pytest.raises(SourceUnavailableError):
         cgroup_reader(tmp_path, trees.bare(tmp_path))
-    assert find_group("cpu", proc=tmp_path / "proc", root=tmp_path) is None
+    assert Groups(proc=tmp_path / "proc", root=tmp_path).find("cpu") is None
 
 
 def test_a_slurm_rank_is_measured_with_the_other_ranks(tmp_path: Path) -> None:
     """The job on a node is the step's group, not the task's of one rank."""
     proc = trees.slurm_v1(tmp_path)
-    group = find_group("memory", proc=proc, root=tmp_path)
+    group = Groups(proc=proc, root=tmp_path).find("memory")
     assert group.of_step().folder.name == "step_0"
     assert group.of_step().is_of_a_job
 
@@ -184,7 +189,7 @@ def test_pressure_is_the_nodes_or_that_of_the_jobs_own_group(tmp_path: Path) -> 
     proc = trees.docker_v2(tmp_path)
     put_all(proc / "pressure", {"cpu": psi(9_000_000), "memory": psi(1), "io": psi(2)})
     assert read(PressureReader(proc))["cpu_stall_sec"] == 9.0
-    group = find_group("cpu", proc=proc, root=tmp_path)
+    group = Groups(proc=proc, root=tmp_path).find("cpu")
     assert read(PressureReader(proc, group=group))["cpu_stall_sec"] == 9.0
     put_all(tmp_path / "sys/fs/cgroup", {"cpu.pressure": psi(500_000), "io.pressure": psi(0)})
     report = read(PressureReader(proc, group=group))

@@ -40,6 +40,7 @@ def record(proc: Path, pid: int, parent: int, *, cpu=0, children=0, rss=0, io=(0
 def end(proc: Path, pid: int) -> None:
     """Let a process vanish."""
     for path in (proc / str(pid)).iterdir():
+        put(path, "")  # a reader that holds it open gets nothing more
         path.unlink()
     (proc / str(pid)).rmdir()
 
@@ -195,6 +196,9 @@ class World:
     def pids(self) -> set[int]:
         return set(self.alive)
 
+    def is_childless(self, pid: int) -> bool:
+        return False
+
     def newest(self) -> bytes | None:
         return None
 
@@ -214,6 +218,11 @@ class World:
 
     def children_sec(self, pid: int) -> float | None:
         return self.alive[pid].children_sec if pid in self.alive else None
+
+    def keep(self, pid: int) -> None:
+        pass
+
+    drop = keep
 
     def peak_bytes(self, pid: int) -> int:
         return self.alive[pid].rss_bytes if pid in self.alive else 0
@@ -258,6 +267,16 @@ def test_totals_never_fall_and_never_exceed_the_truth(moves, ignoring: bool) -> 
         assert all(math.isfinite(v) and v >= 0 for v in report.values())
         before = report["job_cpu_sec"]
     assert before == pytest.approx(world.true_sec)
+
+
+def test_a_process_knows_that_it_has_no_child() -> None:
+    """Asking waits for nobody: a child that ended is still there to be waited for."""
+    code = (
+        "import subprocess, time\nfrom mlflow_perf.readers.procfile import is_childless\n"
+        "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"
+        "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"

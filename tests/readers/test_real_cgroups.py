@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.readers.cgroups import Group, find_group
+from mlflow_perf.readers.cgroups import Group, Groups
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ BURN = "end = time.monotonic() + 1.2\nwhile time.monotonic() < end: pass"
 
 
 def _make(controller: str, files: dict[str, str]) -> Path:
-    group = find_group(controller)
+    group = Groups().find(controller)
     if group is None:
         pytest.skip(f"no {controller} control groups here")
     folder = group.folder / f"mlflow-perf-test-{uuid.uuid4().hex[:8]}"
@@ -134,7 +134,7 @@ def test_groups_of_the_first_and_second_version_side_by_side(cpu_group: Path) ->
     child = subprocess.Popen(["sleep", "30"])
     try:
         (cpu_group / "cgroup.procs").write_text(str(child.pid))
-        found = find_group("cpu", pid=child.pid)
+        found = Groups(child.pid).find("cpu")
         assert isinstance(found, Group)
         assert found.folder == cpu_group
         assert not found.is_root

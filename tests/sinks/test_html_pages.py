@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import html_samples as samples
 import pytest
 from html_browser import Browser
 
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.sinks.html import render, render_comparison
 
 pytestmark = pytest.mark.e2e
@@ -174,3 +175,32 @@ def test_hostile_names_stay_text(tmp_path: Path, browser: Browser) -> None:
     assert browser.messages() == []
     assert samples.HOSTILE in browser.js("return document.querySelector('h1').textContent")
     wait_for(browser, "return document.querySelectorAll('#charts canvas').length >= 3")
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes(tmp_path: Path, browser: Browser) -> None:
+    """A thousand nodes make a page of less than 5 MB with a heat map per curve, and it opens."""
+    import copy
+
+    few = [samples.node(i, count=1000, rows=240) for i in range(4)]
+
+    def nodes() -> Iterator[NodeDocument]:
+        for index in range(1000):
+            one = copy.copy(few[index % 4])
+            one.node = {**one.node, "index": index}
+            yield one
+
+    page = render(nodes())
+    assert len(page.encode()) < 5_000_000
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.show((tmp_path / "page.html").as_uri())
+    assert browser.messages() == []
+    assert browser.js("return document.querySelectorAll('.heat canvas').length") >= 8
+    assert (
+        browser.js("return document.querySelectorAll('table.sortable tbody')[0].rows.length")
+        == 1000
+    )
+    over = browser.driver.find_element("css selector", ".heat .u-over")
+    over.click()
+    chosen = browser.js("return document.getElementById('node').value")
+    assert 0 <= int(chosen) < 1000

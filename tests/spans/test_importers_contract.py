@@ -143,6 +143,38 @@ def _mlflow_store(_make: Any, folder: Path, which: int) -> Path:
     return path
 
 
+def _dnpcsql(_make: Any, folder: Path, which: int) -> Path:
+    path = folder / "dnpc.sqlite3"
+    db = sqlite3.connect(path)
+    db.executescript(
+        "CREATE TABLE span (uuid TEXT PRIMARY KEY, type TEXT NOT NULL, note TEXT);"
+        "CREATE TABLE event (uuid TEXT PRIMARY KEY, span_uuid TEXT, time TEXT NOT NULL,"
+        " type TEXT NOT NULL, note TEXT);"
+        "CREATE TABLE subspan (superspan_uuid TEXT, subspan_uuid TEXT, key TEXT, note TEXT);"
+        "CREATE TABLE facet (left_uuid TEXT, right_uuid TEXT, note TEXT);"
+    )
+    spans = [
+        (f"{which}-task", "parsl.monitoring.task"),
+        (f"{which}-try", "parsl.monitoring.try"),
+        (f"{which}-log", "parsl.rundir.task"),
+    ]
+    db.executemany("INSERT INTO span VALUES (?, ?, 'a note')", spans)
+    events = [
+        ("1", "task", "1678101607.25", "invoked"),
+        ("2", "try", "1678101607.5", "TWICE"),
+        ("3", "try", "1678101607.5", "TWICE"),
+    ]
+    db.executemany(
+        "INSERT INTO event VALUES (?, ?, ?, ?, NULL)",
+        [(f"{which}-{n}", f"{which}-{span}", at, kind) for n, span, at, kind in events],
+    )
+    db.execute("INSERT INTO subspan VALUES (?, ?, '0', NULL)", (f"{which}-task", f"{which}-try"))
+    db.execute("INSERT INTO facet VALUES (?, ?, NULL)", (f"{which}-log", f"{which}-task"))
+    db.commit()
+    db.close()
+    return path
+
+
 _SOURCES: dict[str, Callable[[Any, Path, int], Path]] = {
     "parsl-monitoring": _monitoring,
     "parsl-run": _parsl_run,
@@ -152,6 +184,7 @@ _SOURCES: dict[str, Callable[[Any, Path, int], Path]] = {
     "otlp": _otlp,
     "chrome-trace": _chrome,
     "mlflow-store": _mlflow_store,
+    "dnpcsql": _dnpcsql,
 }
 # Read over the network from a tracking server: `test_mlflow.py` takes it through the rules.
 _ELSEWHERE = {"mlflow-run"}

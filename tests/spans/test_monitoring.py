@@ -324,7 +324,7 @@ def test_a_locked_database_is_said_to_be(
 ) -> None:
     """A writer's exclusive lock gives one line, not a wait without end."""
     monkeypatch.setattr("mlflow_perf.spans.schema._BUSY_SEC", 0.05)
-    monkeypatch.setattr("mlflow_perf.spans.importers.monitoring._BUSY_SEC", 0.05)
+    monkeypatch.setattr("mlflow_perf.spans.importers.base._BUSY_SEC", 0.05)
     path = make.simple_monitoring(tmp_path / "m.db")
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")

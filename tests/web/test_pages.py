@@ -145,6 +145,15 @@ def test_runs_are_compared(client: Any, store: Filled) -> None:
     assert "Choose from 2 to 50 runs" in answer.text
 
 
+def test_a_workflow_is_compared_step_by_step(client: Any, store: Filled) -> None:
+    """A workflow stands beside a run with its steps' figures."""
+    address = f"/perf/compare?run={store.runs['training']}&run={store.runs['train']}"
+    answer = client.get(address)
+    assert answer.status_code == 200
+    assert "The step prepare is not in" in answer.text
+    assert "run_duration_sec" in answer.text
+
+
 @pytest.mark.parametrize(
     ("address", "status", "said"),
     [
@@ -211,6 +220,23 @@ def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> Non
         answer = client.get(f"/perf/run?id={run.info.run_id}")
         assert answer.status_code == 200
         assert "No performance data has been reported yet." in answer.text
+    finally:
+        mlflow_client.delete_run(run.info.run_id)
+
+
+def test_figures_without_document_are_shown(client: Any, store: Filled) -> None:
+    """Where a run's documents cannot be read, its metrics still make a headline."""
+    from mlflow import MlflowClient
+
+    mlflow_client = MlflowClient(store.uri)
+    run = mlflow_client.create_run(
+        store.experiments["forecast"], tags={"mlflow_perf.component": "far"}
+    )
+    try:
+        mlflow_client.log_metric(run.info.run_id, "duration_sec", 75.0)
+        text = client.get(f"/perf/run?id={run.info.run_id}").text
+        assert "1 min 15 s" in text
+        assert "without reports" in text
     finally:
         mlflow_client.delete_run(run.info.run_id)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +13,9 @@ from pathlib import Path
 import pytest
 from html_browser import Browser
 from web_store import Filled, fill, get, server
+
+from mlflow_perf.web.listing import Choice, search_of
+from mlflow_perf.web.table import rows_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -175,16 +177,28 @@ def postgres() -> Iterator[str]:
 
 
 def test_postgresql(postgres: str, tmp_path: Path) -> None:
-    """On PostgreSQL the list, its filters, its order and the pages of runs are the same."""
-    store = fill(postgres, tmp_path / "artifacts", more=5)
-    with server(store, tmp_path) as address:
-        for sort in ("-started", "name", "component", "-run_cpu_hours", "status", "bottleneck"):
-            status, text = get(f"{address}/perf?sort={sort}")
-            assert status == 200, text
-            shown = re.findall(r'name="run" value="([0-9a-f]{32})"', text)
-            assert set(shown) == set(store.runs.values()) - {store.runs["training"]}
-        for path in _addresses(store).values():
-            assert get(address + path)[0] == 200
-        status, text = get(f"{address}/perf?filter=metrics.run_cpu_hours%20%3E%200")
-        assert status == 200
-        assert store.runs["train"] in text
+    """On PostgreSQL the list, its filters and orders find what MLflow's own search finds."""
+    from mlflow.entities import ViewType
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    filled = fill(postgres, tmp_path / "artifacts", more=3)
+    store = SqlAlchemyStore(postgres, str(tmp_path / "artifacts"))
+    experiments = list(filled.experiments.values())
+    for sort in ("-started", "started", "name", "-component", "-run_cpu_hours", "status"):
+        for equal in ({}, {"component": "train"}, {"workflow": filled.runs["training"]}):
+            choice = Choice(sort=sort, equal=equal)
+            condition, order = search_of(choice)
+            found = store.search_runs(
+                experiments, condition, ViewType.ACTIVE_ONLY, 100, order, None
+            )
+            rows = rows_of(store, experiments, choice)
+            assert rows is not None
+            assert {r.run_id for r in rows} == {r.info.run_id for r in found}
+            by_id = {r.info.run_id: r.data.metrics for r in found}
+            for row in rows:
+                assert row.metrics.items() <= by_id[row.run_id].items()
+                assert "run_cpu_hours" in row.metrics
+    values = [r.metrics["run_cpu_hours"] for r in
+              rows_of(store, experiments, Choice(sort="-run_cpu_hours")) or []]  # fmt: skip
+    assert values == sorted(values, reverse=True)
+    assert len(values) == len(filled.runs) - 1

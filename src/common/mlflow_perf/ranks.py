@@ -47,7 +47,10 @@ class SpoolFolder:
 
     def _make_shared(self, run_id: str | None) -> Path:
         node = self._node
-        job = f"{node.launcher}:{node.job_id or run_id or os.getppid()}:{node.index}"
+        # The run of the environment is the same in all ranks, and tells two steps of one
+        # scheduler's job apart.
+        shared = (node.job_id, os.environ.get("MLFLOW_RUN_ID"))
+        job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
         owner = os.getuid() if hasattr(os, "getuid") else 0
         base = Path(tempfile.gettempdir()) / f"mlflow-perf-{owner}"

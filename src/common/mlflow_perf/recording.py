@@ -29,7 +29,7 @@ from mlflow_perf.operations import OperationMetrics, context
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.ranks import SpoolFolder
-from mlflow_perf.run_sources import readers_of, scrapers_of, without_columns
+from mlflow_perf.run_sources import exporters_of, readers_of, scrapers_of, without_columns
 from mlflow_perf.run_target import RunTarget
 from mlflow_perf.sinks.live import LiveCurves
 
@@ -96,7 +96,7 @@ class Recording:
         self._transfers: dict[str, Any] = {}
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
-        self._live: LiveCurves | None = None
+        self._listeners = exporters_of(options, component=name, node=self.node.index)
         self._collector: PerformanceMetricsCollector | None = None
         self._sending = threading.Lock()
         self._finished = False
@@ -144,7 +144,7 @@ class Recording:
             on_report=self._append,
         )
         if self._options["live"]:
-            self._live = self._new_live()
+            self._listeners.append(self._new_live())
         collector.start()
         self._collector = collector
         self._journal = self._new_journal(collector)
@@ -186,10 +186,10 @@ class Recording:
             self._journal.redirect(self._delivery(self._node_document("KILLED")))
 
     def _append(self, report: dict[str, float]) -> None:
-        if self._live is not None:
-            self._live.append(report)
         if self._journal is not None:
             self._journal.append(report)
+        for listener in self._listeners:
+            listener(report)
 
     def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         """Take the last sample, put the document together and send it.
@@ -214,8 +214,9 @@ class Recording:
         """Take the last sample; `finish` does so too."""
         if self._collector is not None:
             self._collector.finalize()
-        if self._live is not None:
-            self._live.close()
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.close()
 
     def _finish(self, outcome: Outcome, deadline: float) -> None:
         self.stop()

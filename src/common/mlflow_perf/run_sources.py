@@ -1,20 +1,57 @@
-"""What one recording reads: the node, the job and the endpoints that were asked for.
+"""What one recording reads, and who else is told of each report.
 
-Imports readers; the scrape reader only where an endpoint is given.
+Imports readers; the integrations only where they are asked for.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mlflow_perf.readers import Reader, default_readers
 
 if TYPE_CHECKING:
     from mlflow_perf.integrations.prometheus import ScrapeReader
 
-__all__ = ["readers_of", "scrapers_of", "without_columns"]
+__all__ = ["Listener", "exporters_of", "readers_of", "scrapers_of", "without_columns"]
+
+
+class Listener(Protocol):
+    """Is told of each report, in the sampling thread, and must not block it."""
+
+    def __call__(self, report: Mapping[str, float]) -> None:
+        """Take one report."""
+        ...
+
+    def close(self) -> None:
+        """End: no report comes any more."""
+        ...
+
+
+def exporters_of(options: Mapping[str, Any], *, component: str, node: int) -> list[Listener]:
+    """Return who hands the running job's figures to other systems.
+
+    Args:
+        options: The settings `textfile` and `opentelemetry`.
+        component: The component, for labels.
+        node: The node's index, for labels.
+
+    Raises:
+        SettingError: When the text file cannot be one.
+        MissingDependencyError: When OpenTelemetry is asked for and not installed.
+    """
+    labels = {"component": component, "node": str(node)}
+    found: list[Listener] = []
+    if options.get("textfile"):
+        from mlflow_perf.integrations.textfile import TextfileExporter
+
+        found.append(TextfileExporter(options["textfile"], labels))
+    if options.get("opentelemetry"):
+        from mlflow_perf.integrations.opentelemetry import OpenTelemetryExporter
+
+        found.append(OpenTelemetryExporter(labels))
+    return found
 
 
 def without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:

@@ -21,6 +21,7 @@ from mlflow_perf import settings
 from mlflow_perf.causes import signal_name
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.operations import context
 from mlflow_perf.recording import Outcome, Recording
 from mlflow_perf.run_target import check_run
 from mlflow_perf.signals import SignalWatch
@@ -170,16 +171,19 @@ class Session:
     def _again(self) -> Session:
         return Session(self.name, self._options)
 
-    def time(self, name: str, key: Any = None) -> Any:
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook, after the block."""
+        return self.document._repr_html_()
+
+    def time(self, name: str, key: Any = None, *, nested: bool = False) -> Any:
         """Return a context manager and decorator that times an operation.
 
         Args:
             name: Hierarchical name: `load.read`.
             key: What the operation worked on, to look it up by; see `OperationMetrics`.
+            nested: Put the name below that of the nested timer around: `epoch.load`.
         """
-        from mlflow_perf.operations import context
-
-        return context.time(name, key)
+        return context.time(name, key, nested=nested)
 
     def add_time(self, name: str, time_ms: float, *, key: Any = None) -> None:
         """Record one duration of an operation, in milliseconds."""
@@ -313,6 +317,8 @@ def report(
         metrics_prefix=metrics_prefix,
         live=live,
         scrape=scrape,
+        textfile=None,
+        opentelemetry=None,
         start_timeout=None,
         exit_timeout=None,
     )

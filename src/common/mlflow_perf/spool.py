@@ -19,10 +19,8 @@ import json
 import logging
 import mmap
 import os
-import secrets
 import stat
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +101,7 @@ class SpoolWriter:
 
     def __init__(self, folder: Path, kind: str, snapshot: Callable[[], dict[str, Any]]) -> None:
         self._snapshot = snapshot
-        self._path = folder / f"{kind}-{os.getpid()}-{secrets.token_hex(8)}{_SUFFIX}"
+        self._path = folder / f"{kind}-{os.getpid()}-{os.urandom(8).hex()}{_SUFFIX}"
         self._map: mmap.mmap | None = None
         self._room = _FIRST_ROOM
         self._at = self._end = 0
@@ -199,6 +197,9 @@ def create(parent: Path | None = None) -> Path:
     Raises:
         OSError: If it cannot be made.
     """
+    # Here: it takes as long to import as all the rest, and only a session makes folders.
+    import tempfile
+
     return Path(tempfile.mkdtemp(prefix="mlflow-perf-spool-", dir=parent))
 
 

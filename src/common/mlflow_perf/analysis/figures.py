@@ -30,7 +30,16 @@ _UNITS = (
 )
 
 # What a difference must exceed before it is one, by unit: below it the sources themselves waver.
-_RESOLUTION = {"%": 1.0, "MB": 1.0, "s": 0.05, "ms": 0.01, "cores": 0.05, "h": 1e-5, "CPU h": 1e-5}
+_RESOLUTION = {
+    "%": 1.0,
+    "MB": 1.0,
+    "s": 0.05,
+    "ms": 0.01,
+    "cores": 0.05,
+    "CPUs": 0.05,
+    "h": 1e-5,
+    "CPU h": 1e-5,
+}
 
 _HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
 _NO_DIRECTION = ("count", "min_ms", "total_ms")

@@ -20,6 +20,10 @@ CPU_TOLERANCE = 0.05
 """Cores by which a peak may stand above a whole number and still be taken for it: the kernel counts
 CPU time in ticks of 10 ms, so that one busy thread reads as up to 1.02 cores over a second."""
 
+SERIAL_PEAK, SERIAL_AVERAGE = 1.2, (0.5, 1.05)
+"""A job whose average is in this range and whose peak is not above this runs on one CPU: what goes
+beyond it is helper threads for an instant, and the ticks of short intervals."""
+
 MEMORY_STEP_MB = 64
 MEMORY_MIN_MB = 128
 _OOM_FACTOR = 1.5
@@ -192,7 +196,15 @@ def _cpus(needs: Sequence[Sequence[Need]], nodes: int) -> tuple[int | None, list
             f"CPU: they were {whose.usage.busy_pct:.0f}% busy throughout: with more it may be "
             "faster."
         )
+    if wanted <= SERIAL_PEAK and all(map(_is_serial, _flat(needs))):
+        evidence.append("CPU: its work is serial, one CPU is what it can use.")
+        return 1, evidence
     return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
+
+
+def _is_serial(need: Need) -> bool:
+    low, high = SERIAL_AVERAGE
+    return (need.cores or 0.0) <= SERIAL_PEAK and low <= need.usage["job_cpu_avg_cores"] <= high
 
 
 def _memory(

@@ -36,7 +36,8 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
     """Import files and folders, each recognised by itself; importing twice changes nothing.
 
     A SOURCE is a Parsl monitoring.db or runinfo folder, a Work Queue transaction log, a log with
-    METRIC lines, a perf document (JSON), OTLP or Chrome trace JSON, or an MLflow run (runs:/ID).
+    METRIC lines, a perf document (JSON), OTLP or Chrome trace JSON, an mlflow.db, an MLflow run
+    (runs:/ID), or a database that dnpcsql made.
     """
     from mlflow_perf.spans import import_sources
 
@@ -93,12 +94,12 @@ def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentil
     """List the orders in which events happen, the most frequent first, with mean times."""
     from mlflow_perf.spans import sequences as analysis
 
-    rows = analysis(db, root, limit=limit, percentiles=percentiles)
+    rows = analysis(db, root, limit=limit if as_json else None, percentiles=percentiles)
     if as_json:
         echo_rows(rows, form="json")
         return
     spans = sum(row["count"] for row in rows)
-    click.echo(f"{len(rows)} orderings of the events of {spans} spans of type {root}")
+    click.echo(f"Orderings of the events of {spans} spans of type {root}: {len(rows)}")
     for row in rows[: limit or 3]:
         click.echo(f"\n{row['count']} spans:")
         echo_rows([_without_types(event) for event in row["events"]], form="table")

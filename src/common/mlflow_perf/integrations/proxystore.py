@@ -1,6 +1,6 @@
 """ProxyStore's store metrics, gathered from every process of a job.
 
-Imports only operations and, of its own package, `_after_import`; never proxystore itself: it waits
+Imports only operations and, of its own package, `startup`; never proxystore itself: it waits
 until the job does. ProxyStore keeps the metrics of each `Store(metrics=True)` in that one object,
 in one process. Here the three methods by which a store records (`StoreMetrics.add_time`,
 `add_counter`, `add_attribute`) tell the session of each record as well. They are ProxyStore's
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.integrations import _after_import
+from mlflow_perf.integrations import startup
 from mlflow_perf.operations import OperationMetrics, context
 
 __all__ = ["follow", "install", "uninstall"]
@@ -56,7 +56,7 @@ def install() -> None:
     if _installed or importlib.util.find_spec("proxystore") is None:
         return
     _installed = True
-    _after_import.call(_MODULE, follow)
+    startup.call(_MODULE, follow)
     _python_path = os.environ.get("PYTHONPATH")
     parts = _python_path.split(os.pathsep) if _python_path else []
     if _STARTUP not in parts:
@@ -69,7 +69,7 @@ def uninstall() -> None:
     if not _installed:
         return
     _installed = False
-    _after_import.forget(_MODULE)
+    startup.forget(_MODULE)
     module = sys.modules.get(_MODULE)
     for name in _METHODS if module is not None and _originals else ():
         setattr(module.StoreMetrics, name, _originals.pop(name))  # type: ignore[union-attr] # mypy forgets the test above

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import sys
+import zlib
 from collections.abc import Mapping
 
 from mlflow_perf.operations.stats import TimeStats
@@ -33,7 +33,7 @@ def metric_name(name: str) -> str:
     clean = "/".join(part for part in parts if part.strip(".")) or "_"
     if len(clean) <= _MAX_NAME:
         return clean
-    return f"{clean[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{clean[: _MAX_NAME - 9]}-{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def summary_metrics(

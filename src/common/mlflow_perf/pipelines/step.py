@@ -19,6 +19,7 @@ from mlflow_perf.node import without_launcher
 from mlflow_perf.pipelines.launch import ranks_of, search_path
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks
 from mlflow_perf.pipelines.snapshot import copy_code
+from mlflow_perf.recovery import recover
 from mlflow_perf.sinks.tracking import Place, Tracking
 
 __all__ = ["Outcome", "StepEndedError", "StepJob", "run_step"]
@@ -132,10 +133,22 @@ def run_step(job: StepJob, *_needed: Outcome) -> Outcome:
     except PipelineError as error:
         outcome = replace(outcome, message=str(error))
     outcome = replace(outcome, duration_sec=time.monotonic() - began)
+    _recover(job)
     _end_run(job, tracking, outcome)
     if outcome.status != "FINISHED":
         raise StepEndedError(outcome)
     return outcome
+
+
+def _journals(job: StepJob) -> Path:
+    """Return the folder of the journals of the step's processes."""
+    return job.folder / "journals"
+
+
+def _recover(job: StepJob) -> None:
+    """Send what a killed rank, or one that the server kept waiting too long, left behind."""
+    for left in recover(_journals(job)):
+        _log.info("Step %s, node %d was logged late: %s", job.name, left.node, left.cause)
 
 
 def _attempts(job: StepJob, outcome: Outcome) -> Outcome:
@@ -187,7 +200,7 @@ def _environment(job: StepJob, run_id: str | None) -> dict[str, str]:
         # A bar per uploaded file is noise in a log.
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     }
-    environ |= job.environment
+    environ |= {"MLFLOW_PERF_DIR": str(_journals(job))} | job.environment
     environ.pop("MLFLOW_RUN_ID", None)
     if run_id:
         environ["MLFLOW_RUN_ID"] = run_id

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlflow_perf.readers.procfile import read_text
 
-__all__ = ["CpuQuota", "Group", "cpu_quota", "find_group", "memory_limit"]
+__all__ = ["CpuQuota", "Group", "Groups", "cpu_quota", "memory_limit"]
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 # Containers, jobs of a scheduler and one-off units: all that runs inside is the job.
@@ -109,30 +109,44 @@ def _paths(cgroup: str) -> tuple[dict[str, str], str | None]:
     return first, second
 
 
-def find_group(
-    controller: str, *, pid: int | str = "self", proc: Path | str = "/proc", root: Path | str = "/"
-) -> Group | None:
-    """Return the control group of a process for one controller.
+class Groups:
+    """The control groups of one process, read once.
 
     Args:
-        controller: `cpu`, `cpuacct`, `memory`; the second version has them all in one group.
         pid: The process.
         proc: Where procfs is mounted.
         root: Where the mount points of `mountinfo` start.
-
-    Returns:
-        The group; None where there is none, or its files are not mounted.
     """
-    folder = Path(proc) / str(pid)
-    first, second = _paths(read_text(folder / "cgroup") or "")
-    mounts = list(_mounts(read_text(folder / "mountinfo") or ""))
-    for mount in mounts:
-        if mount.version == 1 and controller in mount.controllers and controller in first:
-            return _group(mount, first[controller], Path(root))
-    for mount in mounts:
-        if mount.version == 2 and second is not None:
-            return _group(mount, second, Path(root))
-    return None
+
+    def __init__(
+        self,
+        pid: int | str = "self",
+        *,
+        proc: Path | str = "/proc",
+        root: Path | str = "/",
+    ) -> None:
+        folder = f"{proc}/{pid}"
+        self._first, self._second = _paths(read_text(f"{folder}/cgroup") or "")
+        self._mounts = list(_mounts(read_text(f"{folder}/mountinfo") or ""))
+        self._root = Path(root)
+
+    def find(self, controller: str) -> Group | None:
+        """Return the process's group for one controller.
+
+        Args:
+            controller: `cpu`, `cpuacct`, `memory`; the second version has them all in one group.
+
+        Returns:
+            The group; None where there is none, or its files are not mounted.
+        """
+        for mount in self._mounts:
+            named = controller in mount.controllers and controller in self._first
+            if mount.version == 1 and named:
+                return _group(mount, self._first[controller], self._root)
+        for mount in self._mounts:
+            if mount.version == 2 and self._second is not None:
+                return _group(mount, self._second, self._root)
+        return None
 
 
 def _group(mount: _Mount, path: str, root: Path) -> Group | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup import CgroupCpuTime, CgroupReader
-from mlflow_perf.readers.cgroups import Group, find_group
+from mlflow_perf.readers.cgroups import Group, Groups
 from mlflow_perf.readers.cpu import CpuReader
 from mlflow_perf.readers.limits import LimitsReader, Owned, owned
 from mlflow_perf.readers.owned_cpu import CpuTime, OwnedCpuReader
@@ -52,15 +52,20 @@ class JobSources:
     def limits(self) -> Owned:
         """What the job owns."""
         return owned(
-            self._pid, proc=self._proc, root=self._root, environ=self._environ, cpus=self._cpus
+            self._pid,
+            proc=self._proc,
+            groups=self._groups,
+            environ=self._environ,
+            cpus=self._cpus,
         )
 
-    def _group(self, controller: str) -> Group | None:
+    @cached_property
+    def _groups(self) -> Groups:
         who = "self" if self._pid is None else self._pid
-        return find_group(controller, pid=who, proc=self._proc, root=self._root)
+        return Groups(who, proc=self._proc, root=self._root)
 
     def _step_group(self, controller: str) -> Group | None:
-        group = self._group(controller)
+        group = self._groups.find(controller)
         return None if group is None else group.of_step()
 
     def cpu(self) -> Reader:
@@ -95,7 +100,7 @@ class JobSources:
             return None
         if quota is None:
             return group if group.is_of_a_job else None
-        limited = self._group("cpu")
+        limited = self._groups.find("cpu")
         if limited is None:
             return None
         # What counts against a quota is all that runs in the group that has it. In the first
@@ -120,5 +125,5 @@ class JobSources:
 
     def _cgroup(self) -> Reader:
         return CgroupReader(
-            cpu=self._group("cpu"), memory=self._step_group("memory"), quota=self.limits.quota
+            cpu=self._groups.find("cpu"), memory=self._step_group("memory"), quota=self.limits.quota
         )

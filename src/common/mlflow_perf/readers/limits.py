@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mlflow_perf.column_table import LIMIT_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.cgroups import CpuQuota, cpu_quota, find_group, memory_limit
+from mlflow_perf.readers.cgroups import CpuQuota, Groups, cpu_quota, memory_limit
 from mlflow_perf.readers.procfile import read_text
 from mlflow_perf.records import Column
 
@@ -49,7 +49,7 @@ def owned(
     pid: int | None = None,
     *,
     proc: Path | str = "/proc",
-    root: Path | str = "/",
+    groups: Groups | None = None,
     environ: Mapping[str, str] = os.environ,
     cpus: frozenset[int] | None = None,
 ) -> Owned:
@@ -58,17 +58,18 @@ def owned(
     Args:
         pid: The process; default: this one.
         proc: Where procfs is mounted.
-        root: Where the mount points of `mountinfo` start.
+        groups: The process's control groups; default: as the kernel says.
         environ: Environment variables: the scheduler's allocation.
         cpus: Numbers of the CPUs that it may run on; default: as the kernel says.
     """
-    who = "self" if pid is None else pid
+    if groups is None:
+        groups = Groups("self" if pid is None else pid, proc=proc)
     cpus = _affinity(pid) if cpus is None else cpus
-    quota = cpu_quota(find_group("cpu", pid=who, proc=proc, root=root))
+    quota = cpu_quota(groups.find("cpu"))
     whole = float(len(cpus) if cpus else os.cpu_count() or 1)
     allocated = _slurm_cores(environ)
     cores = min(c for c in (whole, quota and quota.cores, allocated) if c)
-    of_group = memory_limit(find_group("memory", pid=who, proc=proc, root=root))
+    of_group = memory_limit(groups.find("memory"))
     limits = (
         host_memory_mb(proc),
         None if of_group is None else of_group[0] / _MB,

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlflow_perf.readers.procfile import ProcFolder
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless
 
 __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
 
@@ -18,7 +19,8 @@ CpuClock = Callable[[int], float]
 
 _READ_BYTES = re.compile(rb"\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
-_NO_IO = (0, 0)
+# A job has 1,024 descriptors at the least; these are of its own limit.
+_FILES_KEPT = 48
 
 
 def cpu_clock_sec(pid: int) -> float:
@@ -104,6 +106,9 @@ class ProcessTable:
         self._tick = 1.0 / (ticks_per_sec or os.sysconf("SC_CLK_TCK"))
         self._page = page_bytes or os.sysconf("SC_PAGE_SIZE")
         self._clock = cpu_clock
+        self._newest = _kept(f"{proc}/loadavg")
+        # A member's files are kept open as long as they are few: opening costs as much as reading.
+        self._files: dict[bytes, ProcFile] = {}
         self._own_pid = _own_pid(proc)
         # In a mount of another PID namespace, the numbers here are not those of the clocks.
         if self._own_pid != os.getpid() or not self._clock_works():
@@ -129,18 +134,46 @@ class ProcessTable:
         """Return the numbers of all processes."""
         return self._folder.pids()
 
+    def is_childless(self, pid: int) -> bool:
+        """Return whether a process surely has no child; false where that cannot be told."""
+        return pid == self._own_pid == os.getpid() and is_childless()
+
     def newest(self) -> bytes | None:
         """Return what changes whenever a process or thread is created; None where nothing does."""
-        data = self._folder.read(b"loadavg")
-        return None if data is None else data.rpartition(b" ")[2]
+        return None if self._newest is None else self._newest.read().rpartition(b" ")[2]
 
     def find(self, pid: int) -> Process | None:
         """Return a process that was not known before; None when it has ended."""
         fields = self._stat(pid)
         return None if fields is None else Process(pid, int(fields[19]), int(fields[1]))
 
+    def _read(self, name: bytes) -> bytes | None:
+        file = self._files.get(name)
+        if file is None:
+            return self._folder.read(name)
+        try:
+            return file.read()
+        except OSError:  # it has ended; the number may be another's by now
+            self._files.pop(name).close()
+            return self._folder.read(name)
+
+    def keep(self, pid: int) -> None:
+        """Keep a process's files open, if there is room."""
+        for name in (b"%d/stat" % pid, b"%d/io" % pid, b"%d/status" % pid):
+            file = _kept(f"{self._folder.path}/{name.decode()}")
+            if file is not None and len(self._files) < _FILES_KEPT:
+                self._files[name] = file
+            elif file is not None:
+                file.close()
+
+    def drop(self, pid: int) -> None:
+        """Close the files of a process that ended."""
+        for name in (b"%d/stat" % pid, b"%d/io" % pid, b"%d/status" % pid):
+            if name in self._files:
+                self._files.pop(name).close()
+
     def _stat(self, pid: int) -> list[bytes] | None:
-        data = self._folder.read(b"%d/stat" % pid)
+        data = self._read(b"%d/stat" % pid)
         # The name, in brackets, may hold blanks and brackets; field 0 is the one after it.
         fields = [] if data is None else data[data.rfind(b")") + 2 :].split(None, 22)
         return fields if len(fields) > 21 else None
@@ -184,17 +217,28 @@ class ProcessTable:
         return None if fields is None else self._children_sec(pid, fields)
 
     def _io(self, pid: int) -> tuple[int, int] | None:
-        found = _READ_BYTES.search(self._folder.read(b"%d/io" % pid) or b"")
+        found = _READ_BYTES.search(self._read(b"%d/io" % pid) or b"")
         return (int(found[1]), int(found[2])) if found else None
 
     def peak_bytes(self, pid: int) -> int:
         """Return the most memory that a process ever had, as the kernel keeps it; 0 if unknown."""
-        found = _PEAK.search(self._folder.read(b"%d/status" % pid) or b"")
+        found = _PEAK.search(self._read(b"%d/status" % pid) or b"")
         return int(found[1]) * 1024 if found else 0
 
     def close(self) -> None:
         """Close procfs."""
         self._folder.close()
+        for file in (self._newest, *self._files.values()):
+            if file is not None:
+                file.close()
+        self._files.clear()
+
+
+def _kept(path: str) -> ProcFile | None:
+    try:
+        return ProcFile(path)
+    except SourceUnavailableError:
+        return None
 
 
 def reaped_sec() -> float:

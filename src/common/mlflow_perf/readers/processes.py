@@ -83,6 +83,7 @@ class ProcessTreeReader:
         if root is None:
             raise SourceUnavailableError(f"Process {self._root} cannot be read.")
         self._members[root.pid] = root
+        self._table.keep(root.pid)
         own = self._table.own_pid
         # What ends below this process is known from its own account, if the tree hangs on it.
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
@@ -95,9 +96,12 @@ class ProcessTreeReader:
         if gone:
             for process in gone:
                 del self._members[process.pid]
+                self._table.drop(process.pid)
             self._settle(gone)
 
     def _find_new(self) -> None:
+        if len(self._members) == 1 and self._table.is_childless(self._root):
+            return
         newest = self._table.newest()
         self._reads += 1
         if newest is not None and newest == self._newest and self._reads % _RELIST_EVERY:
@@ -116,6 +120,7 @@ class ProcessTreeReader:
             for process in waiting:
                 if process.parent in self._members:
                     self._members[process.pid] = process
+                    self._table.keep(process.pid)
                 else:
                     others.append(process)
             if len(others) == len(waiting):

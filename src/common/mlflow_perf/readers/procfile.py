@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 
-__all__ = ["ProcFile", "ProcFolder", "read_text"]
+__all__ = ["ProcFile", "ProcFolder", "is_childless", "read_text"]
 
 _FIRST_SIZE = 8192
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)  # Windows has no such flag
@@ -95,9 +96,23 @@ class ProcFile:
 def read_text(path: Path | str) -> str | None:
     """Return a small kernel file's text without the last newline, or None when it is not there."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        # Path.read_text costs three times as much, and the start reads dozens of these.
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            return file.read().decode("utf-8", "replace").rstrip("\n")
     except OSError:
         return None
+
+
+_ASK_ONLY = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
+
+
+def is_childless() -> bool:
+    """Return whether this process surely has no child: asked of the kernel, nothing waited for."""
+    if _LIBC is None:
+        return False
+    ctypes.set_errno(0)
+    answer = _LIBC.waitid(0, 0, ctypes.create_string_buffer(128), _ASK_ONLY)
+    return answer == -1 and ctypes.get_errno() == errno.ECHILD
 
 
 _DIRECTORY = re.compile(rb"\x04(\d+)\x00")  # type "folder", then the name, in a linux_dirent64
@@ -119,7 +134,7 @@ class ProcFolder:
 
     def __init__(self, path: Path | str = "/proc") -> None:
         self.path = str(path)
-        self._libc = _gil_keeping_libc()
+        self._libc = _LIBC
         self._buffer = ctypes.create_string_buffer(_LISTING_SIZE)
         self._view = memoryview(self._buffer).cast("B")
         try:
@@ -166,8 +181,8 @@ class ProcFolder:
 
 def _gil_keeping_libc() -> ctypes.PyDLL | None:
     try:
-        libc = ctypes.PyDLL(None)
-        for name in ("getdents64", "lseek", "openat", "read", "close"):
+        libc = ctypes.PyDLL(None, use_errno=True)
+        for name in ("getdents64", "lseek", "openat", "read", "close", "waitid"):
             getattr(libc, name)
     except (AttributeError, OSError, TypeError):
         return None
@@ -180,3 +195,6 @@ def _gil_keeping_libc() -> ctypes.PyDLL | None:
     libc.read.restype = ctypes.c_ssize_t
     libc.close.argtypes = [ctypes.c_int]
     return libc
+
+
+_LIBC = _gil_keeping_libc()

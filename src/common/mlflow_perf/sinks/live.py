@@ -75,6 +75,10 @@ class LiveCurves:
         """Start sending."""
         self._thread.start()
 
+    def __call__(self, report: Mapping[str, float]) -> None:
+        """Take one report, as `append` does."""
+        self.append(report)
+
     def append(self, report: Mapping[str, float]) -> None:
         """Take one report; never blocks."""
         self._waiting.append((self._step, report))

@@ -54,7 +54,9 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
     try:
         connection.execute("BEGIN IMMEDIATE")
         store = Store(connection)
-        bound = _bind(store, left, right, _BY_KEY if by == "key" else _BY_NAME, f"same {by}")
+        bound = _bind(
+            store, left, right, sql=_BY_KEY if by == "key" else _BY_NAME, note=f"same {by}"
+        )
         connection.execute("COMMIT")
         write_cache(connection)
     finally:
@@ -64,10 +66,12 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
 
 def bind_known(store: Store) -> int:
     """Bind what Parsl's monitoring and its logs tell of the same run; return how many were new."""
-    return sum(_bind(store, left, right, _BY_KEY, "joined by importer") for left, right in _KNOWN)
+    return sum(
+        _bind(store, left, right, sql=_BY_KEY, note="joined by importer") for left, right in _KNOWN
+    )
 
 
-def _bind(store: Store, left: str, right: str, sql: str, note: str) -> int:
+def _bind(store: Store, left: str, right: str, *, sql: str, note: str) -> int:
     return store.execute(
         sql,
         {"left": store.string(left), "right": store.string(right), "note": store.string(note)},

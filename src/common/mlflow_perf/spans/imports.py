@@ -109,7 +109,7 @@ def _import(
         db.execute("BEGIN IMMEDIATE")
         importer.load(source, store)
         bind_known(store)
-        _note(db, importer, source, fingerprint, store)
+        _note(importer, source, fingerprint, store)
         db.execute("COMMIT")
     except BaseException as error:
         _undo(db)
@@ -133,10 +133,8 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def _note(
-    db: sqlite3.Connection, importer: Importer, source: Path, fingerprint: str, store: Store
-) -> None:
-    db.execute(
+def _note(importer: Importer, source: Path, fingerprint: str, store: Store) -> None:
+    store.db.execute(
         "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
         " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (importer, location) DO UPDATE"
         " SET fingerprint = ?3, imported_us = ?4, unread = ?5",

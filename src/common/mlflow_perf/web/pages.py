@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from flask import Response, request
 
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.analysis.workflow import workflow_of
+from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.runs.run import PerfRun
 from mlflow_perf.sinks import html
@@ -107,13 +108,34 @@ def run(access: Access) -> Response:
     one = access.run(_wanted("id"))
     workflow = _workflow(access, one)
     context = html.report_context(
-        access.nodes(one), title=one.name or one.component, workflow=workflow, link=_address_of_run
+        _nodes(access, one),
+        title=one.name or one.component,
+        workflow=workflow,
+        link=_address_of_run,
     )
     if not context["report"].run_id:
         context["report"].run_id = one.run_id
     if not context["report"].status and not workflow:
         context["report"].status = one.status or ""
     return _page("perf_run.html", run=one, **context)
+
+
+def _nodes(access: Access, one: PerfRun) -> Iterator[NodeDocument]:
+    """Return the documents of a run's nodes; without any, the figures in the run's metrics."""
+    documents = access.nodes(one)
+    first = next(documents, None)
+    if first is not None:
+        yield first
+        yield from documents
+        return
+    for index, summary in one.nodes.items():
+        yield NodeDocument(
+            {"index": index},
+            one.component,
+            status=one.status,
+            started=one.started,
+            summary=dict(summary),
+        )
 
 
 def _workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from mlflow_perf.sinks.report.charts import Chart, Curve, Source, charts_for
 __all__ = ["FEW_NODES", "Curves", "NodeCurves", "curves_of", "plain"]
 
 Array = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
 
 FEW_NODES = 8
 """Most nodes that are drawn one by one."""
@@ -177,7 +178,7 @@ def _on(
         return None
     if grid is not None:
         merge = grid.peaks if key.endswith("_max") else grid.means
-        values = merge(node.seconds, values)
+        values = merge(grid.places(node.seconds), values)
     return _rounded(values)
 
 
@@ -189,24 +190,30 @@ class _Grid:
         self.width = max(end - start, 1e-9) / points
         self.middles = (np.arange(points) + 0.5) * self.width
 
-    def _places(self, seconds: Array) -> npt.NDArray[np.int64]:
+    def places(self, seconds: Array) -> Places:
+        """Return in which interval each time is."""
         places = ((seconds - self.start) / self.width).astype(np.int64)
-        return np.clip(places, 0, self.points - 1)
+        return np.minimum(np.maximum(places, 0), self.points - 1)
 
-    def means(self, seconds: Array, values: npt.NDArray[Any]) -> Array:
-        """Return the mean of each interval."""
+    def means(self, where: Places, values: npt.NDArray[Any]) -> Array:
+        """Return the mean of each interval.
+
+        Args:
+            where: The interval of each value.
+            values: NaN where one is missing.
+        """
         known = np.isfinite(values)
-        places = self._places(seconds[known])
+        places = where[known]
         counts = np.bincount(places, minlength=self.points)
         sums = np.bincount(places, weights=values[known], minlength=self.points)
         with np.errstate(divide="ignore", invalid="ignore"):
             return self._bridged(np.where(counts > 0, sums / counts, np.nan))
 
-    def peaks(self, seconds: Array, values: npt.NDArray[Any]) -> Array:
-        """Return the largest value of each interval."""
+    def peaks(self, where: Places, values: npt.NDArray[Any]) -> Array:
+        """Return the largest value of each interval; arguments as those of `means`."""
         known = np.isfinite(values)
         result = np.full(self.points, -np.inf)
-        np.maximum.at(result, self._places(seconds[known]), values[known])
+        np.maximum.at(result, where[known], values[known])
         return self._bridged(np.where(np.isfinite(result), result, np.nan))
 
     def _bridged(self, values: Array) -> Array:
@@ -223,14 +230,19 @@ def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end:
     curves = [curve for chart in charts for curve in chart.curves if curve.role == "line"]
     cells = max(_FEWEST_CELLS, min(_FEWEST_POINTS, _MOST_CELLS // (len(kept) * len(curves) or 1)))
     grid = _Grid(start, end, cells)
+    where = [grid.places(node.seconds) for node in kept]
     spread = {
-        curve.column: found for curve in curves if (found := _spread(curve, kept, grid)) is not None
+        curve.column: found
+        for curve in curves
+        if (found := _spread(curve, kept, grid, where)) is not None
     }
     indices = [node.index for node in kept]
     return Curves(start, plain(grid.middles, 3), charts, indices, {}, spread)
 
 
-def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any] | None:
+def _spread(
+    curve: Curve, kept: list[NodeCurves], grid: _Grid, where: list[Places]
+) -> dict[str, Any] | None:
     """Return a curve's distribution over the nodes, or None where it is nowhere above 0."""
     means = np.full((len(kept), grid.points), np.nan, dtype=np.float32)
     peaks = means.copy()
@@ -238,10 +250,10 @@ def _spread(curve: Curve, kept: list[NodeCurves], grid: _Grid) -> dict[str, Any]
         values = _curve(curve, node)
         if values is None:
             continue
-        means[row] = grid.means(node.seconds, values)
+        means[row] = grid.means(where[row], values)
         merged = node.columns.get(f"{curve.column}_max")
         highest = values if merged is None else np.fmax(values, merged)
-        peaks[row] = grid.peaks(node.seconds, highest)
+        peaks[row] = grid.peaks(where[row], highest)
     if not (peaks > 0).any():
         return None
     with warnings.catch_warnings():

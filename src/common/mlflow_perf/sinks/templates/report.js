@@ -16,12 +16,12 @@ const number = value => {
   if (value == null) return "–";
   const size = Math.abs(value);
   const decimals = size === 0 || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
-  return String(+value.toFixed(decimals));
+  return String(+value.toFixed(decimals)).replace(/\B(?=(\d{3})+$)/g, size >= 10000 ? "\u202f" : "");
 };
 const withUnit = (value, unit) => value == null ? "–" : number(value) + (unit === "%" ? "%" : unit ? " " + unit : "");
 const two = value => String(value).padStart(2, "0");
-const time = seconds => {
-  if (seconds < 120) return number(seconds) + " s";
+const time = (seconds, long = seconds >= 120) => {
+  if (!long) return number(seconds) + " s";
   const whole = Math.round(seconds), hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 };
@@ -124,7 +124,7 @@ const meanOf = series => {
 
 const axisBase = () => ({ stroke: colour("--soft"), font: "11px system-ui, sans-serif", grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } });
 const STEPS = [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
-const timeAxis = () => ({ ...axisBase(), size: 24, gap: 3, space: 60, incrs: STEPS, values: (_, ticks) => ticks.map(time) });
+const timeAxis = () => ({ ...axisBase(), size: 24, gap: 3, space: 60, incrs: STEPS, values: (_, ticks) => ticks.map(tick => time(tick, ticks[ticks.length - 1] >= 120)) });
 const common = width => ({ width, legend: { show: false }, padding: [6, 20, 0, 0] });
 const cursor = () => ({ sync: { key: "run", scales: ["x", null] }, drag: { x: true, y: false }, y: false, points: { size: 5 } });
 

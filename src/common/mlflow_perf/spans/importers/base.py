@@ -1,18 +1,22 @@
 """What an importer is: it recognises a source, and puts what is in it into the store.
 
-May import spans.store.
+May import errors, spans.schema, spans.store.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.schema import source_uri
 from mlflow_perf.spans.store import Store
 
-__all__ = ["HEAD_BYTES", "Importer", "read_head"]
+__all__ = ["HEAD_BYTES", "Importer", "read_head", "tables_of"]
 
 HEAD_BYTES = 1 << 16
+_BUSY_SEC = 10.0
 
 
 @runtime_checkable
@@ -52,3 +56,23 @@ def read_head(source: Path) -> bytes:
         return b""
     with source.open("rb") as file:
         return file.read(HEAD_BYTES)
+
+
+def tables_of(source: Path) -> set[str]:
+    """Return the names of the tables of an SQLite file.
+
+    Raises:
+        SpansError: It is damaged, locked, or its writer crashed.
+    """
+    try:
+        db = sqlite3.connect(source_uri(source), uri=True, timeout=_BUSY_SEC)
+        try:
+            rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise SpansError(
+            f"{source} cannot be read as an SQLite database: {error}. If it is being written, try "
+            "again; if its writer crashed, open it once with `sqlite3`, which repairs it."
+        ) from error
+    return {name for (name,) in rows}

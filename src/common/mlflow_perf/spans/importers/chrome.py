@@ -57,7 +57,8 @@ class _Trace:
         self._store = store
         self._spans: list[tuple[_Track, Nested]] = []
         self._open: dict[Any, list[tuple[_Track, Nested]]] = defaultdict(list)
-        self._instants: list[tuple[_Track, int, str]] = []
+        self._instants: dict[_Track, list[tuple[int, str]]] = defaultdict(list)
+        self._count = 0
         self._process: dict[Any, str] = {}
 
     def add(self, event: dict[str, Any]) -> None:
@@ -82,7 +83,7 @@ class _Trace:
             span.about.setdefault("host", self._process.get(track[0]))
             tracks[track].append(span)
         for track, spans in tracks.items():
-            _nest(spans, [(t, n) for k, t, n in self._instants if k == track])
+            _nest(spans, self._instants.get(track, []))
         return [span for _, span in self._spans]
 
     def _take(self, phase: str, event: dict[str, Any], time: int) -> None:
@@ -104,7 +105,7 @@ class _Trace:
             span.end_us = time
             self._spans.append((home, span))
         elif phase in ("i", "I", "n", "R"):
-            self._instants.append((track, time, str(event.get("name"))))
+            self._instants[track].append((time, str(event.get("name"))))
         else:
             self._store.not_read(f"an event of phase {phase}")
 
@@ -113,8 +114,8 @@ class _Trace:
         arguments = event.get("args")
         about = dict(arguments) if isinstance(arguments, dict) else {}
         about.pop("host", None)
-        number = len(self._spans) + sum(len(s) for s in self._open.values())
-        key = f"{event.get('pid')}/{event.get('tid')}/{start}/{name}/{number}"
+        self._count += 1
+        key = f"{event.get('pid')}/{event.get('tid')}/{start}/{name}/{self._count}"
         kind = f"chrome.{event.get('cat') or 'event'}"
         return Nested(kind, self._scope, key, start, end, about={**about, "name": name})
 

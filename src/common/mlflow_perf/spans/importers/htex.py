@@ -85,7 +85,7 @@ def htex_folders(run: Path) -> set[str]:
 
 
 def import_htex(
-    run: Path, label: str, store: Store, scope: int, offsets: Sequence[Offset]
+    run: Path, label: str, store: Store, *, scope: int, offsets: Sequence[Offset]
 ) -> dict[str, int]:
     """Import the logs of one executor.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.importers.base import tables_of
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 from mlflow_perf.spans.schema import source_uri
 from mlflow_perf.spans.store import Store
@@ -49,7 +50,7 @@ class MlflowStoreImporter:
     def recognises(self, source: Path, head: bytes) -> bool:
         """Say whether it is an SQLite file with MLflow's tables."""
         return head.startswith(b"SQLite format 3\0") and {"runs", "metrics", "experiments"} <= (
-            _tables(source)
+            tables_of(source)
         )
 
     def load(self, source: Path, store: Store) -> None:
@@ -124,16 +125,3 @@ def _spans(db: sqlite3.Connection) -> Iterator[Nested]:
         found = trace_span(trace, span, parent, name=name, start_ns=start, end_ns=end)
         found.about = {"kind": kind, "status": status}
         yield found
-
-
-def _tables(source: Path) -> set[str]:
-    try:
-        db = sqlite3.connect(source_uri(source), uri=True)
-        try:
-            rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        finally:
-            db.close()
-    except sqlite3.Error:
-        # Whoever recognised it as a database before has said what is wrong with it.
-        return set()
-    return {name for (name,) in rows}

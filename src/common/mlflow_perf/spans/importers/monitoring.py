@@ -1,8 +1,8 @@
 """Parsl's `monitoring.db`: workflows, tasks, tries and their states, blocks, nodes, resources.
 
-May import errors, spans.schema, spans.store, spans.localtime. Reads with the statements of
-`monitoring.sql` only, from the user's file attached read-only: a million rows take seconds where a
-loop takes minutes.
+May import errors, spans.schema, spans.store, spans.localtime, spans.importers. Reads with the
+statements of `monitoring.sql` only, from the user's file attached read-only: a million rows take
+seconds where a loop takes minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.importers.base import tables_of
 from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
 from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_run
 from mlflow_perf.spans.schema import source_uri
@@ -40,7 +41,6 @@ _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_
 # A worker's clock that is off by this much is in another time zone: zones lie on quarters of an
 # hour, and results do not take half of that to come back.
 _QUARTER_HOUR_SEC = 900
-_BUSY_SEC = 10.0
 
 
 class MonitoringImporter:
@@ -52,7 +52,7 @@ class MonitoringImporter:
         """Say whether it is an SQLite file with Parsl's tables."""
         if not head.startswith(b"SQLite format 3\0"):
             return False
-        tables = _tables(source)
+        tables = tables_of(source)
         return {"workflow", "task"} <= tables or {"try", "status"} <= tables
 
     def load(self, source: Path, store: Store) -> None:
@@ -238,21 +238,6 @@ def _seconds_between(start: str, end: str) -> float:
         return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
     except (TypeError, ValueError):
         return 0.0
-
-
-def _tables(source: Path) -> set[str]:
-    try:
-        db = sqlite3.connect(source_uri(source), uri=True, timeout=_BUSY_SEC)
-        try:
-            rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        finally:
-            db.close()
-    except sqlite3.Error as error:
-        raise SpansError(
-            f"{source} cannot be read as an SQLite database: {error}. If it is being written, try "
-            "again; if its writer crashed, open it once with `sqlite3`, which repairs it."
-        ) from error
-    return {name for (name,) in rows}
 
 
 def _columns(db: sqlite3.Connection, source: Path) -> dict[str, set[str]]:

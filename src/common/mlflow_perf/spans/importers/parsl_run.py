@@ -76,7 +76,7 @@ class ParslRunImporter:
         if log is None:
             with (next(source.glob("interchange.*log"))).open("rb") as file:
                 scope = store.scope(scope_of("htex", source, file.read(1 << 16)))
-            import_htex(source.parent, source.name, store, scope, [])
+            import_htex(source.parent, source.name, store, scope=scope, offsets=[])
             return
         run = _read(log, store)
         _Writer(source, run, store).write()
@@ -189,7 +189,11 @@ class _Writer:
                 found |= self._write_work_queue(label)
             elif (self._folder / label).is_dir():
                 spans = import_htex(
-                    self._folder, label, self._store, self._run.scope, self._run.offsets
+                    self._folder,
+                    label,
+                    self._store,
+                    scope=self._run.scope,
+                    offsets=self._run.offsets,
                 )
                 found |= {(label, task): span for task, span in spans.items()}
         self._store.add_subspans(

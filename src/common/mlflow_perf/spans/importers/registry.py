@@ -11,6 +11,7 @@ from pathlib import Path
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.importers.base import Importer, read_head
 from mlflow_perf.spans.importers.chrome import ChromeTraceImporter
+from mlflow_perf.spans.importers.dnpcsql import DnpcsqlImporter
 from mlflow_perf.spans.importers.metric_lines import MetricLinesImporter
 from mlflow_perf.spans.importers.mlflow_run import MlflowRunImporter
 from mlflow_perf.spans.importers.mlflow_store import MlflowStoreImporter
@@ -27,6 +28,7 @@ IMPORTERS: tuple[Importer, ...] = (
     MlflowRunImporter(),
     MonitoringImporter(),
     MlflowStoreImporter(),
+    DnpcsqlImporter(),
     ParslRunImporter(),
     WorkQueueImporter(),
     PerfDocumentImporter(),

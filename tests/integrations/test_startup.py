@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from mlflow_perf.integrations import _after_import
+from mlflow_perf.integrations import startup
 
 NAME = "mlflow_perf_test_module"
 
@@ -22,14 +22,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / f"{NAME}.py").write_text("def f():\n    return __loader__, __spec__.loader\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield NAME
-    _after_import.forget(NAME)
+    startup.forget(NAME)
     sys.modules.pop(NAME, None)
 
 
 def test_called_once_when_imported(module: str) -> None:
     """The function gets the module when it is imported, not before, and only once."""
     seen: list[ModuleType] = []
-    _after_import.call(module, seen.append)
+    startup.call(module, seen.append)
     assert seen == []
     imported = importlib.import_module(module)
     importlib.import_module(module)
@@ -40,26 +40,26 @@ def test_called_at_once_for_what_is_imported_already(module: str) -> None:
     """A module that is there is handed over at once."""
     imported = importlib.import_module(module)
     seen: list[ModuleType] = []
-    _after_import.call(module, seen.append)
+    startup.call(module, seen.append)
     assert seen == [imported]
 
 
 def test_module_is_as_without_us(module: str) -> None:
     """The module has its own loader and source, and the import system forgets us."""
     before = list(sys.meta_path)
-    _after_import.call(module, lambda found: None)
+    startup.call(module, lambda found: None)
     imported = importlib.import_module(module)
     assert {type(loader).__name__ for loader in imported.f()} == {"SourceFileLoader"}
     assert "return" in inspect.getsource(imported.f)
-    _after_import.forget(module)
+    startup.forget(module)
     assert sys.meta_path == before
 
 
 def test_forgotten_before_it_is_imported(module: str) -> None:
     """After forget, importing calls nothing."""
     seen: list[ModuleType] = []
-    _after_import.call(module, seen.append)
-    _after_import.forget(module)
+    startup.call(module, seen.append)
+    startup.forget(module)
     importlib.import_module(module)
     assert seen == []
 
@@ -75,14 +75,14 @@ def test_a_fault_of_ours_does_not_stop_an_import(
 
     if imported:
         importlib.import_module(module)
-    _after_import.call(module, fail)
+    startup.call(module, fail)
     assert importlib.import_module(module).f
     assert len(caplog.records) == 1
 
 
 def test_module_that_does_not_exist() -> None:
     """A module that is waited for and is not there fails to import as without us."""
-    _after_import.call("mlflow_perf_no_such_module", lambda found: None)
+    startup.call("mlflow_perf_no_such_module", lambda found: None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("mlflow_perf_no_such_module")
-    _after_import.forget("mlflow_perf_no_such_module")
+    startup.forget("mlflow_perf_no_such_module")

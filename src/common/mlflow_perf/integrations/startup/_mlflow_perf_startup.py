@@ -1,26 +1,27 @@
-"""Calls a function when a module is imported for the first time. Imports nothing of ours.
+"""Calls a function when a module is imported for the first time.
 
-It is light: every Python process below a session loads it at its start.
+Imports nothing but sys, not even the package it belongs to: every Python process below a session
+loads this file at its start (`sitecustomize.py` beside it), most of them for nothing. With the
+usual imports (typing, logging, importlib.abc) each would start several milliseconds later.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
 
-__all__ = ["call", "forget"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
-_logger = logging.getLogger(__name__)
-_Function = Callable[[ModuleType], None]
+    _Function = Callable[[ModuleType], None]
+
+__all__ = ["begin", "call", "forget"]
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds the module as all the others would, and puts a loader around its own."""
 
     def __init__(self) -> None:
@@ -28,32 +29,32 @@ class _Finder(MetaPathFinder):
         self._searching = False
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the module's spec with a loader that calls back; None for all other modules."""
         if fullname not in self.wanted or self._searching:
             return None
+        import importlib.util
+
         self._searching = True
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
             self._searching = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.wanted[fullname])
+            loader: Any = _Loader(spec.loader, self.wanted[fullname])
+            spec.loader = loader
         return spec
 
 
-class _Loader(Loader):
+class _Loader:
     """Loads by the module's own loader, then calls the function."""
 
-    def __init__(self, inner: Loader, function: _Function) -> None:
+    def __init__(self, inner: Any, function: _Function) -> None:
         self._inner = inner
         self._function = function
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: ModuleSpec) -> Any:
         """Do as the module's own loader."""
         return self._inner.create_module(spec)
 
@@ -74,10 +75,14 @@ def _safely(function: _Function, module: ModuleType) -> None:
     try:
         function(module)
     except Exception:
-        _logger.warning("%s cannot be followed.", module.__name__, exc_info=True)
+        # The job wants its module, whatever we make of it.
+        import logging
+
+        logger = logging.getLogger("mlflow_perf.integrations")
+        logger.warning("%s cannot be followed.", module.__name__, exc_info=True)
 
 
-_finder = _Finder()
+_finder: Any = _Finder()
 
 
 def call(name: str, function: _Function) -> None:
@@ -101,3 +106,15 @@ def forget(name: str) -> None:
     _finder.wanted.pop(name, None)
     if not _finder.wanted and _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
+
+
+def begin() -> None:
+    """Gather the metrics of ProxyStore's stores from the moment that it is imported."""
+    call("proxystore.store.metrics", _gather)
+
+
+def _gather(module: ModuleType) -> None:
+    import importlib
+
+    # Only here: it imports the recorder, which few processes need.
+    importlib.import_module("mlflow_perf.integrations.proxystore").follow(module)

@@ -1,0 +1,27 @@
+"""Run the benchmarks: `python -m benchmarks [NAME …]`; without a name, all of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+
+
+def main(names: list[str]) -> int:
+    """Run each benchmark in a process of its own; return 1 if one failed, 2 for an unknown name."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(NAMES)}.")
+        return 2
+    worst = 0
+    for name in names or NAMES:
+        print(f"== {name}", flush=True)
+        path = Path(__file__).with_name(f"{name}.py")
+        worst = max(worst, subprocess.run([sys.executable, str(path)], check=False).returncode)
+    return min(worst, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,169 @@
+"""One step with real processes, its runs only remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf.pipelines import step as step_module
+from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
+from mlflow_perf.sinks.tracking import Place
+
+RUNS: list[tuple[str, Any]] = []
+
+
+class RememberedRuns:
+    """What a step writes to MLflow, in order."""
+
+    fail = False
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def start(self, _experiment: str, name: str, **facts: Any) -> str:
+        if self.fail:
+            raise ConnectionError("the server is away")
+        RUNS.append(("start", {"name": name, **facts}))
+        return "the-run"
+
+    def artifacts(self, _run_id: str, folder: Path, path: str) -> None:
+        RUNS.append(("artifacts", (sorted(p.name for p in folder.iterdir()), path)))
+
+    def end(self, _run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+        RUNS.append(("end", (status, dict(tags or {}))))
+
+
+@pytest.fixture(autouse=True)
+def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    RUNS.clear()
+    monkeypatch.setattr(step_module, "Tracking", RememberedRuns)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> StepJob:
+    """A step of one shell command."""
+    return StepJob(
+        name="fit",
+        component="fit",
+        command="echo done",
+        folder=tmp_path / "fit",
+        code=None,
+        includes=(),
+        folders=(tmp_path / "fit" / "outputs" / "out",),
+        environment={"COLOUR": "red"},
+        instances=1,
+        processes=1,
+        distribution=None,
+        timeout_sec=None,
+        retries=0,
+        stop=tmp_path / "stop",
+        place=Place("sqlite:///x.db"),
+        experiment_id="1",
+        parent="parent",
+        params={"rows": 3},
+        tags={"mlflow_perf.step": "fit"},
+    )
+
+
+def _failed(job: StepJob) -> Outcome:
+    with pytest.raises(StepEndedError) as caught:
+        run_step(job)
+    return caught.value.outcome
+
+
+def _log(job: StepJob) -> str:
+    return (job.folder / "logs" / "std_log.txt").read_text()
+
+
+def test_a_step_that_works(job: StepJob) -> None:
+    """Its run has parameters and parent, gets the log, and ends FINISHED."""
+    outcome = run_step(job)
+    assert (outcome.status, outcome.run_id, outcome.message) == ("FINISHED", "the-run", "")
+    assert [kind for kind, _ in RUNS] == ["start", "artifacts", "end"]
+    assert RUNS[0][1]["params"] == {"rows": 3}
+    assert RUNS[0][1]["parent"] == "parent"
+    assert RUNS[1][1] == (["std_log.txt"], "logs")
+    assert RUNS[2][1] == ("FINISHED", {"mlflow_perf.attempts": "1"})
+    assert job.folders[0].is_dir()
+
+
+def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step's own variables and run are there; a launcher of the runner is not."""
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    names = "COLOUR MLFLOW_RUN_ID MLFLOW_TRACKING_URI OMPI_COMM_WORLD_RANK"
+    run_step(replace(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done'))
+    assert _log(job).split() == [
+        "COLOUR=red", "MLFLOW_RUN_ID=the-run", "MLFLOW_TRACKING_URI=sqlite:///x.db",
+        "OMPI_COMM_WORLD_RANK=",
+    ]  # fmt: skip
+
+
+def test_a_step_that_fails_says_how(job: StepJob) -> None:
+    """The exit code and the last line of the log make the message, in the run too."""
+    outcome = _failed(replace(job, command="echo first; echo it broke >&2; exit 3"))
+    assert outcome.message == "the command ended with exit code 3: it broke"
+    assert RUNS[-1][1][0] == "FAILED"
+    assert RUNS[-1][1][1]["mlflow_perf.error"] == outcome.message
+
+
+def test_a_signal_is_named(job: StepJob) -> None:
+    """A process that was killed says by which signal."""
+    assert "signal 9" in _failed(replace(job, command="kill -9 $$")).message
+
+
+def test_a_step_that_takes_too_long_is_stopped(job: StepJob) -> None:
+    """The limit is in the message, and the process is gone."""
+    outcome = _failed(replace(job, command="exec sleep 60", timeout_sec=0.2))
+    assert outcome.message == "took longer than its limit of 0.2 s"
+    assert outcome.duration_sec < 30
+
+
+def test_the_stop_file_stops_it(job: StepJob) -> None:
+    """What the runner leaves on an interrupt ends the step as KILLED."""
+    job.stop.touch()
+    outcome = _failed(replace(job, command="exec sleep 60"))
+    assert (outcome.status, outcome.message) == ("KILLED", "stopped")
+
+
+def test_a_failed_attempt_is_repeated_without_its_outputs(job: StepJob) -> None:
+    """The second attempt starts from clean outputs, and each has its log."""
+    out = job.folders[0]
+    command = (
+        f"if [ -e {job.folder}/once ]; then ls {out}; else "
+        f"touch {job.folder}/once {out}/half; exit 1; fi"
+    )
+    outcome = run_step(replace(job, command=command, retries=2))
+    assert (outcome.status, outcome.attempts) == ("FINISHED", 2)
+    assert (job.folder / "logs" / "attempt-2" / "std_log.txt").read_text() == ""
+
+
+def test_one_rank_that_fails_ends_the_others(job: StepJob) -> None:
+    """A rank that waits for a lost one does not wait for ever, and the lost one is named."""
+    command = 'if [ "$RANK" = 1 ]; then echo lost; exit 5; else exec sleep 60; fi'
+    outcome = _failed(replace(job, command=command, instances=2, distribution="pytorch"))
+    assert outcome.message == "rank 1 ended with exit code 5: lost"
+    assert outcome.duration_sec < 30
+
+
+def test_without_mlflow_the_step_still_runs(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that is away costs the record, not the work; one warning says so."""
+    monkeypatch.setattr(RememberedRuns, "fail", True)
+    outcome = run_step(replace(job, command="echo run=$MLFLOW_RUN_ID"))
+    assert (outcome.status, outcome.run_id, _log(job)) == ("FINISHED", None, "run=\n")
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+
+
+def test_code_that_cannot_be_copied_is_the_steps_failure(job: StepJob, tmp_path: Path) -> None:
+    """Two files of one name are the step's mistake, said in its run."""
+    (tmp_path / "a").mkdir()
+    for name in ("a/x", "x"):
+        (tmp_path / name).write_text("")
+    outcome = _failed(replace(job, includes=(tmp_path / "a" / "x", tmp_path / "x")))
+    assert "would be x of the snapshot" in outcome.message
+    assert RUNS[-1][1][0] == "FAILED"

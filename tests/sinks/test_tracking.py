@@ -1,0 +1,49 @@
+"""What the pipeline runner writes to MLflow, against a real store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.sinks.tracking import Place, Tracking, embedded
+
+
+@pytest.mark.e2e
+def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
+    """Parent and child, parameters, tags, metrics, files and ends: all read back."""
+    from mlflow import MlflowClient
+
+    place = embedded(tmp_path / "store")
+    tracking = Tracking(place)
+    experiment = tracking.experiment("work")
+    assert tracking.experiment("work") == experiment
+    parent = tracking.start(experiment, "whole", params={"rows": 3, "long": "x" * 900}, note="Hi")
+    child = tracking.start(experiment, "fit", parent=parent, tags={"a": "1"})
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "log.txt").write_text("it ran")
+    tracking.artifacts(child, tmp_path / "logs", "logs")
+    tracking.text(parent, "{}", "perf/workflow.json")
+    tracking.metrics(parent, {"duration_sec": 2.5})
+    tracking.end(child, "FAILED", tags={"mlflow_perf.error": "it broke"})
+
+    client = MlflowClient(place.uri)
+    run, whole = client.get_run(child), client.get_run(parent)
+    assert (run.info.status, run.info.run_name) == ("FAILED", "fit")
+    assert run.data.tags["mlflow.parentRunId"] == parent
+    assert run.data.tags["mlflow_perf.error"] == "it broke"
+    assert whole.data.params == {"rows": "3", "long": "x" * 500}
+    assert whole.data.metrics == {"duration_sec": 2.5}
+    assert whole.data.tags["mlflow.note.content"] == "Hi"
+    assert Path(str(run.info.artifact_uri).removeprefix("file://")).is_relative_to(tmp_path)
+    assert [f.path for f in client.list_artifacts(child, "logs")] == ["logs/log.txt"]
+    assert [f.path for f in client.list_artifacts(parent, "perf")] == ["perf/workflow.json"]
+
+
+@pytest.mark.e2e
+def test_a_server_that_is_away_is_said_in_seconds() -> None:
+    """The first call fails soon and by name, before anything runs."""
+    tracking = Tracking(Place("http://127.0.0.1:9"))
+    with pytest.raises(SettingError, match=r"MLflow at http://127\.0\.0\.1:9 cannot be used"):
+        tracking.experiment("work")
