@@ -66,7 +66,9 @@ def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClie
         (signal.SIGUSR1, "trap 'echo mine; exit 0' USR1; echo ready; sleep 60 & wait", 0),
     ],
 )
-def test_signals_reach_the_command(client: MlflowClient, number: int, script: str, code: int) -> None:
+def test_signals_reach_the_command(
+    client: MlflowClient, number: int, script: str, code: int
+) -> None:
     """The command gets each signal, its own handler runs, and its end is ours."""
     exec_script = script if "trap" in script else f"{script.replace('sleep', 'exec sleep')}"
     process = subprocess.Popen(
