@@ -122,7 +122,8 @@ def test_out_of_memory_under_run(faults, fault, memory_cgroup) -> None:
     job = faults.start("command", "run", "--name", "hog", "--", "sh", "-c", hog)
     assert job.wait() == 128 + signal.SIGKILL, job.output
     experiments = [e.experiment_id for e in faults.client.search_experiments()]
-    (run,) = faults.client.search_runs(experiments, "tags.`mlflow_perf.component` = 'hog'")
+    found = "tags.`mlflow_perf.component` = 'hog'"
+    run = faults.client.search_runs(experiments, found, max_results=1)[0]
     assert run.info.status == "KILLED"
     assert "OOM killer" in run.data.tags["mlflow_perf.cause"]
     assert faults.has_all(run.info.run_id)
