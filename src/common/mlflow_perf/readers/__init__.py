@@ -19,7 +19,7 @@ from mlflow_perf.readers.limits import host_facts
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
 
-__all__ = ["Reader", "default_readers", "host_facts", "open_readers"]
+__all__ = ["Reader", "add_reader", "default_readers", "host_facts", "open_readers"]
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +84,20 @@ def _first_that_opens(ways: Sequence[ReaderFactory]) -> Reader | None:
     return None
 
 
+_added: list[ReaderFactory] = []
+
+
+def add_reader(factory: ReaderFactory) -> None:
+    """Let every sampler that starts from now on ask a source of your own too.
+
+    Args:
+        factory: Makes the reader when a block starts; where the source does not exist it raises
+            `SourceUnavailableError`. A factory that was added already is not added again.
+    """
+    if factory not in _added:
+        _added.append(factory)
+
+
 def default_readers(root_pid: int | None = None) -> list[Reader]:
     """Return the readers of this node's and of the job's own figures.
 
@@ -92,4 +106,12 @@ def default_readers(root_pid: int | None = None) -> list[Reader]:
     """
     job = JobSources(root_pid)
     cpu = (job.cpu, lambda: _portable("PsutilCpuReader"))
-    return open_readers((cpu, *_NODE_SOURCES, *((make,) for make in job.others), *_DEVICE_SOURCES))
+    return open_readers(
+        (
+            cpu,
+            *_NODE_SOURCES,
+            *((make,) for make in job.others),
+            *_DEVICE_SOURCES,
+            *((make,) for make in _added),
+        )
+    )

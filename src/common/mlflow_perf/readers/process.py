@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless
+from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless, read_text
 
 __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
 
@@ -18,6 +18,7 @@ CpuClock = Callable[[int], float]
 """From a process's number to the CPU time that it used itself, in seconds."""
 
 _READ_BYTES = re.compile(rb"\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
+_PROPORTIONAL = re.compile(r"\nPss:\s*(\d+) kB")
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
 # A job has 1,024 descriptors at the least; these are of its own limit.
 _FILES_KEPT = 48
@@ -224,6 +225,14 @@ class ProcessTable:
         """Return the most memory that a process ever had, as the kernel keeps it; 0 if unknown."""
         found = _PEAK.search(self._read(b"%d/status" % pid) or b"")
         return int(found[1]) * 1024 if found else 0
+
+    def proportional_bytes(self, pid: int) -> int | None:
+        """Return a process's memory, what it shares divided by how many share it; None if unknown.
+
+        The kernel walks the whole process for this, so other threads may run meanwhile.
+        """
+        found = _PROPORTIONAL.search(read_text(f"{self._folder.path}/{pid}/smaps_rollup") or "")
+        return int(found[1]) * 1024 if found else None
 
     def close(self) -> None:
         """Close procfs."""

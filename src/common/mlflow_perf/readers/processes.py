@@ -1,6 +1,6 @@
 """What the job's own processes use: a process and all that descend from it, ended ones included.
 
-Imports process, procfile and the column table.
+Imports process, tree_memory and the column table.
 
 The kernel adds a child that ended to the parent that waited for it, so the sum over the living
 processes is that of all, as long as somebody waits. Processes that leave the tree without that
@@ -22,6 +22,7 @@ from mlflow_perf.readers.process import (
     reaped_peak_bytes,
     reaped_sec,
 )
+from mlflow_perf.readers.tree_memory import TreeMemory
 from mlflow_perf.records import Column
 
 __all__ = ["ProcessTreeReader"]
@@ -68,6 +69,7 @@ class ProcessTreeReader:
         self._newest: bytes | None = None
         self._reads = 0
         self._left = Usage()  # of those that nobody waited for
+        self._memory = TreeMemory(self._table)
         self._find_root()
         self._follow()
         self._base = self._sum()
@@ -204,7 +206,7 @@ class ProcessTreeReader:
 
     def _read_memory(self, report: dict[str, float]) -> None:
         if self._members:
-            report["job_mem_mb"] = sum(p.rss_bytes for p in self._members.values()) / _MB
+            report["job_mem_mb"] = self._memory.total(self._members.values()) / _MB
         self._peak = max(self._peak, self._kernels_peak())
         if self._peak:
             report["job_mem_peak_mb"] = self._peak / _MB

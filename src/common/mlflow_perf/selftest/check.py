@@ -34,15 +34,15 @@ class Spec:
 
 # fmt: off
 CHECKS = (
-    Spec("cpu_bursts", "CPU time, bursts of 200 ms", "s", 2.0),
+    Spec("cpu_bursts", "CPU time, bursts of 200 ms", "s", 1.0),
     Spec("short_job", "CPU time of a job of 50 ms", "s", 10.0),
-    Spec("ended_children", "CPU time of 30 children that ended", "s", 2.0),
+    Spec("ended_children", "CPU time of 30 children that ended", "s", 1.0),
     Spec("disk_write", "Written to disk, with fsync", "MB", 1.0),
     Spec("disk_read", "Read from disk, past the cache", "MB", 1.0),
     # The interface is everybody's, and counts headers too.
     Spec("loopback", "Sent over loopback", "MB", 2.0),
     Spec("memory_peak", "Memory peak of 300 ms", "MB", 2.0),
-    Spec("duration", "Duration", "s", 2.0),
+    Spec("duration", "Duration", "s", 1.0),
 )
 # fmt: on
 """Every check, in the order in which it runs."""
