@@ -228,3 +228,46 @@ def test_an_unsent_report_is_sent_later(store: str, monkeypatch, tmp_path: Path)
     assert run.data.metrics["duration_sec"] == pytest.approx(perf.summary["duration_sec"])
     assert run.info.status == "FINISHED"
     assert "could not be reached" in run.data.tags["mlflow_perf.cause"]
+
+
+def test_a_journal_that_was_tidied_away_comes_back(tmp_path: Path) -> None:
+    """Who cleans the folder during the job costs it nothing but the next few seconds."""
+    series = BoundedSeries(100)
+
+    def snapshot() -> dict[str, object]:
+        return {"summary": RunningSummary().state(), "columns": series.columns()}
+
+    journal = new_journal(tmp_path / "state", snapshot=snapshot)
+    journal.append(rows(1)[0])
+    series.append(rows(1)[0])
+    journal.flush(sync=True)
+    journal.path.unlink()
+    journal.path.parent.rmdir()
+    journal.flush(sync=True)
+    document = read_journal(journal.path.read_bytes())[0].document
+    assert document.reports["elapsed_sec"] == [0.0]
+    journal.remove()
+
+
+def test_the_journal_of_this_process_is_never_recovered(tmp_path: Path) -> None:
+    """Recovering inside a job leaves its own journal alone, and locked."""
+    journal = new_journal(tmp_path)
+    assert list(recover(tmp_path)) == []
+    assert journal.path.exists()
+    journal.remove()
+
+
+def test_a_forked_child_lets_go_of_the_journal(tmp_path: Path) -> None:
+    """The child holds no descriptor of it, and neither writes nor removes it."""
+    journal = new_journal(tmp_path)
+    size = journal.path.stat().st_size
+    pid = os.fork()
+    if pid == 0:
+        journal.append(rows(1)[0])
+        journal.flush()
+        journal.remove()
+        os._exit(0 if journal._handle == -1 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert journal.path.stat().st_size == size
+    journal.remove()
+    assert list(tmp_path.iterdir()) == []

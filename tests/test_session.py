@@ -279,3 +279,48 @@ def test_over_http_the_same_arrives(server: str, capfd) -> None:
     assert run.info.end_time >= run.info.start_time
     assert mlflow_perf.load(perf.run_id).nodes[0].summary == pytest.approx(perf.summary)
     assert capfd.readouterr().out == "", "the job's standard output is not ours"
+
+
+def test_handlers_are_restored_after_the_block(store: str) -> None:
+    """Within the block SIGTERM is ours to notice; after it the job's handlers are as before."""
+    import signal
+
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    with mlflow_perf.report("train"):
+        assert signal.getsignal(signal.SIGTERM) is not before[0]
+        assert signal.getsignal(signal.SIGINT) is before[1]
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_another_thread_than_the_main_one_touches_no_signal(store: str) -> None:
+    """A block in a thread installs nothing."""
+    import signal
+
+    seen = []
+
+    def block() -> None:
+        with mlflow_perf.report("train"):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_many_blocks_leak_nothing(monkeypatch, tmp_path) -> None:
+    """A block leaves no thread, no descriptor and no file."""
+    from mlflow_perf.sinks.mlflow import MlflowSink
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    monkeypatch.setattr(MlflowSink, "write", lambda self, delivery: str(delivery.run_id))
+    counts = []
+    for number in range(60):
+        with mlflow_perf.report("train"):
+            pass
+        if number in (19, 59):
+            counts.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
+    assert counts[0] == counts[1]
+    assert os.listdir(os.environ["MLFLOW_PERF_DIR"]) == []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def fault() -> Callable[[str, str, str], None]:
     return lambda *row: _rows.append(row)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Faults:
     """What a fault test works with.
 
@@ -44,23 +45,51 @@ class Faults:
         proxy: The ill server.
         client: Of the server itself.
         state: Folder of the journals.
+        how: What ails the server.
     """
 
     nursery: Nursery
     proxy: FaultyProxy
     client: MlflowClient
     state: Path
+    how: str | int = ""
 
     def start(self, name: str, *args: Any, **options: str) -> Job:
         """Start a process that does one of the jobs."""
         environ = {"MLFLOW_PERF_DIR": str(self.state), "MLFLOW_TRACKING_URI": self.proxy.uri}
         return self.nursery.start(f"tests.faults.jobs:{name}", *args, **{**environ, **options})
 
+    def ill(self, how: str | int, *, from_now: bool = True) -> Faults:
+        """Return the same with an ill server and journals of its own.
+
+        Args:
+            how: `refuses`, or a fault of the proxy's.
+            from_now: Whether it is ill from now on, or when `sicken` is called.
+        """
+        upstream = self.proxy.upstream.geturl()
+        other = replace(self, proxy=FaultyProxy(upstream), state=self.state / str(how), how=how)
+        if from_now:
+            other.sicken()
+        return other
+
+    def sicken(self) -> None:
+        """Let the server be ill now."""
+        if self.how == "refuses":
+            self.proxy.refuse()
+        else:
+            self.proxy.fault = self.how
+
+    def recovered(self) -> str:
+        """Recover the one journal there is and return its run's id."""
+        (sent,) = json.loads(self.recover().output)
+        assert self.journals == []
+        return str(sent["run_id"])
+
     def started(self, name: str, *args: str, **options: str) -> tuple[Job, str]:
         """Start a job and return it with its run's id, once it is busy."""
         job = self.start(name, *args, **options)
         wait_until(lambda: "go\n" in job.output, job)
-        return job, job.output.split("\n")[0]
+        return job, job.run_id
 
     def recover(self) -> Job:
         """Run `mlflow-perf recover --json` to its end."""

@@ -180,13 +180,14 @@ def fill(folder: str) -> None:
     """A job during which the disk of the journals fills up."""
     with mlflow_perf.report("job", interval=0.05) as perf:
         say(perf.run_id)
-        with Path(folder, "ballast").open("wb") as ballast:
-            try:
-                while True:
-                    ballast.write(bytes(4096))
-                    ballast.flush()
-            except OSError:
-                say("full")
+        with Path(folder, "ballast").open("wb", buffering=0) as ballast:
+            for size in (4096, 1):
+                try:
+                    while True:
+                        ballast.write(bytes(size))
+                except OSError:
+                    continue
+        say("full")
         for _ in range(3):
             time.sleep(0.1)
             flush()

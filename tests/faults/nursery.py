@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -38,6 +39,13 @@ class Job:
     def output(self) -> str:
         """What it has written so far, standard error included."""
         return self._said.read_text(encoding="utf-8")
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, as the job has written it."""
+        found = re.search(r"^[0-9a-f]{32}$", self.output, re.MULTILINE)
+        assert found is not None, self.output
+        return found[0]
 
     def kill(self, number: int) -> None:
         """Send it a signal."""

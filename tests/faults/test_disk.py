@@ -21,7 +21,7 @@ def test_a_full_disk(faults, fault, mounted) -> None:
     assert job.wait() == 0, job.output
     assert "full\n" in job.output
     assert journal_warnings(job.output) == 1, job.output
-    run_id = job.output.split("\n")[0]
+    run_id = job.run_id
     assert faults.run(run_id).info.status == "FINISHED"
     assert faults.has_all(run_id)
     assert [path.name for path in place.iterdir()] == ["ballast"]
@@ -39,7 +39,7 @@ def test_a_folder_that_cannot_be_written(faults, fault, mounted, tmp_path: Path,
     job = faults.start("busy", 0.2, MLFLOW_PERF_DIR=str(place))
     assert job.wait() == 0, job.output
     assert journal_warnings(job.output) == 1, job.output
-    run_id = job.output.split("\n")[0]
+    run_id = job.run_id
     assert faults.has_all(run_id)
     assert faults.run(run_id).data.metrics["ops/rows/count"] == 7
     fault(f"folder of the journals is {what}", "one warning, all logged", "none")
@@ -49,7 +49,7 @@ def test_a_source_that_fails(faults, fault) -> None:
     """Its figures are absent, the others are there, and one warning says so."""
     job = faults.start("failing_source")
     assert job.wait() == 0, job.output
-    run_id = job.output.split("\n")[0]
+    run_id = job.run_id
     metrics = faults.run(run_id).data.metrics
     assert "max_t_mem_percent" not in metrics
     assert "cpu_avg_utilization_pct" in metrics

@@ -17,7 +17,7 @@ def test_a_job_that_fails(faults, fault) -> None:
     assert (raised.wait(), left.wait()) == (1, 0)
     assert "the job's own" in raised.output
     for job, status in ((raised, "FAILED"), (left, "FINISHED")):
-        run_id = job.output.split("\n")[0]
+        run_id = job.run_id
         assert faults.run(run_id).info.status == status
         assert faults.has_all(run_id)
     fault("exception", "own run FAILED, passed through", "none")
@@ -108,7 +108,7 @@ def test_out_of_memory(faults, fault, memory_cgroup) -> None:
     """A job that the kernel's OOM killer ends is recovered, and the cause is told."""
     job = faults.start("join_cgroup", str(memory_cgroup), "sleeping", "outgrow")
     assert job.wait() == -signal.SIGKILL, job.output
-    run_id = job.output.split("\n")[0]
+    run_id = job.run_id
     (sent,) = json.loads(faults.recover().output)
     assert sent["run_id"] == run_id
     assert "OOM" in faults.run(run_id).data.tags["mlflow_perf.cause"]
@@ -122,7 +122,8 @@ def test_out_of_memory_under_run(faults, fault, memory_cgroup) -> None:
     job = faults.start("command", "run", "--name", "hog", "--", "sh", "-c", hog)
     assert job.wait() == 128 + signal.SIGKILL, job.output
     experiments = [e.experiment_id for e in faults.client.search_experiments()]
-    (run,) = faults.client.search_runs(experiments, "tags.`mlflow_perf.component` = 'hog'")
+    found = "tags.`mlflow_perf.component` = 'hog'"
+    run = faults.client.search_runs(experiments, found, max_results=1)[0]
     assert run.info.status == "KILLED"
     assert "OOM killer" in run.data.tags["mlflow_perf.cause"]
     assert faults.has_all(run.info.run_id)
@@ -133,7 +134,7 @@ def test_the_interpreter_ends_inside_a_block(faults, fault) -> None:
     """A daemon thread's block is reported when the interpreter ends."""
     job = faults.start("in_a_daemon_thread")
     assert job.wait() == 0, job.output
-    run_id = job.output.split("\n")[0]
+    run_id = job.run_id
     run = faults.run(run_id)
     assert run.info.status == "KILLED"
     assert "interpreter" in run.data.tags["mlflow_perf.cause"]
@@ -146,7 +147,7 @@ def test_children(faults, fault, method: str) -> None:
     """Children neither sample nor log nor take signals for their parent; their operations count."""
     job = faults.start("with_children", method)
     assert job.wait() == 0, job.output
-    run_id = job.output.split("\n")[0]
+    run_id = job.run_id
     run = faults.run(run_id)
     assert run.info.status == "FINISHED", job.output
     assert run.data.metrics["ops/in the child/count"] == 8

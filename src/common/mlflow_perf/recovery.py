@@ -87,7 +87,8 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _read_all(handle: int) -> bytes:
-    with os.fdopen(os.dup(handle), "rb") as file:
+    # Not through a duplicate: closing any descriptor of a file drops the process's lock on it.
+    with os.fdopen(handle, "rb", closefd=False) as file:
         file.seek(0)
         return file.read()
 

@@ -1,0 +1,182 @@
+"""`mlflow-perf run`: the command is as if it were alone, and its report is in MLflow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from mlflow_perf.causes import new_oom_kills, oom_counts
+from mlflow_perf.cli import main
+from mlflow_perf.command import component_of, outcome
+
+
+def wrapped(*argv: str, **options) -> subprocess.CompletedProcess[str]:
+    """Run `mlflow-perf run` as a process of its own."""
+    command = [sys.executable, "-m", "mlflow_perf", "run", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def newest_run() -> Run:
+    """Return the newest run of the store."""
+    client = MlflowClient()
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    return client.search_runs(experiments, max_results=1)[0]
+
+
+@pytest.mark.e2e
+def test_output_input_and_exit_code_pass_through(client: MlflowClient) -> None:
+    """What goes in and comes out is the command's own; its run is FAILED, with all figures."""
+    script = "cat; echo err >&2; exit 7"
+    result = wrapped("--interval", "0.1", "--", "sh", "-c", script, input="given")
+    assert (result.returncode, result.stdout, result.stderr) == (7, "given", "err\n")
+    run = newest_run()
+    assert run.info.run_name == "sh"
+    assert run.info.status == "FAILED"
+    assert run.data.tags["mlflow_perf.cause"] == "exit code 7"
+    assert run.data.metrics["duration_sec"] > 0
+    files = [file.path for file in MlflowClient().list_artifacts(run.info.run_id)]
+    assert sorted(files) == ["perf", "perf_report.html"]
+
+
+@pytest.mark.e2e
+def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClient) -> None:
+    """The CPU time of a command that ends at once is the command's."""
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    result = wrapped("--name", "short", "--", sys.executable, "-S", "-c", burn)
+    assert (result.returncode, result.stderr) == (0, "")
+    run = newest_run()
+    assert run.info.status == "FINISHED"
+    assert 0.19 < 3600 * run.data.metrics["job_cpu_hours"] < 0.3
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("number", "script", "code"),
+    [
+        (signal.SIGTERM, "echo ready; sleep 60", 143),
+        (signal.SIGTERM, "trap 'echo mine; exit 5' TERM; echo ready; sleep 60 & wait", 5),
+        (signal.SIGUSR1, "trap 'echo mine; exit 0' USR1; echo ready; sleep 60 & wait", 0),
+    ],
+)
+def test_signals_reach_the_command(
+    client: MlflowClient, number: int, script: str, code: int
+) -> None:
+    """The command gets each signal, its own handler runs, and its end is ours."""
+    exec_script = script if "trap" in script else f"{script.replace('sleep', 'exec sleep')}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlflow_perf", "run", "--", "sh", "-c", exec_script],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    out = process.stdout.read()
+    process.stdout.close()
+    assert process.wait(60) == code
+    assert ("mine" in out) == ("trap" in script)
+    run = newest_run()
+    assert run.info.status == ("KILLED" if number == signal.SIGTERM else "FINISHED")
+    if number == signal.SIGTERM:
+        assert run.data.tags["mlflow_perf.cause"] == "signal SIGTERM"
+
+
+def test_a_command_that_is_not_there_is_one_line_and_127() -> None:
+    """As a shell says it; nothing is reported, and no run is made."""
+    result = CliRunner().invoke(main, ["run", "--", "no-such-command-here"])
+    assert result.exit_code == 127
+    assert result.output == "mlflow-perf: no-such-command-here: command not found\n"
+    result = CliRunner().invoke(main, ["run", "--", "/etc/passwd"])
+    assert result.exit_code == 126
+
+
+def test_wrong_settings_are_refused_before_the_command_runs(tmp_path) -> None:
+    """A setting out of its range is one line and 2."""
+    file = tmp_path / "ran"
+    result = CliRunner().invoke(main, ["run", "--interval", "0", "--", "touch", str(file)])
+    assert result.exit_code == 2
+    assert "interval is 0.0" in result.output
+    assert not file.exists()
+
+
+@pytest.mark.e2e
+def test_disabled_is_the_command_alone() -> None:
+    """With MLFLOW_PERF_DISABLE the command takes our place."""
+    begin = time.monotonic()
+    result = wrapped("--", "sh", "-c", "exit 3", env={**os.environ, "MLFLOW_PERF_DISABLE": "1"})
+    assert result.returncode == 3
+    assert begin < time.monotonic()
+
+
+@pytest.mark.parametrize(
+    ("code", "ended_by", "received", "oom_kills", "expected"),
+    [
+        (0, 0, [], 0, ("FINISHED", None)),
+        (3, 0, [], 0, ("FAILED", "exit code 3")),
+        (143, 15, [15], 0, ("KILLED", "signal SIGTERM")),
+        (0, 0, [15], 0, ("KILLED", "signal SIGTERM")),
+        (0, 0, [2], 0, ("FINISHED", None)),
+        (130, 2, [2], 0, ("KILLED", "signal SIGINT")),
+        (0, 0, [10], 0, ("FINISHED", None)),
+        (137, 9, [], 0, ("KILLED", "signal SIGKILL")),
+        (137, 0, [], 0, ("KILLED", "signal SIGKILL")),
+        (139, 11, [], 0, ("FAILED", "signal SIGSEGV")),
+        (200, 0, [], 0, ("FAILED", "exit code 200")),
+        (0, 0, [], 1, ("FINISHED", None)),
+    ],
+)
+def test_how_a_command_ended(code, ended_by, received, oom_kills, expected) -> None:
+    """Status and cause follow from exit code, signals and OOM kills."""
+    end = outcome(code, ended_by=ended_by, received=received, oom_kills=oom_kills)
+    assert (end.status, end.cause) == expected
+
+
+def test_an_oom_kill_is_told_from_another_sigkill() -> None:
+    """The cgroup's counter makes the difference."""
+    end = outcome(137, ended_by=9, received=[], oom_kills=1)
+    assert end.status == "KILLED"
+    assert "OOM killer" in str(end.cause)
+    assert outcome(1, ended_by=0, received=[], oom_kills=1).status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["python", "-u", "src/train.py", "--x", "1"], "train"),
+        (["python3.11", "-m", "pkg"], "python3"),
+        (["./run.sh"], "run"),
+        (["/usr/bin/make", "all"], "make"),
+        (["Rscript", "fit.R"], "fit"),
+    ],
+)
+def test_the_component_is_the_script(argv: list[str], name: str) -> None:
+    """A script's name where an interpreter runs one, else the command's."""
+    assert component_of(argv) == name
+
+
+def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path) -> None:
+    """The counters of version 1 and 2 are found, and what they grew by is returned."""
+    proc, root = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "7").mkdir(parents=True)
+    (proc / "7" / "cgroup").write_text("4:memory:/job\n1:cpu:/x\n0::/two\n")
+    one, two = root / "memory" / "job", root / "two"
+    one.mkdir(parents=True)
+    two.mkdir()
+    (one / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    (two / "memory.events").write_text("low 0\noom 1\noom_kill 5\n")
+    counts = oom_counts(7, root=root, proc=proc)
+    assert sorted(counts.values()) == [2, 5]
+    assert new_oom_kills(counts) == 0
+    (two / "memory.events").write_text("low 0\noom 2\noom_kill 6\n")
+    assert new_oom_kills(counts) == 1
+    assert oom_counts(8, root=root, proc=proc) == {}
+    secret = tmp_path / "secret"
+    secret.write_text("oom_kill 9\n")
+    assert new_oom_kills({str(secret): 0}) == 0, "only a cgroup's counter is opened"
