@@ -78,6 +78,7 @@ setup(
             "mlflow>=3.1,<=3.15.0",
         ],
         "gpu": GPU,
+        "amd": ["amdsmi>=6.0"],
         "nixl": ["nixl>=1.0"],
         "spans": SPANS,
         "proxystore": PROXYSTORE,

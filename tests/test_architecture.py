@@ -13,7 +13,7 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
-    {"_version", "errors", "clock", "errand", "signals", "causes"},
+    {"_version", "errors", "clock", "storage", "errand", "signals", "causes"},
     {"records", "settings"},
     {"column_table", "metric_table", "node"},
     {"sketch", "spool"},

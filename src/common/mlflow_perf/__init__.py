@@ -24,6 +24,7 @@ _PUBLIC = {
     "PerformanceReportingThread": "perf",
     "TimeStats": "operations",
     "Timer": "operations",
+    "add_reader": "readers",
     "check": "analysis.gate",
     "compare": "analysis.compare",
     "load": "runs",

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from mlflow_perf.cli import main
-from mlflow_perf.metric_table import METRICS, RUN_METRICS
+from mlflow_perf.metric_table import METRICS, RUN_METRICS, gpu_metrics_of
 from mlflow_perf.settings import ENVIRONMENT
 
 __all__ = ["commands_page", "metrics_table", "settings_table", "with_tables", "write"]
@@ -29,7 +29,10 @@ def _cell(text: str) -> str:
 
 def metrics_table() -> str:
     """Return the table of metrics as Markdown, from `metric_table`."""
-    rows = [(f"`{m.key}`", m.unit, m.source, m.formula, m.meaning) for m in METRICS]
+    rows = [
+        (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning)
+        for m in (*METRICS, *gpu_metrics_of("<i>"))
+    ]
     rows += [(f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning) for m in RUN_METRICS]
     return _table(("key", "unit", "source", "formula", "meaning"), rows)
 

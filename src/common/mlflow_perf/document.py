@@ -7,16 +7,15 @@ wrote, keeps keys that it does not know, and merges.
 from __future__ import annotations
 
 import json
-import math
 import os
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.storage import Columns, columns_of, to_json, write_text
 from mlflow_perf.summary import summarise, summarise_run
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ __all__ = ["SCHEMA", "NodeDocument", "PerfDocument", "columns_of", "to_json", "w
 
 SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"
-
-Columns = dict[str, list["float | None"]]
-"""Column name → values in the order of time, all of one length, None where one is missing."""
 
 
 @dataclass
@@ -224,7 +220,6 @@ class PerfDocument:
         frame: pd.DataFrame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
         return frame if frames else frame.assign(node=[])
 
-
     def plot(self, **options: Any) -> Any:
         """Return the curves as a matplotlib figure; options as of `mlflow_perf.sinks.figure.plot`.
 
@@ -293,61 +288,3 @@ def _seed_node(index: int, reports: list[dict[str, Any]]) -> NodeDocument:
 
 def _order(node: NodeDocument) -> tuple[float, str]:
     return (node.started or 0.0) + (node.duration_sec or 0.0), to_json(node.as_dict())
-
-
-def _strict(value: Any) -> Any:
-    """Return plain data without NaN and infinity, which JSON does not have: they become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(k): _strict(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(v) for v in value]
-    return value
-
-
-def to_json(data: Any) -> str:
-    """Return plain data as strict JSON on one line."""
-    try:
-        return json.dumps(data, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        return json.dumps(_strict(data), allow_nan=False, separators=(",", ":"))
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file so that a reader sees the old one or the whole new one.
-
-    Raises:
-        OSError: When the place cannot be written.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp makes files that only their owner may read.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # noqa: PTH101 - the name is a text here
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
-
-
-def columns_of(table: Mapping[str, Iterable[float]]) -> Columns:
-    """Return a series' columns rounded for storage, None where a value is NaN.
-
-    Percentages keep 2 decimals, times 3 and everything else 4: below what any source resolves.
-    """
-    return {name: _rounded(values, _decimals(name)) for name, values in table.items()}
-
-
-def _decimals(name: str) -> int:
-    if "pct" in name or "percent" in name:
-        return 2
-    return 3 if name == "timestamp" or name.endswith("_sec") else 4
-
-
-def _rounded(values: Iterable[float], decimals: int) -> list[float | None]:
-    return [round(v, decimals) if v - v == 0.0 else None for v in values]

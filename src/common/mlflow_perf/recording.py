@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf import node as nodes
 from mlflow_perf import transfers
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.advice import verdict
@@ -22,14 +20,14 @@ from mlflow_perf.causes import oom_counts
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.dispatch import dispatch
 from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
-from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.journal import Journal, state_folder
 from mlflow_perf.operations import OperationMetrics, context
 from mlflow_perf.operations.spool import drain
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.ranks import SpoolFolder
-from mlflow_perf.run_sources import exporters_of, readers_of, scrapers_of, without_columns
+from mlflow_perf.readers import host_facts
+from mlflow_perf.run_sources import exporters_of, node_of, readers_of, scrapers_of, without_columns
 from mlflow_perf.run_target import RunTarget
 from mlflow_perf.sinks.live import LiveCurves
 
@@ -80,7 +78,7 @@ class Recording:
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         self.name = name
-        self.node = _node(options["node"])
+        self.node = node_of(options["node"])
         self.operations = OperationMetrics()
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
@@ -166,7 +164,7 @@ class Recording:
         facts = {
             "started": None if thread is None else thread.started,
             "counters": [] if thread is None else thread.counters,
-            "facts": {"node_count": float(self.node.count)},
+            "facts": self._facts(),
             "oom_kills": oom_counts(),
             "spool": None
             if self._spool is None or self._spool.path is None
@@ -179,6 +177,11 @@ class Recording:
             snapshot=snapshot,
             max_rows=collector.max_length,
         )
+
+    def _facts(self) -> dict[str, float]:
+        price = self._options.get("node_price")
+        facts = {"node_count": float(self.node.count)}
+        return facts if price is None else {**facts, "node_price": float(price)}
 
     def _redirect(self) -> None:
         """Tell the journal which run was made meanwhile: who sends it then makes no second one."""
@@ -281,14 +284,18 @@ class Recording:
 
     def _node_document(self, status: str) -> NodeDocument:
         return NodeDocument(
-            node=dict(self.node.as_dict()), component=self.name, run_id=self.run_id, status=status
+            node={**self.node.as_dict(), **host_facts()},
+            component=self.name,
+            run_id=self.run_id,
+            status=status,
         )
 
     def _final_document(self, outcome: Outcome) -> NodeDocument:
         document = self._node_document(outcome.status)
         collector = self._collector
         if collector is not None and collector.report_thread is not None:
-            collector.summary.set_fact("node_count", float(self.node.count))
+            for name, value in self._facts().items():
+                collector.summary.set_fact(name, value)
             document.summary = collector.metrics()
             document.reports = columns_of(collector.snapshot()[1])
             document.started = collector.report_thread.started
@@ -329,16 +336,3 @@ class Recording:
             note=overview_note(document, experiment_id=target["experiment_id"]),
             **target,
         )
-
-
-def _node(index: int | None) -> nodes.Node:
-    environ = dict(os.environ)
-    if index is not None:
-        environ["MLFLOW_PERF_NODE"] = str(index)
-    try:
-        return nodes.detect(environ)
-    except MlflowPerfError:
-        raise
-    except Exception:  # noqa: BLE001 - an odd launcher costs the node's place, not the job
-        _log.warning("The node's place in its job could not be told.", exc_info=True)
-        return nodes.detect({})

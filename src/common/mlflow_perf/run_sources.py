@@ -6,15 +6,22 @@ Imports readers; the integrations only where they are asked for.
 from __future__ import annotations
 
 import inspect
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mlflow_perf import node as nodes
+from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.readers import Reader, default_readers
 
 if TYPE_CHECKING:
     from mlflow_perf.integrations.prometheus import ScrapeReader
 
-__all__ = ["Listener", "exporters_of", "readers_of", "scrapers_of", "without_columns"]
+__all__ = ["Listener", "exporters_of", "node_of", "readers_of", "scrapers_of", "without_columns"]
+
+
+_log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
@@ -87,3 +94,21 @@ def scrapers_of(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
     from mlflow_perf.integrations.prometheus import scrape_readers
 
     return scrape_readers(urls, interval=interval)
+
+
+def node_of(index: int | None) -> nodes.Node:
+    """Return this process's place in its job; an index that is given goes before the launcher's.
+
+    Raises:
+        SettingError: When one of our own variables is wrong.
+    """
+    environ = dict(os.environ)
+    if index is not None:
+        environ["MLFLOW_PERF_NODE"] = str(index)
+    try:
+        return nodes.detect(environ)
+    except MlflowPerfError:
+        raise
+    except Exception:  # noqa: BLE001 - an odd launcher costs the node's place, not the job
+        _log.warning("The node's place in its job could not be told.", exc_info=True)
+        return nodes.detect({})

@@ -318,6 +318,7 @@ def report(
         live=live,
         scrape=scrape,
         textfile=None,
+        node_price=None,
         opentelemetry=None,
         start_timeout=None,
         exit_timeout=None,

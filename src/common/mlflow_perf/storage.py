@@ -1,0 +1,77 @@
+"""Plain data to strict JSON, texts to whole files: what everything that is stored goes through.
+
+Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Columns", "columns_of", "to_json", "write_text"]
+
+Columns = dict[str, list["float | None"]]
+"""Column name → values in the order of time, all of one length, None where one is missing."""
+
+
+def _strict(value: Any) -> Any:
+    """Return plain data without NaN and infinity, which JSON does not have: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): _strict(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(v) for v in value]
+    return value
+
+
+def to_json(data: Any) -> str:
+    """Return plain data as strict JSON on one line."""
+    try:
+        return json.dumps(data, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json.dumps(_strict(data), allow_nan=False, separators=(",", ":"))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file so that a reader sees the old one or the whole new one.
+
+    Raises:
+        OSError: When the place cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        # mkstemp makes files that only their owner may read.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # noqa: PTH101 - the name is a text here
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def columns_of(table: Mapping[str, Iterable[float]]) -> Columns:
+    """Return a series' columns rounded for storage, None where a value is NaN.
+
+    Percentages keep 2 decimals, times 3 and everything else 4: below what any source resolves.
+    """
+    return {name: _rounded(values, _decimals(name)) for name, values in table.items()}
+
+
+def _decimals(name: str) -> int:
+    if "pct" in name or "percent" in name:
+        return 2
+    return 3 if name == "timestamp" or name.endswith("_sec") else 4
+
+
+def _rounded(values: Iterable[float], decimals: int) -> list[float | None]:
+    return [round(v, decimals) if v - v == 0.0 else None for v in values]
