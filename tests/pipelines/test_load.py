@@ -23,7 +23,7 @@ with mlflow_perf.report("ranks") as perf:
         time.sleep(0.5)
     perf.add_counter("ranks")
 """
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.load, pytest.mark.timeout(800)]
 
 
 def _environ(**extra: str) -> dict[str, str]:

@@ -21,7 +21,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
     import mlflow
 
     folder = tmp_path_factory.mktemp("store")
-    before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
     experiment = mlflow.create_experiment("spans", artifact_location=str(folder / "artifacts"))
 
@@ -45,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
             mlflow.log_artifact(str(folder / "node-0.json"), "perf")
     mlflow.flush_trace_async_logging()
     yield f"sqlite:///{folder / 'mlflow.db'}", parent.info.run_id, folder
-    mlflow.set_tracking_uri(before)
+    mlflow.set_tracking_uri(None)
 
 
 @pytest.fixture

@@ -30,10 +30,9 @@ def client(store: Filled) -> Iterator[Any]:
     register(flask_app)
     import mlflow
 
-    before = mlflow.get_tracking_uri()
     yield flask_app.test_client()
     patch.undo()
-    mlflow.set_tracking_uri(before)
+    mlflow.set_tracking_uri(None)
 
 
 def _shown(text: str) -> list[str]:

@@ -63,7 +63,9 @@ def commands_page() -> str:
         "Exit codes: 0 done, 1 a gate or a pipeline failed, 2 bad usage or input.",
     ]
     for path, command in _commands(main, ("mlflow-perf",)):
-        context = click.Context(command, info_name=" ".join(path), terminal_width=88)
+        context = click.Context(
+            command, info_name=" ".join(path), terminal_width=88, help_option_names=["-h", "--help"]
+        )
         parts.append(f"## `{' '.join(path)}`\n\n```text\n{command.get_help(context)}\n```")
     return "\n\n".join(parts) + "\n"
 
