@@ -67,12 +67,17 @@ def without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
     return {key: value for key, value in summary.items() if not key.startswith(heads)}
 
 
-def readers_of(root_pid: int | None) -> list[Reader]:
+def readers_of(root_pid: int | None, node: nodes.Node) -> list[Reader]:
     """Return the readers of this node and of the job that begins with a process.
 
     Args:
-        root_pid: First process of the job; None for this one.
+        root_pid: First process of the job; None for this one, or for the launcher's process above
+            all ranks of this node where there are several.
+        node: This process's place in its job.
     """
+    several = node.world_size > node.count and not node.pool
+    if root_pid is None and several and os.getppid() > 1:
+        root_pid = os.getppid()
     options = {} if root_pid is None else {"root_pid": root_pid}
     known = inspect.signature(default_readers).parameters
     return default_readers(**{name: value for name, value in options.items() if name in known})
