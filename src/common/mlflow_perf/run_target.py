@@ -180,7 +180,8 @@ class RunTarget:
         except TimeoutError:
             return
         except Exception as error:  # noqa: BLE001 - it is made when the report is sent
-            _log.warning("No MLflow run could be made yet: %s", first_line(error))
+            # The start has said that there is no run yet, and the end will say what came of it.
+            _log.debug("No MLflow run could be made yet: %s", first_line(error))
 
     def _adopt(self, timeout_sec: float) -> None:
         if self._pending is None:
