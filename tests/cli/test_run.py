@@ -62,8 +62,16 @@ def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClie
     ("number", "script", "code"),
     [
         (signal.SIGTERM, "echo ready; sleep 60", 143),
-        (signal.SIGTERM, "trap 'echo mine; exit 5' TERM; echo ready; sleep 60 & wait", 5),
-        (signal.SIGUSR1, "trap 'echo mine; exit 0' USR1; echo ready; sleep 60 & wait", 0),
+        (
+            signal.SIGTERM,
+            "trap 'echo mine; exit 5' TERM; echo ready; sleep 60 >/dev/null 2>&1 & wait",
+            5,
+        ),
+        (
+            signal.SIGUSR1,
+            "trap 'echo mine; exit 0' USR1; echo ready; sleep 60 >/dev/null 2>&1 & wait",
+            0,
+        ),
     ],
 )
 def test_signals_reach_the_command(
