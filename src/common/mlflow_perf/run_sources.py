@@ -5,7 +5,6 @@ Imports readers; the integrations only where they are asked for.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -78,9 +77,7 @@ def readers_of(root_pid: int | None, node: nodes.Node) -> list[Reader]:
     several = node.world_size > node.count and not node.pool
     if root_pid is None and several and os.getppid() > 1:
         root_pid = os.getppid()
-    options = {} if root_pid is None else {"root_pid": root_pid}
-    known = inspect.signature(default_readers).parameters
-    return default_readers(**{name: value for name, value in options.items() if name in known})
+    return default_readers(root_pid=root_pid)
 
 
 def scrapers_of(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
