@@ -36,6 +36,7 @@ TEST = [
     "distributed>=2024.1",
     "duckdb>=1.0",
     "flask-wtf>=1.2",
+    "jsonschema>=4.18",
     "psycopg2-binary>=2.9",
     "pyyaml>=6.0",
     "redis>=5.0",
@@ -89,7 +90,7 @@ setup(
         "lint": LINT,
         "docs": DOCS,
         "dev": sorted(
-            {*DEMO, *TEST, *LINT, *BUILD, *PROXYSTORE, *PROMETHEUS, *OPENTELEMETRY, *GPU}
+            {*DEMO, *TEST, *LINT, *DOCS, *BUILD, *PROXYSTORE, *PROMETHEUS, *OPENTELEMETRY, *GPU}
         ),
     },
     entry_points={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,13 @@ def test_every_file_is_short() -> None:
         if (n := len(p.read_text(encoding="utf-8").splitlines())) > 350
     }
     assert not long
+
+
+def test_the_docs_show_this_ladder() -> None:
+    """The architecture page names the modules of each step, from the lowest to the highest."""
+    page = (PACKAGE.parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[2] for line in page.splitlines() if line.startswith("| ")][2:]
+    shown = [set(re.findall(r"`(\w+)`", row)) for row in rows]
+    assert set().union(*shown) == set(STEP)
+    lowest = [min(STEP[name] for name in names) for names in shown]
+    assert lowest == sorted(lowest)

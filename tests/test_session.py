@@ -37,7 +37,9 @@ def test_a_block_of_50_ms_reports_everything(store: str) -> None:
     """A short block has every metric of the contract, its document, its report and its tags."""
     with mlflow_perf.report("train") as perf:
         assert perf.run_id is not None
+        began = time.monotonic()
         burn(0.05)
+        inside_sec = time.monotonic() - began
     run = run_of(perf.run_id)
     missing = KEYS - run.data.metrics.keys()
     assert missing <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
@@ -46,7 +48,7 @@ def test_a_block_of_50_ms_reports_everything(store: str) -> None:
     assert run.data.tags["mlflow_perf.component"] == "train"
     assert run.data.tags["mlflow_perf.status"] == "FINISHED"
     assert run.data.tags["mlflow_perf.version"] == mlflow_perf.__version__
-    assert perf.summary["duration_sec"] == pytest.approx(0.05, abs=0.05)
+    assert perf.summary["duration_sec"] >= inside_sec
     assert run.data.metrics["run_node_count"] == 1.0
     files = [f.path for f in MlflowClient().list_artifacts(perf.run_id)]
     assert sorted(files) == ["perf", "perf_report.html"]

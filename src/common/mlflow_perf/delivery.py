@@ -1,4 +1,6 @@
-"""What one node wants to have in MLflow, as plain data. Imports only the document.
+"""What one node wants to have in MLflow, as plain data.
+
+Imports the document, operations and transfers.
 
 The session hands it to the sinks; the journal keeps it on disk, so that whoever finds it there
 after a crash can send it as the job itself would have.
@@ -6,13 +8,16 @@ after a crash can send it as the job itself would have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from mlflow_perf import transfers
 from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.operations import OperationMetrics
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "add_recorded"]
 
 
 @dataclass
@@ -67,3 +72,22 @@ class Delivery:
         if not sound or ".." in delivery.artifact_path.split("/"):
             raise DocumentError("The journal's header is damaged.")
         return delivery
+
+
+def add_recorded(
+    document: NodeDocument,
+    operations: OperationMetrics,
+    named: Mapping[str, transfers.NixlKVConnectorStats],
+) -> None:
+    """Put what a job's processes recorded into its document, and the metrics made of it.
+
+    Args:
+        document: The node's document.
+        operations: The operations.
+        named: The transfers, by connector.
+    """
+    document.operations = operations.as_dict()
+    document.summary.update(operations.summary_metrics())
+    document.transfers = transfers.as_dict(named)
+    for name, stats in named.items():
+        document.summary.update(transfers.summary_metrics(name, stats))

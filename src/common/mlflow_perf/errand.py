@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Errand", "first_line", "is_refused"]
+__all__ = ["Errand", "first_line", "is_http", "is_refused"]
 
 T = TypeVar("T")
 
@@ -77,6 +77,11 @@ class Errand(threading.Thread, Generic[T]):
 def first_line(error: BaseException) -> str:
     """Return an exception as one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def is_http(uri: str) -> bool:
+    """Tell whether an address is that of a server: `http://…` or `https://…`."""
+    return uri.startswith(("http://", "https://"))
 
 
 def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:

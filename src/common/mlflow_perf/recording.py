@@ -17,7 +17,7 @@ from mlflow_perf._version import __version__
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.analysis.note import overview_note
 from mlflow_perf.causes import oom_counts
-from mlflow_perf.delivery import Delivery
+from mlflow_perf.delivery import Delivery, add_recorded
 from mlflow_perf.dispatch import dispatch
 from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
 from mlflow_perf.integrations import proxystore
@@ -300,11 +300,7 @@ class Recording:
             document.reports = columns_of(collector.snapshot()[1])
             document.started = collector.report_thread.started
             document.duration_sec = document.summary.get("duration_sec")
-        document.operations = self.operations.as_dict()
-        document.summary.update(self.operations.summary_metrics())
-        document.transfers = transfers.as_dict(self._transfers)
-        for name, stats in self._transfers.items():
-            document.summary.update(transfers.summary_metrics(name, stats))
+        add_recorded(document, self.operations, self._transfers)
         for scraper in self._scrapers:
             # The endpoint's own figures tell counters from gauges, which the columns do not.
             document.summary = without_columns(document.summary, scraper.name)

@@ -23,7 +23,7 @@ from mlflow_perf import spool, transfers
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.causes import new_oom_kills
 from mlflow_perf.column_table import kind_of
-from mlflow_perf.delivery import Delivery
+from mlflow_perf.delivery import Delivery, add_recorded
 from mlflow_perf.document import NodeDocument, columns_of
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.journal import (
@@ -157,12 +157,9 @@ def _document(head: Mapping[str, Any], lines: list[dict[str, Any]]) -> tuple[Nod
             report = _report(row)
             summary.add(report)
             series.append(report)
-        if "operations" in line:
-            document.operations = dict(line["operations"])
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))
     document.summary = summary.metrics()
-    document.summary.update(_numbers(head.get("more_summary", {})))
     document.reports = columns_of(series.columns())
     document.started = float(head["started"]) if "started" in head else None
     document.duration_sec = document.summary.get("duration_sec")
@@ -184,10 +181,6 @@ def _report(row: Mapping[str, Any]) -> dict[str, float]:
         for name, value in row.items()
         if type(value) in (int, float) and math.isfinite(value)
     }
-
-
-def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    return _report(data)
 
 
 def _cause(head: Mapping[str, Any]) -> str:
@@ -265,12 +258,7 @@ def _add_spooled(folder: Path, document: NodeDocument) -> None:
     """Add the operations and transfers that the job's processes had written before they ended."""
     operations = OperationMetrics()
     drain(folder, operations)
-    document.operations = operations.as_dict()
-    document.summary.update(operations.summary_metrics())
-    named = transfers.collect(folder)
-    document.transfers = transfers.as_dict(named)
-    for name, stats in named.items():
-        document.summary.update(transfers.summary_metrics(name, stats))
+    add_recorded(document, operations, transfers.collect(folder))
 
 
 def _send(path: Path, data: bytes) -> Recovered | None:

@@ -1,7 +1,7 @@
-"""Every setting of `report()`: its argument, its environment variable, its range. Imports errors.
+"""Every setting of `report()`: its argument, its environment variable, its range.
 
 A setting comes from the argument, else from the environment, else from the table's default; a wrong
-one is a `SettingError` before the job starts.
+one is a `SettingError` before the job starts. Imports errors and errand.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mlflow_perf.errand import is_http
 from mlflow_perf.errors import SettingError
 
-__all__ = ["ENVIRONMENT", "Setting", "exit_timeout_sec", "is_disabled", "resolve", "setting"]
+__all__ = ["ENVIRONMENT", "Setting", "is_disabled", "resolve", "setting"]
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -91,7 +92,7 @@ def _artifact_path(value: Any) -> str:
 def _urls(value: Any) -> tuple[str, ...]:
     urls = value.split(",") if isinstance(value, str) else list(value)
     urls = [str(url).strip() for url in urls if str(url).strip()]
-    wrong = [url for url in urls if not url.startswith(("http://", "https://"))]
+    wrong = [url for url in urls if not is_http(url)]
     if wrong:
         raise SettingError(f"must be http:// or https:// addresses; {wrong[0]!r} is not")
     return tuple(urls)
@@ -167,12 +168,3 @@ def is_disabled() -> bool:
         SettingError: When it is neither true nor false.
     """
     return bool(setting("disable"))
-
-
-def exit_timeout_sec() -> float:
-    """Return the most seconds that the end of a job waits for the tracking server.
-
-    Raises:
-        SettingError: When the variable is no number of seconds.
-    """
-    return float(setting("exit_timeout"))

@@ -1,7 +1,7 @@
 """What the pipeline runner writes to MLflow: the parent run, a child run per step, their logs.
 
 Through `MlflowClient` only, never through the active run: steps run in threads, and MLflow's active
-run belongs to one thread. Imports `errors`.
+run belongs to one thread. Imports errors and errand.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.errand import is_http
 from mlflow_perf.errors import SettingError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Place:
     def link(self, run_id: str, experiment_id: str) -> str:
         """Return the address of a run's page, or how to open it where nobody serves it."""
         page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
-        if self.uri.startswith(("http://", "https://")):
+        if is_http(self.uri):
             return f"{self.uri.rstrip('/')}/{page}"
         return f"http://127.0.0.1:5000/{page}"
 
