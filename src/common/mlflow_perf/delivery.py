@@ -31,6 +31,7 @@ class Delivery:
         own_run: Whether `report()` made the run, and so ends it.
         tracking_uri: The MLflow store.
         experiment_id: Where to make the run, if it is still to be made.
+        experiment_name: The same by name, while no server could tell the id.
         run_name: Name of the run, if it is still to be made.
         artifact_path: Folder of the JSON artifact.
         metrics_prefix: Put before each metric's key.
@@ -44,6 +45,7 @@ class Delivery:
     own_run: bool = False
     tracking_uri: str = ""
     experiment_id: str | None = None
+    experiment_name: str | None = None
     run_name: str | None = None
     artifact_path: str = "perf"
     metrics_prefix: str = ""
@@ -68,7 +70,9 @@ class Delivery:
         texts = (delivery.tracking_uri, delivery.artifact_path, delivery.metrics_prefix)
         sound = all(isinstance(text, str) for text in texts)
         sound = sound and type(data.get("index")) is int and type(data.get("tags")) is dict
-        sound = sound and isinstance(data.get("run_id"), (str, type(None)))
+        maybe = ("run_id", "experiment_id", "experiment_name", "run_name", "note")
+        sound = sound and all(isinstance(data.get(name), (str, type(None))) for name in maybe)
+        sound = sound and all(isinstance(tag, str) for tag in data["tags"].values())
         if not sound or ".." in delivery.artifact_path.split("/"):
             raise DocumentError("The journal's header is damaged.")
         return delivery

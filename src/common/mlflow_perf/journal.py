@@ -152,7 +152,7 @@ class Journal:
     @property
     def target(self) -> dict[str, Any]:
         """Where its figures go, as `RunTarget.header` says it."""
-        names = ("run_id", "own_run", "tracking_uri", "experiment_id")
+        names = ("run_id", "own_run", "tracking_uri", "experiment_id", "experiment_name")
         return {name: self._head["delivery"][name] for name in names}
 
     def start(self) -> None:

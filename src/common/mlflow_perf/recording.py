@@ -227,7 +227,7 @@ class Recording:
         if not self.node.samples:
             return
         # Half the time at most: the rest is for the figures.
-        self._target.settle((deadline - time.monotonic()) / 2)
+        self._target.close((deadline - time.monotonic()) / 2)
         delivery = self._delivery(self._final_document(outcome))
         self.document = PerfDocument({delivery.index: delivery.document})
         self.summary = dict(delivery.document.summary)

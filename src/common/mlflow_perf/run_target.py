@@ -8,15 +8,23 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from mlflow_perf.errand import Errand, first_line, is_refused
+from mlflow_perf.errand import Errand, first_line, is_http, is_refused
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
-from mlflow_perf.sinks.mlflow import Target, find_run, new_run, open_run
+from mlflow_perf.sinks.mlflow import (
+    Target,
+    chosen_experiment,
+    discard_run,
+    find_run,
+    new_run,
+    open_run,
+)
 
 __all__ = ["RunTarget", "check_run", "tracking_uri"]
 
@@ -83,12 +91,14 @@ class RunTarget:
         self._node = node
         self._given = run_id
         # A store on this machine does not go away; making a new database takes it a while.
-        local = not self.uri.startswith(("http://", "https://"))
+        local = not is_http(self.uri)
         self._start_timeout_sec = (
             max(_LOCAL_START_SEC, start_timeout_sec) if local else start_timeout_sec
         )
         self._on_made = on_made
         self._target: Target | None = None
+        self._choosing = threading.Lock()
+        self._is_over = False
         self._pending: Errand[Target] | None = None
 
     @property
@@ -135,7 +145,7 @@ class RunTarget:
                 "The tracking server %s is slow; the job starts without its run.", self.uri
             )
         except Exception as error:
-            if not self.uri.startswith(("http://", "https://")):
+            if not is_http(self.uri):
                 raise SettingError(
                     f"The MLflow store {self.uri} cannot be used: {first_line(error)}"
                 ) from error
@@ -144,7 +154,15 @@ class RunTarget:
     def _make_and_tell(self) -> Target:
         if is_refused(self.uri):
             raise ConnectionRefusedError(f"{self.uri} refuses connections")
-        target = self._target = self._make()
+        target = self._make()
+        with self._choosing:
+            late = self._is_over
+            if not late:
+                self._target = target
+        if late:
+            if target.own:
+                discard_run(target.run_id, tracking_uri=self.uri)
+            raise TimeoutError("the job's report went elsewhere before its run was made")
         if self._on_made is not None:
             self._on_made()
         return target
@@ -198,6 +216,16 @@ class RunTarget:
             raise
         self._pending = None
 
+    def close(self, timeout_sec: float) -> None:
+        """Take over the run that is being made; one that comes later than this is deleted again.
+
+        Args:
+            timeout_sec: Most seconds to wait for it.
+        """
+        self.settle(timeout_sec)
+        with self._choosing:
+            self._is_over = True
+
     def made(self, run_id: str) -> None:
         """Note the run that was made when the report was sent."""
         if self._target is None:
@@ -206,11 +234,16 @@ class RunTarget:
     def header(self) -> dict[str, Any]:
         """Return the part of a delivery's header that says where it goes."""
         target = self._target
+        if target is None:
+            experiment_id, experiment_name = chosen_experiment()
+        else:
+            experiment_id, experiment_name = target.experiment_id, None
         return {
             "run_id": None if target is None else target.run_id,
             "own_run": target is not None and target.own,
             "tracking_uri": self.uri,
-            "experiment_id": None if target is None else target.experiment_id,
+            "experiment_id": experiment_id,
+            "experiment_name": experiment_name,
         }
 
 

@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["MlflowSink", "Target", "clean_key", "find_run", "new_run", "node_file", "open_run"]
+__all__ = [
+    "MlflowSink",
+    "Target",
+    "chosen_experiment",
+    "clean_key",
+    "discard_run",
+    "find_run",
+    "new_run",
+    "node_file",
+    "open_run",
+]
 
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
@@ -130,6 +141,36 @@ def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Target
     return _target(found[0], own=False) if found else None
 
 
+def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
+    """Delete a run that was made for nothing: its job's report is elsewhere.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    _client(tracking_uri).delete_run(run_id)
+
+
+def chosen_experiment() -> tuple[str | None, str | None]:
+    """Return id and name of the experiment that was asked for, without asking any server."""
+    # What `set_experiment` chose; not public, and there only once MLflow is imported.
+    fluent = sys.modules.get("mlflow.tracking.fluent")
+    chosen = getattr(fluent, "_active_experiment_id", None)
+    if chosen:
+        return str(chosen), None
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
+    return (None if name else os.environ.get("MLFLOW_EXPERIMENT_ID") or None), name
+
+
+def _experiment_of(client: MlflowClient, delivery: Delivery) -> str | None:
+    """Return the experiment that was asked for when the job ran, made if need be."""
+    if delivery.experiment_id is not None or delivery.experiment_name is None:
+        return delivery.experiment_id
+    found = client.get_experiment_by_name(delivery.experiment_name)
+    if found is not None:
+        return str(found.experiment_id)
+    return str(client.create_experiment(delivery.experiment_name))
+
+
 def _current_experiment_id(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would make a run now."""
     import mlflow
@@ -180,7 +221,7 @@ class MlflowSink:
             made = new_run(
                 delivery.run_name or "mlflow-perf",
                 tracking_uri=delivery.tracking_uri,
-                experiment_id=delivery.experiment_id,
+                experiment_id=_experiment_of(client, delivery),
             )
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.document.run_id = made.run_id
