@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: setup demo ui test lint bench docs clean
+.PHONY: setup demo ui test lint compat bench docs clean
 
 setup: $(STAMP)
 
@@ -46,6 +46,11 @@ lint: setup
 docs: $(BIN)/python
 	$(PIP) --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# The suite on every Python that can be had, the lowest packages, MLflow 3.15, and the wheel alone.
+compat: setup
+	$(PIP) nox
+	$(BIN)/nox $(ARGS)
 
 bench: setup
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,90 @@
+"""The suite on every Python and every range of packages that `setup.py` promises; run by hand.
+
+    $ make compat                    # everything; or one: nox -s "tests-3.13"
+
+Each session has an environment of its own. Only the fast tests run, unless arguments say otherwise:
+`nox -s tests-3.12 -- tests` runs all.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_existing_virtualenvs = True
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+FAST = ("-m", "not e2e and not load", "-q")
+
+
+def _test(session: nox.Session) -> None:
+    session.env["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    # The suite of the checkout, the package of the environment.
+    session.run("python", "-m", "pytest", *(session.posargs or FAST))
+
+
+def _install(session: nox.Session, *what: str) -> None:
+    session.run("python", "-m", "pip", "install", "--quiet", "--upgrade", "pip>=24")
+    session.run("python", "-m", "pip", "install", "--quiet", *what)
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """The newest packages that can be had."""
+    _install(session, "--editable", ".[dev]")
+    _test(session)
+
+
+@nox.session(python="3.11")
+def azureml(session: nox.Session) -> None:
+    """MLflow 3.15 beside azureml-mlflow, which caps it there."""
+    _install(session, "--editable", ".[dev,azureml]", "mlflow==3.15.0")
+    session.run(
+        "python", "-c", "import azureml.mlflow, mlflow; assert mlflow.__version__ == '3.15.0'"
+    )
+    _test(session)
+
+
+@nox.session(python="3.10")
+def lowest(session: nox.Session) -> None:
+    """The lowest version that `setup.py` allows of each package that the core needs."""
+    text = Path("setup.py").read_text(encoding="utf-8")
+    core = re.search(r"install_requires=\[(.*?)\]", text, re.DOTALL)
+    assert core is not None
+    pins = [pin.replace(">=", "==") for pin in re.findall(r'"([^"]+)"', core.group(1))]
+    _install(session, "--editable", ".[dev]", *pins)
+    _test(session)
+
+
+@nox.session(python=PYTHONS)
+def wheel(session: nox.Session) -> None:
+    """The wheel by itself in an empty environment: no extra, no checkout."""
+    folder = session.create_tmp()
+    _install(session, "build", "twine")
+    session.run("python", "-m", "build", "--outdir", folder, silent=True)
+    built = [str(path) for path in Path(folder).glob("mlflow_perf-*")]
+    session.run("python", "-m", "twine", "check", "--strict", *built)
+    (made,) = (path for path in built if path.endswith(".whl"))
+    _install(session, "--force-reinstall", "--no-deps", made)
+    _install(session, made)
+    session.chdir(folder)
+    session.env["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
+    session.env["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    session.run("mlflow-perf", "--version")
+    session.run(
+        "mlflow-perf", "run", "--name", "bare", "--", "python", "-c", "print(sum(range(10**7)))"
+    )
+    session.run("python", "-c", _BARE)
+
+
+_BARE = """
+import mlflow, mlflow_perf
+with mlflow_perf.report("bare") as perf:
+    sum(range(10**6))
+run = mlflow.get_run(perf.run_id)
+assert run.data.metrics["run_node_count"] == 1.0, run.data.metrics
+assert mlflow_perf.load(perf.run_id).nodes[0].component == "bare"
+"""
