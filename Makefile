@@ -49,7 +49,7 @@ docs: $(BIN)/python
 
 # The suite on every Python that can be had, the lowest packages, MLflow 3.15, and the wheel alone.
 compat: setup
-	$(PIP) nox
+	$(PIP) nox uv
 	$(BIN)/nox $(ARGS)
 
 bench: setup

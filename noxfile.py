@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.default_venv_backend = "venv"
+nox.options.default_venv_backend = "uv|venv"
 nox.options.reuse_existing_virtualenvs = True
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -26,22 +26,17 @@ def _test(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *(session.posargs or FAST))
 
 
-def _install(session: nox.Session, *what: str) -> None:
-    session.run("python", "-m", "pip", "install", "--quiet", "--upgrade", "pip>=24")
-    session.run("python", "-m", "pip", "install", "--quiet", *what)
-
-
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """The newest packages that can be had."""
-    _install(session, "--editable", ".[dev]")
+    session.install("--editable", ".[dev]")
     _test(session)
 
 
 @nox.session(python="3.11")
 def azureml(session: nox.Session) -> None:
     """MLflow 3.15 beside azureml-mlflow, which caps it there."""
-    _install(session, "--editable", ".[dev,azureml]", "mlflow==3.15.0")
+    session.install("--editable", ".[dev,azureml]", "mlflow==3.15.0")
     session.run(
         "python", "-c", "import azureml.mlflow, mlflow; assert mlflow.__version__ == '3.15.0'"
     )
@@ -55,7 +50,7 @@ def lowest(session: nox.Session) -> None:
     core = re.search(r"install_requires=\[(.*?)\]", text, re.DOTALL)
     assert core is not None
     pins = [pin.replace(">=", "==") for pin in re.findall(r'"([^"]+)"', core.group(1))]
-    _install(session, "--editable", ".[dev]", *pins)
+    session.install("--editable", ".[dev]", *pins)
     _test(session)
 
 
@@ -63,13 +58,13 @@ def lowest(session: nox.Session) -> None:
 def wheel(session: nox.Session) -> None:
     """The wheel by itself in an empty environment: no extra, no checkout."""
     folder = session.create_tmp()
-    _install(session, "build", "twine")
+    session.install("build", "twine")
     session.run("python", "-m", "build", "--outdir", folder, silent=True)
     built = [str(path) for path in Path(folder).glob("mlflow_perf-*")]
     session.run("python", "-m", "twine", "check", "--strict", *built)
     (made,) = (path for path in built if path.endswith(".whl"))
-    _install(session, "--force-reinstall", "--no-deps", made)
-    _install(session, made)
+    session.install("--force-reinstall", "--no-deps", made)
+    session.install(made)
     session.chdir(folder)
     session.env["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
     session.env["MLFLOW_DISABLE_TELEMETRY"] = "true"

@@ -63,7 +63,7 @@ setup(
     include_package_data=True,
     zip_safe=False,
     install_requires=[
-        "click>=8.0",
+        "click>=8.1",
         "jinja2>=3.1",
         "mlflow>=3.1",
         "numpy>=1.24",
