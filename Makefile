@@ -6,26 +6,32 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
+export UV_LINK_MODE ?= copy
 
 .PHONY: setup demo ui test lint compat bench docs clean
 
 setup: $(STAMP)
+
+# uv resolves and installs several times faster than pip, which takes over where uv cannot be had or
+# cannot reach the packages (it does not read pip's configuration).
+install = $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python $(1) || $(PIP) $(1)
 
 # pip before 24 gives up on what the extras ask of opentelemetry together.
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "mlflow-perf needs Python 3.10 or newer: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade 'pip>=24'
+	$(PIP) uv || true
 
 # NIXL asks for PyTorch and CUDA, of which it needs neither to move data between two CPUs.
 $(STAMP): setup.py pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[dev]'
+	$(call install,--editable '.[dev]')
 	$(PIP) --no-deps nixl==1.5.1 nixl-cu12==1.5.1 || echo "no NIXL for this machine: its tests are skipped"
 	touch $(STAMP) $(DEMO_STAMP)
 
 # The demo needs less than development does, and so is there sooner.
 $(DEMO_STAMP): setup.py pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[demo]'
+	$(call install,--editable '.[demo]')
 	touch $(DEMO_STAMP)
 
 demo: $(DEMO_STAMP)
@@ -44,12 +50,12 @@ lint: setup
 	$(BIN)/mypy
 
 docs: $(BIN)/python
-	$(PIP) --editable '.[docs]'
+	$(call install,--editable '.[docs]')
 	$(BIN)/mkdocs build --strict
 
 # The suite on every Python that can be had, the lowest packages, MLflow 3.15, and the wheel alone.
 compat: setup
-	$(PIP) nox uv
+	$(call install,nox uv)
 	$(BIN)/nox $(ARGS)
 
 bench: setup

@@ -16,7 +16,8 @@ VERSION = re.search(
 )
 assert VERSION is not None, "src/common/mlflow_perf/_version.py holds no __version__"
 
-PIPELINES = ["azure-ai-ml>=1.20", "parsl[monitoring]>=2024.7", "pathspec>=0.12"]
+# azure-ai-ml before 1.27 allows marshmallow 4, with which it cannot be imported.
+PIPELINES = ["azure-ai-ml>=1.27", "parsl[monitoring]>=2024.7", "pathspec>=0.12"]
 SPANS = ["numpy>=1.24", "matplotlib>=3.7", "pyarrow>=12"]
 PROXYSTORE = ["proxystore>=0.8"]
 PROMETHEUS = ["prometheus-client>=0.20"]
