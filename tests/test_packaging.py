@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -111,3 +112,9 @@ def test_every_package_that_is_imported_is_in_setup_py(folder: str) -> None:
     found = {name for path in (ROOT / folder).rglob("*.py") for name in imported(path)}
     third = found - set(sys.stdlib_module_names) - own - OF_MLFLOW - BY_HAND
     assert {n for n in third if f'"{DISTRIBUTIONS.get(n, n)}' not in setup} == set()
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    """The version stands in one place; the changelog has a section for it, with its date."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(mlflow_perf.__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.M)
