@@ -64,8 +64,8 @@ setup(
     include_package_data=True,
     zip_safe=False,
     install_requires=[
-        "click>=8.1",
-        "jinja2>=3.1",
+        "click>=8.2",
+        "jinja2>=3.1.2",
         "mlflow>=3.1",
         "numpy>=1.24",
         "psutil>=5.9.4",
