@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,15 +22,15 @@ from typing import Any
 
 from mlflow_perf import spool, transfers
 from mlflow_perf.analysis.advice import verdict
-from mlflow_perf.causes import new_oom_kills
+from mlflow_perf.causes import boot_id, new_oom_kills
 from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery, add_recorded
 from mlflow_perf.document import NodeDocument, columns_of
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.journal import (
+    BEGUN,
     FORMAT,
     SUFFIX,
-    boot_id,
     live,
     lock,
     state_folder,
@@ -45,6 +46,7 @@ __all__ = ["Recovered", "read_journal", "recover"]
 
 _MAX_BYTES = 256 << 20
 _CAUSE_TAG = "mlflow_perf.cause"
+_BEGUN_SEC = 60.0  # older than this, no live process is still making it
 
 _log = logging.getLogger(__name__)
 
@@ -218,6 +220,7 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
         folder: Where the journals lie; default: `state_folder()`.
     """
     place = state_folder() if folder is None else folder
+    _tidy(place)
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
         if path.name in live:
             continue
@@ -236,6 +239,23 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
         else:
             if recovered is not None:
                 yield recovered
+
+
+def _tidy(place: Path) -> None:
+    """Remove what is left of journals whose process died while it was making a file of them.
+
+    The journal itself is whole then. A live process makes such a file within milliseconds.
+    """
+    for path in place.glob(f"*{BEGUN}"):
+        if path.with_suffix(SUFFIX).name in live:
+            continue
+        try:
+            with _opened(path) as handle:
+                old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
+                if old and lock(handle) and _still_there(path, handle):
+                    path.unlink(missing_ok=True)
+        except (DocumentError, OSError) as error:
+            _log.debug("%s is left there: %s", path, error)
 
 
 def _still_there(path: Path, handle: int) -> bool:
