@@ -317,7 +317,7 @@ def test_many_blocks_leak_nothing(monkeypatch, tmp_path) -> None:
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    monkeypatch.setattr(MlflowSink, "write", lambda self, delivery: str(delivery.run_id))
+    monkeypatch.setattr(MlflowSink, "write", lambda self, delivery, **_: str(delivery.run_id))
     counts = []
     for number in range(60):
         with mlflow_perf.report("train"):

@@ -11,7 +11,7 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +55,19 @@ def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
 class MlflowSink:
     """Writes deliveries: one batch of metrics and tags, then the artifacts, then the run's end."""
 
-    def write(self, delivery: Delivery) -> str:
+    def write(self, delivery: Delivery, *, adopt: Callable[[str], bool] | None = None) -> str:
         """Write all of a delivery and return the id of the run that has it.
 
         Safe to repeat: the same figures and files are written again.
 
+        Args:
+            delivery: What to write.
+            adopt: Called with the id of a run that had to be made for it; returns whether it is
+                still wanted, as it is by default. One that is not is deleted again.
+
         Raises:
             RunNotFoundError: When the run does not exist (any more).
+            TimeoutError: When a run that had to be made is not wanted any more.
             Exception: Whatever MLflow raises when the store does not take it.
         """
         client = targets.client_of(delivery.tracking_uri)
@@ -71,6 +77,9 @@ class MlflowSink:
                 tracking_uri=delivery.tracking_uri,
                 experiment_id=targets.experiment_of(delivery),
             )
+            if adopt is not None and not adopt(made.run_id):
+                targets.discard_run(made.run_id, tracking_uri=delivery.tracking_uri)
+                raise TimeoutError("the run came after the time for sending")
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.document.run_id = made.run_id
         if self._is_alone(delivery):
