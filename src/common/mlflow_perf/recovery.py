@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -132,7 +132,7 @@ def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
         document, cause = _document(head, lines[1:])
         header = next((x["delivery"] for x in reversed(lines) if "delivery" in x), None)
         delivery = Delivery.from_header(dict(header or {}), document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
     delivery.tags = {**delivery.tags, **_tags(document), _CAUSE_TAG: cause}
     document.run_id = delivery.run_id
@@ -181,7 +181,7 @@ def _report(row: Mapping[str, Any]) -> dict[str, float]:
     return {
         str(name): float(value)
         for name, value in row.items()
-        if type(value) in (int, float) and math.isfinite(value)
+        if type(value) in (int, float) and abs(value) <= sys.float_info.max
     }
 
 
