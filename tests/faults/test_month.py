@@ -47,12 +47,12 @@ class Job:
     """A job in simulated time, with its journal.
 
     Attributes:
-        sizes: The journal's size in bytes after each flush's turn, thinned.
+        largest: The journal's largest size in bytes in each half of the job.
         blocks: Python's memory blocks, at each tenth of the job.
     """
 
     def __init__(self, folder: Path, seconds: int) -> None:
-        self.sizes: list[int] = []
+        self.largest = [0, 0]
         self.blocks: list[int] = []
         self._seconds = seconds
         self._count = 0
@@ -79,7 +79,8 @@ class Job:
         if self._count % FLUSH_EVERY == 0:
             self.journal.flush()
         if self._count % 97 == 0:
-            self.sizes.append(self.journal.path.stat().st_size)
+            half = min(1, 2 * self._count // self._seconds)
+            self.largest[half] = max(self.largest[half], self.journal.path.stat().st_size)
         if self._count % (self._seconds // 10) == 0:
             self.blocks.append(sys.getallocatedblocks())
 
@@ -122,9 +123,9 @@ def lives_through(folder: Path, seconds: int) -> None:
     assert max(x for x in reports["mem_percent_max"] if x is not None) == 97.25
     assert len(text) <= 200_000, "the target for 1,000 reports with the seed's columns"
 
-    biggest = max(job.sizes)
+    biggest = max(job.largest)
     assert biggest <= 1 << 20
-    assert max(job.sizes[len(job.sizes) // 2 :]) <= 1.1 * max(job.sizes[: len(job.sizes) // 2])
+    assert job.largest[1] <= 1.1 * job.largest[0]
     growth = job.blocks[-1] - job.blocks[2]
     assert growth < 2_000, "Python's memory is the same at the third tenth and at the end"
 
