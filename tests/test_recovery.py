@@ -19,6 +19,7 @@ from mlflow_perf.delivery import Delivery
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.journal import BEGUN, FORMAT
 from mlflow_perf.recovery import read_journal, recover
+from mlflow_perf.summary import RunningSummary
 
 HEAD: dict[str, Any] = {
     "format": FORMAT,
@@ -32,6 +33,7 @@ HEAD: dict[str, Any] = {
     "facts": {"node_count": 1.0},
 }
 ROW = {"rows": [{"timestamp": 1.0, "elapsed_sec": 0.0, "mem_percent": 1.0}]}
+UNEQUAL = {"snapshot": {"summary": RunningSummary().state(), "columns": {"a": [1, 2], "b": [1]}}}
 
 
 def journal_of(*lines: Any, **head: Any) -> bytes:
@@ -72,6 +74,7 @@ def delivery_with(**wrong: Any) -> bytes:
         pytest.param(journal_of({"rows": 7}), "damaged", id="rows"),
         pytest.param(journal_of({"rows": [7]}), "damaged", id="row"),
         pytest.param(journal_of({"snapshot": {"summary": 1}}), "damaged", id="snapshot"),
+        pytest.param(journal_of(UNEQUAL), "damaged", id="unequal columns"),
         pytest.param(journal_of({"final": {"summary": []}}), "damaged", id="final"),
         pytest.param(journal_of(started="x"), "damaged", id="start"),
         pytest.param(journal_of(facts={"a": "b"}), "damaged", id="facts"),

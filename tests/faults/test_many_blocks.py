@@ -12,6 +12,8 @@ import pytest
 import mlflow_perf
 from mlflow_perf.sinks.mlflow import MlflowSink
 
+LONG = pytest.mark.timeout(900)
+
 
 def left() -> tuple[int, int, int]:
     """Return the threads, the open descriptors and the memory blocks of this process."""

@@ -132,7 +132,7 @@ def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
         document, cause = _document(head, lines[1:])
         header = next((x["delivery"] for x in reversed(lines) if "delivery" in x), None)
         delivery = Delivery.from_header(dict(header or {}), document)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
     delivery.tags = {**delivery.tags, **_tags(document), _CAUSE_TAG: cause}
     document.run_id = delivery.run_id
