@@ -6,6 +6,8 @@ medians, and the ratio is taken within the run.
 - seed: a `log_metric` per metric, as lightgbm-benchmark's reporter logs its eighteen;
 - bare: one `log_batch` of the same metrics and tags, and one upload of the same two files;
 - ours: leaving the block of `mlflow_perf.report()`, document and HTML report made included.
+
+Then the same end with no server there, and with one that takes connections and never answers.
 """
 
 from __future__ import annotations
@@ -88,8 +90,47 @@ def _timed(call: Callable[[], object]) -> float:
     return 1000 * (time.perf_counter() - begin)
 
 
+_LEAVER = """
+import time
+import mlflow_perf
+
+session = mlflow_perf.report("bench").__enter__()
+begin = time.perf_counter()
+session.__exit__(None, None, None)
+print(time.perf_counter() - begin, flush=True)
+"""
+
+
+def exit_sec(url: str) -> tuple[float, float]:
+    """Return what leaving a block takes, and the whole process, with a server that does not work.
+
+    Args:
+        url: Its address.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, "MLFLOW_TRACKING_URI": url, "MLFLOW_PERF_DIR": folder}
+        begin = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", _LEAVER],
+            env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
+        )  # fmt: skip
+        return float(done.stdout), time.perf_counter() - begin
+
+
+def _measure_ill() -> None:
+    print(f"{'end of a block, server':<24}{'seconds':>10}{'process':>10}{'at most':>10}")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        answers_not = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for how, url in (("refuses", "http://127.0.0.1:9"), ("hangs", answers_not)):
+            left, whole = exit_sec(url)
+            print(f"{how:<24}{left:>10.1f}{whole:>10.1f}{30:>10}")
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
+    _measure_ill()
     with server() as url:
         os.environ["MLFLOW_TRACKING_URI"] = url
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

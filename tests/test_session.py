@@ -309,20 +309,3 @@ def test_another_thread_than_the_main_one_touches_no_signal(store: str) -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
-
-
-def test_many_blocks_leak_nothing(monkeypatch, tmp_path) -> None:
-    """A block leaves no thread, no descriptor and no file."""
-    from mlflow_perf.sinks.mlflow import MlflowSink
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")
-    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    monkeypatch.setattr(MlflowSink, "write", lambda self, delivery: str(delivery.run_id))
-    counts = []
-    for number in range(60):
-        with mlflow_perf.report("train"):
-            pass
-        if number in (19, 59):
-            counts.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
-    assert counts[0] == counts[1]
-    assert os.listdir(os.environ["MLFLOW_PERF_DIR"]) == []

@@ -79,9 +79,15 @@ class Faults:
         else:
             self.proxy.fault = self.how
 
-    def recovered(self) -> str:
-        """Recover the one journal there is and return its run's id."""
-        (sent,) = json.loads(self.recover().output)
+    def recovered(self, job: Job | None = None) -> str:
+        """Recover the one journal there is and return its run's id.
+
+        Args:
+            job: The `recover` that was started for it, if it was.
+        """
+        job = job or self.recover(wait=False)
+        assert job.wait() == 0, job.output
+        (sent,) = json.loads(job.output)
         assert self.journals == []
         return str(sent["run_id"])
 
@@ -91,11 +97,18 @@ class Faults:
         wait_until(lambda: "go\n" in job.output, job)
         return job, job.run_id
 
-    def recover(self) -> Job:
-        """Run `mlflow-perf recover --json` to its end."""
+    def recover(self, *, wait: bool = True) -> Job:
+        """Run `mlflow-perf recover --json`, to its end where that is waited for."""
         job = self.start("command", "recover", "--json")
-        assert job.wait() == 0
+        assert not wait or job.wait() == 0, job.output
         return job
+
+    def named(self, name: str, *, deleted: bool = False) -> list[Run]:
+        """Return the runs of a name, those that were deleted or the others."""
+        from mlflow.entities import ViewType
+
+        kind = ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
+        return self.client.search_runs(["0"], f"attributes.run_name = '{name}'", kind)
 
     def run(self, run_id: str) -> Run:
         """Return what MLflow holds of a run."""

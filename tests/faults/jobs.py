@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -105,7 +108,30 @@ def leaving(how: str) -> None:
         say("go")
         if how == "os._exit":
             os._exit(3)
-        sys.exit(0)
+        sys.exit(int(how))
+
+
+def in_a_loop(how: str) -> None:
+    """A job that leaves SIGTERM to its event loop, or did so until the loop was over."""
+
+    async def work() -> None:
+        told = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        if how == "is over":
+            return
+        say("go")
+        await told.wait()
+        say("handler ran")
+        await asyncio.sleep(LONG if how == "goes on" else 0)
+
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        time.sleep(0.2)
+        asyncio.run(work())
+        if how == "is over":
+            say("go")
+            time.sleep(LONG)
+        sys.exit(6)
 
 
 def in_a_daemon_thread() -> None:
@@ -191,6 +217,47 @@ def fill(folder: str) -> None:
         for _ in range(3):
             time.sleep(0.1)
             flush()
+
+
+def tidied() -> None:
+    """A job whose folder of journals is deleted."""
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        time.sleep(0.2)
+        shutil.rmtree(os.environ["MLFLOW_PERF_DIR"])
+        current()._recording._journal.flush(sync=True)
+        say("go")
+        time.sleep(LONG)
+
+
+def restless() -> None:
+    """A job during which the clock is set back, and processes and threads come and go."""
+    real, begin = time.time, time.monotonic()
+    burn = "import time\nwhile time.process_time() < 0.15: pass"
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        entered = time.monotonic()
+        for number in range(4):
+            time.time = lambda n=number: real() + (-3600, 7200, -60, 0)[n]
+            subprocess.run([sys.executable, "-S", "-E", "-c", burn], check=True)
+            thread = threading.Thread(target=time.sleep, args=(0.05,))
+            thread.start()
+            thread.join()
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        say(f"took {time.monotonic() - entered:.3f} s")
+    say(f"whole {time.monotonic() - begin:.3f} s")
+
+
+def outliving(file: str) -> None:
+    """A block whose process lives on after it."""
+    with mlflow_perf.report("late", interval=0.05):
+        time.sleep(0.1)
+    say("reported")
+    while not Path(file).exists():
+        time.sleep(0.02)
 
 
 def waits_for(file: str) -> None:

@@ -45,6 +45,17 @@ def test_a_folder_that_cannot_be_written(faults, fault, mounted, tmp_path: Path,
     fault(f"folder of the journals is {what}", "one warning, all logged", "none")
 
 
+def test_a_folder_that_is_tidied_away(faults, fault) -> None:
+    """A journal that somebody deleted during the job is there again within seconds."""
+    job, run_id = faults.started("tidied")
+    assert [name for name in faults.journals if name.endswith(".journal")]
+    job.kill(9)
+    assert job.wait() == -9
+    assert faults.recovered() == run_id
+    assert faults.has_all(run_id)
+    fault("folder of the journals deleted", "made again; recover logs it", "at most the last 8 s")
+
+
 def test_a_source_that_fails(faults, fault) -> None:
     """Its figures are absent, the others are there, and one warning says so."""
     job = faults.start("failing_source")

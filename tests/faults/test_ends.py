@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import pytest
@@ -14,13 +15,16 @@ pytestmark = pytest.mark.e2e
 def test_a_job_that_fails(faults, fault) -> None:
     """The exception and its exit code are the job's own; the run is FAILED, with its figures."""
     raised, left = faults.start("raising"), faults.start("busy", 0.1)
-    assert (raised.wait(), left.wait()) == (1, 0)
+    exiting, done = faults.start("leaving", "3"), faults.start("leaving", "0")
+    assert [job.wait() for job in (raised, left, exiting, done)] == [1, 0, 3, 0]
     assert "the job's own" in raised.output
-    for job, status in ((raised, "FAILED"), (left, "FINISHED")):
+    ends = ((raised, "FAILED"), (left, "FINISHED"), (exiting, "FAILED"), (done, "FINISHED"))
+    for job, status in ends:
         run_id = job.run_id
         assert faults.run(run_id).info.status == status
         assert faults.has_all(run_id)
     fault("exception", "own run FAILED, passed through", "none")
+    fault("sys.exit", "own run FAILED or FINISHED, exit code passed through", "none")
 
 
 @pytest.mark.parametrize("how", ["", "native", "threads", "nested"])
@@ -36,6 +40,34 @@ def test_sigterm(faults, fault, how: str) -> None:
     assert faults.has_all(run_id)
     assert not [name for name in faults.journals if name.endswith(".journal")]
     fault(f"SIGTERM, {how or 'main thread asleep'}", "logged, own run KILLED, exit -15", "none")
+
+
+def test_sighup(faults, fault) -> None:
+    """A terminal that goes away ends the job as without us, and the report is logged."""
+    job, run_id = faults.started("sleeping")
+    job.kill(signal.SIGHUP)
+    assert job.wait() == -signal.SIGHUP, job.output
+    assert faults.run(run_id).data.tags["mlflow_perf.cause"] == "SIGHUP"
+    assert faults.has_all(run_id)
+    fault("SIGHUP", "logged, own run KILLED, exit -1", "none")
+
+
+@pytest.mark.parametrize("how", ["ends", "goes on", "is over"])
+def test_sigterm_beside_an_event_loop(faults, fault, how: str) -> None:
+    """A handler of asyncio's runs, and the report is logged though it hides the signal from us."""
+    job, run_id = faults.started("in_a_loop", how)
+    job.kill(signal.SIGTERM)
+    if how == "goes on":
+        wait_until(lambda: faults.run(run_id).info.status == "KILLED", job, seconds=30)
+        job.kill(signal.SIGKILL)
+    expected = {"ends": 6, "goes on": -signal.SIGKILL, "is over": -signal.SIGTERM}
+    assert job.wait() == expected[how], job.output
+    assert ("handler ran" in job.output) == (how != "is over")
+    run = faults.run(run_id)
+    assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("KILLED", "SIGTERM")
+    assert faults.has_all(run_id)
+    lost = "since the SIGTERM" if how == "goes on" else "none"
+    fault(f"SIGTERM, event loop's handler {how}", "logged, own run KILLED", lost)
 
 
 def test_sigint(faults, fault) -> None:
@@ -104,6 +136,37 @@ def test_no_word_at_all(faults, fault, how: str) -> None:
     fault(how, "recover logs it, own run KILLED", "at most the last 4 s")
 
 
+def test_a_killed_command_under_run(faults, fault) -> None:
+    """`mlflow-perf run` notices at once that its command was killed, and says by what."""
+    script = "echo pid $$; exec sleep 60"
+    job = faults.start("command", "run", "--name", "victim", "--", "sh", "-c", script)
+    wait_until(lambda: "pid " in job.output, job)
+    os.kill(int(job.output.split()[1]), signal.SIGKILL)
+    assert job.wait() == 128 + signal.SIGKILL, job.output
+    (run,) = faults.named("victim")
+    assert run.info.status == "KILLED"
+    assert run.data.tags["mlflow_perf.cause"] == "signal SIGKILL"
+    assert faults.has_all(run.info.run_id)
+    assert faults.journals == []
+    fault("SIGKILL under mlflow-perf run", "logged at once with the cause, exit 137", "none")
+
+
+def test_clock_processes_and_threads_that_come_and_go(faults, fault) -> None:
+    """A clock that is set back, and processes and threads that come and go, spoil no figure."""
+    job = faults.start("restless")
+    assert job.wait() == 0, job.output
+    took = float(job.output.split("took ")[1].split()[0])
+    whole = float(job.output.split("whole ")[1].split()[0])
+    run_id = job.run_id
+    metrics = faults.run(run_id).data.metrics
+    assert [key for key, value in metrics.items() if not 0 <= value < 1e9] == []
+    assert took <= metrics["duration_sec"] <= whole
+    # 4 processes of 0.15 s each, which were born and are gone: counted, and once.
+    assert 0.6 <= 3600 * metrics["job_cpu_hours"] < 0.6 + whole
+    assert len(faults.client.get_metric_history(run_id, "duration_sec")) == 1
+    fault("clock set back, processes and threads go", "no negative, doubled or odd figure", "none")
+
+
 def test_out_of_memory(faults, fault, memory_cgroup) -> None:
     """A job that the kernel's OOM killer ends is recovered, and the cause is told."""
     job = faults.start("join_cgroup", str(memory_cgroup), "sleeping", "outgrow")
@@ -121,9 +184,7 @@ def test_out_of_memory_under_run(faults, fault, memory_cgroup) -> None:
     hog = f"echo $$ > {memory_cgroup}/cgroup.procs; sleep 1.2; exec tail /dev/zero"
     job = faults.start("command", "run", "--name", "hog", "--", "sh", "-c", hog)
     assert job.wait() == 128 + signal.SIGKILL, job.output
-    experiments = [e.experiment_id for e in faults.client.search_experiments()]
-    found = "tags.`mlflow_perf.component` = 'hog'"
-    run = faults.client.search_runs(experiments, found, max_results=1)[0]
+    (run,) = faults.named("hog")
     assert run.info.status == "KILLED"
     assert "OOM killer" in run.data.tags["mlflow_perf.cause"]
     assert faults.has_all(run.info.run_id)

@@ -11,7 +11,7 @@ from tests.faults.conftest import wait_until
 
 pytestmark = pytest.mark.e2e
 
-QUICK = {"MLFLOW_PERF_START_TIMEOUT": "1", "MLFLOW_PERF_EXIT_TIMEOUT": "2"}
+QUICK = {"MLFLOW_PERF_START_TIMEOUT": "0.5", "MLFLOW_PERF_EXIT_TIMEOUT": "1"}
 
 
 def test_ill_from_start_to_end(faults, fault) -> None:
@@ -27,7 +27,9 @@ def test_ill_from_start_to_end(faults, fault) -> None:
         assert len(told) == 1, job.output
         assert len(job.output.splitlines()) <= 2 + 2, job.output
         one.proxy.heal()
-        run_id = one.recovered()
+    sending = [one.recover(wait=False) for one in ill]
+    for one, job in zip(ill, sending, strict=True):
+        run_id = one.recovered(job)
         assert one.run(run_id).info.status == "FINISHED", one.how
         assert one.run(run_id).data.metrics["ops/rows/count"] == 7, one.how
         assert one.has_all(run_id), one.how
@@ -38,7 +40,7 @@ def test_ill_from_start_to_end(faults, fault) -> None:
 def test_ill_in_the_middle(faults, fault, tmp_path: Path) -> None:
     """Sampling keeps its own pace, and once the server is back all is sent at the end."""
     file = tmp_path / "end"
-    ill = [faults.ill(how, from_now=False) for how in ("refuses", "hang", 500)]
+    ill = [faults.ill(how, from_now=False) for how in ("refuses", "hang", 429, 500)]
     jobs = [one.started("waits_for", str(file)) for one in ill]
     for one in ill:
         one.sicken()
@@ -61,7 +63,7 @@ def test_ill_at_the_end(faults, fault, tmp_path: Path) -> None:
     """The run that was made is the one that recover fills and closes."""
     file = tmp_path / "end"
     ill = [faults.ill(how, from_now=False) for how in ("refuses", "hang", 503, 401)]
-    jobs = [one.started("waits_for", str(file), MLFLOW_PERF_EXIT_TIMEOUT="2") for one in ill]
+    jobs = [one.started("waits_for", str(file), MLFLOW_PERF_EXIT_TIMEOUT="1") for one in ill]
     for one in ill:
         one.sicken()
     file.touch()
@@ -69,11 +71,71 @@ def test_ill_at_the_end(faults, fault, tmp_path: Path) -> None:
         assert job.wait() == 0, job.output
         assert one.run(run_id).info.status == "RUNNING", one.how
         one.proxy.heal()
-        assert one.recovered() == run_id, one.how
+    sending = [one.recover(wait=False) for one in ill]
+    for one, job, (_, run_id) in zip(ill, sending, jobs, strict=True):
+        assert one.recovered(job) == run_id, one.how
         assert one.run(run_id).info.status == "FINISHED", one.how
         assert one.has_all(run_id), one.how
         one.proxy.close()
         fault(f"server {one.how} at the end", "bounded exit; recover sends it", "none")
+
+
+def test_back_before_the_end_has_given_up(faults, fault, tmp_path: Path) -> None:
+    """A server that is back within the job's exit gets the report there and then."""
+    file = tmp_path / "end"
+    ill = [faults.ill(how, from_now=False) for how in ("refuses", 429, 503)]
+    jobs = [one.started("waits_for", str(file)) for one in ill]
+    for one in ill:
+        one.sicken()
+    file.touch()
+    for one, (job, _) in zip(ill, jobs, strict=True):
+        asked = one.proxy.asked
+        wait_until(lambda one=one, n=asked: one.how == "refuses" or one.proxy.asked > n, job)
+    time.sleep(0.5)
+    for one, (job, run_id) in zip(ill, jobs, strict=True):
+        one.proxy.heal()
+        assert job.wait() == 0, job.output
+        assert "mlflow-perf recover" not in job.output
+        assert one.run(run_id).info.status == "FINISHED", one.how
+        assert one.has_all(run_id), one.how
+        assert one.journals == []
+        one.proxy.close()
+        fault(f"server {one.how} at the end, then back", "sent within the exit", "none")
+
+
+def test_a_run_that_comes_too_late_is_deleted(faults, fault, tmp_path: Path) -> None:
+    """A process that lives on leaves no run behind that was made after its report was kept."""
+    file = tmp_path / "end"
+    faults.proxy.fault = 2
+    options = {"MLFLOW_PERF_START_TIMEOUT": "0.1", "MLFLOW_PERF_EXIT_TIMEOUT": "0.3"}
+    job = faults.start("outliving", str(file), **options)
+    wait_until(lambda: "reported\n" in job.output, job)
+    assert "mlflow-perf recover" in job.output
+    faults.proxy.heal()
+    # One was asked for at the start, one at the end.
+    wait_until(lambda: len(faults.named("late", deleted=True)) == 2, job)
+    assert faults.named("late") == []
+    file.touch()
+    assert job.wait() == 0, job.output
+    run_id = faults.recovered()
+    (run,) = faults.named("late")
+    assert (run.info.run_id, run.info.status) == (run_id, "FINISHED")
+    assert faults.has_all(run_id)
+    fault("server slow, the run comes too late", "that run deleted; recover sends all", "none")
+
+
+def test_the_experiment_is_remembered(faults, fault) -> None:
+    """Recover, in an environment of its own, makes the run where the job had wanted it."""
+    ill = faults.ill("refuses")
+    job = ill.start("busy", 0.1, **QUICK, MLFLOW_EXPERIMENT_NAME="wanted")
+    assert job.wait() == 0, job.output
+    ill.proxy.heal()
+    run_id = ill.recovered()
+    experiment = faults.client.get_experiment_by_name("wanted")
+    assert faults.run(run_id).info.experiment_id == experiment.experiment_id
+    assert faults.has_all(run_id)
+    ill.proxy.close()
+    fault("server away, experiment by name", "recover logs it to that experiment", "none")
 
 
 def test_away_at_the_start_and_back_at_the_end(faults, fault, tmp_path: Path) -> None:

@@ -9,11 +9,19 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["new_oom_kills", "oom_counts", "signal_name"]
+__all__ = ["boot_id", "new_oom_kills", "oom_counts", "signal_name"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _COUNTERS = ("memory.events", "memory.oom_control")
+
+
+def boot_id() -> str:
+    """Return a text that is another after each start of the machine; empty where none tells."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def signal_name(number: int) -> str:

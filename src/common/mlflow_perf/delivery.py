@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf import transfers
@@ -18,6 +19,8 @@ from mlflow_perf.errors import DocumentError
 from mlflow_perf.operations import OperationMetrics
 
 __all__ = ["Delivery", "add_recorded"]
+
+_MAX_INDEX = 10**9  # as of the setting `node`
 
 
 @dataclass
@@ -70,12 +73,19 @@ class Delivery:
         texts = (delivery.tracking_uri, delivery.artifact_path, delivery.metrics_prefix)
         sound = all(isinstance(text, str) for text in texts)
         sound = sound and type(data.get("index")) is int and type(data.get("tags")) is dict
+        sound = sound and 0 <= data["index"] <= _MAX_INDEX
         maybe = ("run_id", "experiment_id", "experiment_name", "run_name", "note")
         sound = sound and all(isinstance(data.get(name), (str, type(None))) for name in maybe)
         sound = sound and all(isinstance(tag, str) for tag in data["tags"].values())
-        if not sound or ".." in delivery.artifact_path.split("/"):
+        if not sound or not _stays_inside(delivery.artifact_path):
             raise DocumentError("The journal's header is damaged.")
         return delivery
+
+
+def _stays_inside(path: str) -> bool:
+    """Tell whether a path, taken below a folder, stays below it on every system."""
+    absolute = path.startswith("/") or bool(Path(path).drive)
+    return not absolute and "\\" not in path and ".." not in path.split("/")
 
 
 def add_recorded(

@@ -6,6 +6,7 @@ Imports errand, journal and the MLflow sink.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from mlflow_perf.delivery import Delivery
@@ -39,28 +40,58 @@ def dispatch(
     Returns:
         Whether it was sent.
     """
+    attempt = _Attempt(delivery)
     try:
         if secure and journal is not None:
             journal.secure(delivery)
         _knock(delivery.tracking_uri, min(deadline, time.monotonic() + _KNOCK_SEC))
-        sending = Errand(lambda: _send(delivery, journal), name="send")
+        sending = Errand(lambda: _send(attempt, journal), name="send")
         if not sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic())):
             _secure(delivery, journal, already=secure)
         sending.result(deadline - time.monotonic())
     # A sink's edge: whatever the store does, the job goes on, and the journal keeps the report.
     except Exception as error:  # noqa: BLE001
         _log.debug("Not sent:", exc_info=True)
+        attempt.give_up()
         _keep(delivery, journal, error)
         return False
     # A second Ctrl-C, or a signal handler of the job's that raises: it is impatient, and right.
     except BaseException as error:
+        attempt.give_up()
         _keep(delivery, journal, error)
         raise
     return True
 
 
-def _send(delivery: Delivery, journal: Journal | None) -> None:
-    MlflowSink().write(delivery)
+class _Attempt:
+    """One attempt to send a delivery, which may go on after nobody waits for it any more.
+
+    A run that is made only then would be a second one, beside that of `recover`.
+
+    Args:
+        delivery: What is sent.
+    """
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def adopt(self, run_id: str) -> bool:
+        """Let the delivery go to a run that was made for it, unless that came too late."""
+        with self._lock:
+            if not self._is_over:
+                self.delivery.run_id, self.delivery.own_run = run_id, True
+            return not self._is_over
+
+    def give_up(self) -> None:
+        """Take no run any more."""
+        with self._lock:
+            self._is_over = True
+
+
+def _send(attempt: _Attempt, journal: Journal | None) -> None:
+    MlflowSink().write(attempt.delivery, adopt=attempt.adopt)
     # Here, so that the journal goes even if the job had stopped waiting before this was done.
     if journal is not None:
         journal.remove()

@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf import settings
+from mlflow_perf.causes import boot_id
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import to_json
 
 __all__ = [
+    "BEGUN",
     "FORMAT",
     "SUFFIX",
     "Journal",
-    "boot_id",
     "live",
     "lock",
     "state_folder",
@@ -37,7 +38,7 @@ __all__ = [
 
 FORMAT = "mlflow-perf-journal/1"
 SUFFIX = ".journal"
-_BEGUN = ".new"
+BEGUN = ".new"  # of a file that is about to take a journal's place
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 # A killed job loses at most what came after the last write, a dead machine what came after the
@@ -65,14 +66,6 @@ def state_folder() -> Path:
     except RuntimeError:  # a user without a home, as in some containers
         base = Path(tempfile.gettempdir())
     return base / "mlflow-perf"
-
-
-def boot_id() -> str:
-    """Return a text that is another after each start of the machine; empty where none tells."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def lock(handle: int) -> bool:
@@ -125,7 +118,7 @@ class Journal:
         self._ended = threading.Event()
         self._handle = -1
         self._size = 0
-        self._broken = self._warned = self._final = False
+        self._broken = self._warned = self._final = self._named = False
         self._head = {
             "format": FORMAT,
             "pid": self._pid,
@@ -195,13 +188,25 @@ class Journal:
 
     def _shorten(self, rows: list[dict[str, float]]) -> None:
         start = {"rows": rows} if self._snapshot is None else {"snapshot": self._snapshot()}
-        self._replace([self._head, start])
+        self._replace([self._head, start], sync=True)
         self._rows_written = 0
 
     def _sync(self) -> None:
         if not self.path.exists():  # who tidies up /tmp, say, may take it away
             self._shorten([])
         os.fsync(self._handle)
+        if not self._named:
+            self._sync_name()
+
+    def _sync_name(self) -> None:
+        """Let the disk have the file's name too: without it the file is gone with the power."""
+        self._named = True
+        with contextlib.suppress(OSError):  # Windows and some network file systems cannot
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _write(self, lines: list[Any]) -> None:
         data = "".join(to_json(line) + "\n" for line in lines).encode()
@@ -210,16 +215,24 @@ class Journal:
             raise OSError(errno.ENOSPC, "the disk took only a part of a line")
         self._size += written
 
-    def _replace(self, lines: list[Any]) -> None:
-        """Put a file with these lines in the journal's place, whole or not at all."""
+    def _replace(self, lines: list[Any], *, sync: bool = False) -> None:
+        """Put a file with these lines in the journal's place, whole or not at all.
+
+        Args:
+            lines: What is in it.
+            sync: Whether the disk is to have it before it takes the place of the old one; else a
+                power cut could leave an empty file where a long one was.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = self.path.with_suffix(_BEGUN)
+        fresh = self.path.with_suffix(BEGUN)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | _NOFOLLOW
         old = self._handle, self._size
         self._handle, self._size = os.open(fresh, flags, 0o600), 0
         try:
             lock(self._handle)
             self._write(lines)
+            if sync:
+                os.fsync(self._handle)
             fresh.replace(self.path)
         except BaseException:
             os.close(self._handle)
@@ -229,7 +242,9 @@ class Journal:
             raise
         if old[0] >= 0:
             os.close(old[0])
-        self._broken = False
+        self._broken = self._named = False
+        if sync:
+            self._sync_name()
 
     @contextlib.contextmanager
     def _one_warning(self) -> Any:
@@ -268,9 +283,8 @@ class Journal:
             if self._pid != os.getpid():
                 return False
             final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
-            self._replace([self._head, final])
+            self._replace([self._head, final], sync=True)
             self._final = True
-            os.fsync(self._handle)
         return self._final and not self._broken
 
     def keep(self, delivery: Delivery) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import socket
 import stat
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,15 +22,15 @@ from typing import Any
 
 from mlflow_perf import spool, transfers
 from mlflow_perf.analysis.advice import verdict
-from mlflow_perf.causes import new_oom_kills
+from mlflow_perf.causes import boot_id, new_oom_kills
 from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery, add_recorded
 from mlflow_perf.document import NodeDocument, columns_of
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.journal import (
+    BEGUN,
     FORMAT,
     SUFFIX,
-    boot_id,
     live,
     lock,
     state_folder,
@@ -45,6 +46,7 @@ __all__ = ["Recovered", "read_journal", "recover"]
 
 _MAX_BYTES = 256 << 20
 _CAUSE_TAG = "mlflow_perf.cause"
+_BEGUN_SEC = 60.0  # older than this, no live process is still making it
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
         document, cause = _document(head, lines[1:])
         header = next((x["delivery"] for x in reversed(lines) if "delivery" in x), None)
         delivery = Delivery.from_header(dict(header or {}), document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
     delivery.tags = {**delivery.tags, **_tags(document), _CAUSE_TAG: cause}
     document.run_id = delivery.run_id
@@ -179,7 +181,7 @@ def _report(row: Mapping[str, Any]) -> dict[str, float]:
     return {
         str(name): float(value)
         for name, value in row.items()
-        if type(value) in (int, float) and math.isfinite(value)
+        if type(value) in (int, float) and abs(value) <= sys.float_info.max
     }
 
 
@@ -218,6 +220,7 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
         folder: Where the journals lie; default: `state_folder()`.
     """
     place = state_folder() if folder is None else folder
+    _tidy(place)
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
         if path.name in live:
             continue
@@ -236,6 +239,23 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
         else:
             if recovered is not None:
                 yield recovered
+
+
+def _tidy(place: Path) -> None:
+    """Remove what is left of journals whose process died while it was making a file of them.
+
+    The journal itself is whole then. A live process makes such a file within milliseconds.
+    """
+    for path in place.glob(f"*{BEGUN}"):
+        if path.with_suffix(SUFFIX).name in live:
+            continue
+        try:
+            with _opened(path) as handle:
+                old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
+                if old and lock(handle) and _still_there(path, handle):
+                    path.unlink(missing_ok=True)
+        except (DocumentError, OSError) as error:
+            _log.debug("%s is left there: %s", path, error)
 
 
 def _still_there(path: Path, handle: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from mlflow_perf.errand import Errand, first_line, is_http, is_refused
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
-from mlflow_perf.sinks.mlflow import (
+from mlflow_perf.sinks.targets import (
     Target,
     chosen_experiment,
     discard_run,

@@ -32,6 +32,7 @@ _PATIENCE_SEC = 1.0
 _REST_SEC = 0.05
 
 _log = logging.getLogger(__name__)
+_set_wakeup_fd = signal.set_wakeup_fd
 _armed: SignalWatch | None = None
 
 
@@ -57,6 +58,7 @@ class SignalWatch:
         self._previous: dict[int, Any] = {}
         self._pipe = (-1, -1)
         self._outer: tuple[int, os.stat_result] | None = None
+        self._set_outer = self._keep_wakeup_fd  # one object, to be known again
         self._over = threading.Event()
         self._marked = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mlflow-perf-signals", daemon=True)
@@ -78,18 +80,16 @@ class SignalWatch:
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         try:
-            self._outer = _identity(signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False))
+            self._outer = _identity(_set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False))
             self._thread.start()
         except (ValueError, RuntimeError, OSError):  # a subinterpreter; no thread to be had
             _log.debug("Signals are not watched:", exc_info=True)
             self._close()
             return
         _armed = self
-        for name in _ENDING:
-            number = getattr(signal, name)
-            # Ignored, as under nohup, or handled by native code (None): left alone.
-            if signal.getsignal(number) not in (None, signal.SIG_IGN):
-                self._previous[number] = signal.signal(number, self._handler)
+        signal.set_wakeup_fd = self._set_outer
+        # Ignored, as under nohup, or handled by native code (None): left alone.
+        self._take(lambda handler: handler not in (None, signal.SIG_IGN))
 
     def disarm(self) -> None:
         """Give back the handlers and end the thread; waits while a signal is being dealt with."""
@@ -110,19 +110,46 @@ class SignalWatch:
             self._write(_MARK)
             self._marked.wait(_PATIENCE_SEC)
 
+    def _keep_wakeup_fd(self, fd: int, *, warn_on_full_buffer: bool = True) -> int:
+        """Stand in for `signal.set_wakeup_fd` while the watch is on.
+
+        An event loop that is told to handle a signal sets a descriptor of its own, and ours would
+        hear no signal any more: its is noted instead, and written to with each signal that comes.
+
+        Returns:
+            The descriptor that it would have found without us; -1 for none.
+        """
+        if not self.armed:
+            return _set_wakeup_fd(fd, warn_on_full_buffer=warn_on_full_buffer)
+        before = self._outer_fd()
+        ours = _set_wakeup_fd(fd, warn_on_full_buffer=warn_on_full_buffer)  # who is wrong is told
+        _set_wakeup_fd(ours, warn_on_full_buffer=False)
+        self._outer = _identity(fd)
+        # A loop that goes leaves its signals without a handler.
+        self._take(lambda handler: handler is signal.SIG_DFL)
+        return before
+
+    def _take(self, may: Callable[[Any], bool]) -> None:
+        """Set our handler for each ending signal whose present one says that we may."""
+        for number in (getattr(signal, name) for name in _ENDING):
+            if may(signal.getsignal(number)):
+                self._previous[number] = signal.signal(number, self._handler)
+
     def _restore(self) -> bool:
         """Set the handlers that were there before; outside the main thread that cannot be done.
 
         There ours stay and do as the ones before; and the interpreter still writes to the pipe.
         """
+        if signal.set_wakeup_fd is self._set_outer:
+            signal.set_wakeup_fd = _set_wakeup_fd
         try:
             for number, previous in self._previous.items():
                 if signal.getsignal(number) is self._handler:
                     signal.signal(number, previous)
-            present = signal.set_wakeup_fd(-1)
+            present = _set_wakeup_fd(-1)
             wanted = self._outer_fd() if present == self._pipe[1] else present
             if wanted >= 0:
-                signal.set_wakeup_fd(wanted, warn_on_full_buffer=False)
+                _set_wakeup_fd(wanted, warn_on_full_buffer=False)
         except ValueError:
             return False
         return True
@@ -220,9 +247,9 @@ def _identity(number: int) -> tuple[int, os.stat_result] | None:
 def _wakeup_fd_is_ours(number: int) -> bool | None:
     """Tell whether the interpreter writes signals to a descriptor; None where it does not say."""
     try:
-        present = signal.set_wakeup_fd(-1)
+        present = _set_wakeup_fd(-1)
         if present >= 0:
-            signal.set_wakeup_fd(present, warn_on_full_buffer=False)
+            _set_wakeup_fd(present, warn_on_full_buffer=False)
     except (ValueError, OSError):
         return None
     return present == number

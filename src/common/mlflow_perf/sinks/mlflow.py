@@ -6,40 +6,25 @@ thread and would open a second run from ours.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import os
 import re
-import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import PerfDocument, to_json
 from mlflow_perf.errand import Errand
-from mlflow_perf.errors import DocumentError, RunNotFoundError
-from mlflow_perf.sinks import html
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.sinks import html, targets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
-__all__ = [
-    "MlflowSink",
-    "Target",
-    "chosen_experiment",
-    "clean_key",
-    "discard_run",
-    "find_run",
-    "new_run",
-    "node_file",
-    "open_run",
-]
+__all__ = ["MlflowSink", "clean_key", "node_file"]
 
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
@@ -49,143 +34,6 @@ _MAX_KEY, _MAX_TAG_VALUE = 250, 5000
 _UPLOAD_SEC = 3600.0  # whoever calls us has a deadline of its own
 _MAX_LOOKS = 5  # for other nodes that end at the same time
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class Target:
-    """A run that can be written to.
-
-    Attributes:
-        run_id: Its id.
-        own: Whether we made it, and so end it.
-        experiment_id: The experiment that holds it.
-        tags: The tags that it had when we last looked.
-    """
-
-    run_id: str
-    own: bool = False
-    experiment_id: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
-
-
-def _client(tracking_uri: str | None) -> MlflowClient:
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=tracking_uri or None)
-
-
-def _target(run: Run, *, own: bool) -> Target:
-    return Target(run.info.run_id, own, run.info.experiment_id, dict(run.data.tags))
-
-
-def open_run(run_id: str, *, tracking_uri: str | None = None) -> Target:
-    """Return a run that exists.
-
-    Raises:
-        RunNotFoundError: When the store answers that it has no such run, or that it was deleted.
-        Exception: Whatever MLflow raises when the store does not answer.
-    """
-    from mlflow.exceptions import MlflowException
-
-    try:
-        run = _client(tracking_uri).get_run(run_id)
-    except MlflowException as error:
-        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise
-        raise RunNotFoundError(
-            f"There is no MLflow run {run_id!r} at {_where(tracking_uri)}."
-        ) from None
-    if run.info.lifecycle_stage == "deleted":
-        raise RunNotFoundError(f"The MLflow run {run_id!r} at {_where(tracking_uri)} was deleted.")
-    return _target(run, own=False)
-
-
-def _where(tracking_uri: str | None) -> str:
-    import mlflow
-
-    return tracking_uri or mlflow.get_tracking_uri()
-
-
-def new_run(
-    name: str,
-    *,
-    tracking_uri: str | None = None,
-    experiment_id: str | None = None,
-    tags: Mapping[str, str] | None = None,
-) -> Target:
-    """Make a run, with the tags that `mlflow.start_run` would give it, and return it.
-
-    Raises:
-        Exception: Whatever MLflow raises when the store does not answer.
-    """
-    from mlflow.tracking.context.registry import resolve_tags
-
-    run = _client(tracking_uri).create_run(
-        experiment_id or _current_experiment_id(tracking_uri),
-        tags=resolve_tags(tags),
-        run_name=name,
-    )
-    return _target(run, own=True)
-
-
-def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Target | None:
-    """Return the newest run of the current experiment with a tag, or None.
-
-    Raises:
-        Exception: Whatever MLflow raises when the store does not answer.
-    """
-    text = value.replace("'", "")
-    found = _client(tracking_uri).search_runs(
-        [_current_experiment_id(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
-    )
-    return _target(found[0], own=False) if found else None
-
-
-def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
-    """Delete a run that was made for nothing: its job's report is elsewhere.
-
-    Raises:
-        Exception: Whatever MLflow raises when the store does not answer.
-    """
-    _client(tracking_uri).delete_run(run_id)
-
-
-def chosen_experiment() -> tuple[str | None, str | None]:
-    """Return id and name of the experiment that was asked for, without asking any server."""
-    # What `set_experiment` chose; not public, and there only once MLflow is imported.
-    fluent = sys.modules.get("mlflow.tracking.fluent")
-    chosen = getattr(fluent, "_active_experiment_id", None)
-    if chosen:
-        return str(chosen), None
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
-    return (None if name else os.environ.get("MLFLOW_EXPERIMENT_ID") or None), name
-
-
-def _experiment_of(client: MlflowClient, delivery: Delivery) -> str | None:
-    """Return the experiment that was asked for when the job ran, made if need be."""
-    if delivery.experiment_id is not None or delivery.experiment_name is None:
-        return delivery.experiment_id
-    found = client.get_experiment_by_name(delivery.experiment_name)
-    if found is not None:
-        return str(found.experiment_id)
-    return str(client.create_experiment(delivery.experiment_name))
-
-
-def _current_experiment_id(tracking_uri: str | None) -> str:
-    """Return the experiment in which `mlflow.start_run` would make a run now."""
-    import mlflow
-
-    if tracking_uri in (None, "", mlflow.get_tracking_uri()):
-        with contextlib.suppress(ImportError):
-            # Not public, but the only way to what `set_experiment` and the platform chose.
-            from mlflow.tracking.fluent import _get_experiment_id
-
-            return str(_get_experiment_id())
-    if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-        return experiment_id
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
-    found = _client(tracking_uri).get_experiment_by_name(name) if name else None
-    return "0" if found is None else str(found.experiment_id)
 
 
 def node_file(index: int) -> str:
@@ -207,22 +55,31 @@ def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
 class MlflowSink:
     """Writes deliveries: one batch of metrics and tags, then the artifacts, then the run's end."""
 
-    def write(self, delivery: Delivery) -> str:
+    def write(self, delivery: Delivery, *, adopt: Callable[[str], bool] | None = None) -> str:
         """Write all of a delivery and return the id of the run that has it.
 
         Safe to repeat: the same figures and files are written again.
 
+        Args:
+            delivery: What to write.
+            adopt: Called with the id of a run that had to be made for it; returns whether it is
+                still wanted, as it is by default. One that is not is deleted again.
+
         Raises:
             RunNotFoundError: When the run does not exist (any more).
+            TimeoutError: When a run that had to be made is not wanted any more.
             Exception: Whatever MLflow raises when the store does not take it.
         """
-        client = _client(delivery.tracking_uri)
+        client = targets.client_of(delivery.tracking_uri)
         if delivery.run_id is None:
-            made = new_run(
+            made = targets.new_run(
                 delivery.run_name or "mlflow-perf",
                 tracking_uri=delivery.tracking_uri,
-                experiment_id=_experiment_of(client, delivery),
+                experiment_id=targets.experiment_of(delivery),
             )
+            if adopt is not None and not adopt(made.run_id):
+                targets.discard_run(made.run_id, tracking_uri=delivery.tracking_uri)
+                raise TimeoutError("the run came after the time for sending")
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.document.run_id = made.run_id
         if self._is_alone(delivery):
