@@ -123,6 +123,14 @@ TRAPS = [
         "PARSL_WORKER_RANK=3 " + STEP.format(1, 2, 0, 1, 2),
         ("parsl", 0, 1, 0, 3, 1, "77"),
     ),
+    # ... and where nobody says so, but in blocks the ranks could not be.
+    (
+        (
+            "JSM_NAMESPACE_RANK=5 JSM_NAMESPACE_SIZE=8 JSM_NAMESPACE_LOCAL_RANK=2 "
+            "JSM_NAMESPACE_LOCAL_SIZE=4"
+        ),
+        ("jsrun", 1, 2, 5, 2, 8, None),
+    ),
     # Ray's workers are started before their job is known.
     ("RAY_JOB_ID=ffffffff", ("ray", 0, 1, 0, 0, 1, None)),
     # A launcher's value that is no number is as if it were not there.
@@ -212,6 +220,29 @@ def test_nodes_of_unequal_size_keep_apart(sizes: tuple[int, ...]) -> None:
         indices.append(detect(_variables(OMPI.format(first, world, 0, size))).index)
         first += size
     assert len(set(indices)) == len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("environ", "size"),
+    [
+        (OMPI.format(1, 4, 1, 2), 2),
+        (STEP.format(8, 9, 0, 2, 3) + " SLURM_STEP_TASKS_PER_NODE=4(x2),1", 1),
+        (STEP.format(5, 9, 1, 1, 3) + " SLURM_STEP_TASKS_PER_NODE=4(x2),1", 4),
+        (
+            TORCH.format(7, 8, 1, 2, 3, 4)
+            + " "
+            + STEP.format(3, 4, 1, 1, 2)
+            + " SLURM_STEP_TASKS_PER_NODE=2(x2)",
+            4,
+        ),
+        (OMPI.format(8, 9, 8, 9) + " MLFLOW_PERF_RANKS_PER_NODE=4", 1),
+        ("PARSL_WORKER_RANK=3", 1),
+        ("", 1),
+    ],
+)
+def test_how_many_are_on_the_node(environ: str, size: int) -> None:
+    """The rank that samples knows how many others of its node to wait for."""
+    assert detect(_variables(environ)).local_size == size
 
 
 def test_a_worker_of_a_pool_samples() -> None:
@@ -310,6 +341,13 @@ def ssh(tmp_path: Path) -> str:
 TWO_HOSTS = [("nodea", 0, 0), ("nodea", 0, 1), ("nodeb", 1, 0), ("nodeb", 1, 1)]
 
 
+UNEQUAL = [("nodea", 0, 0), ("nodea", 0, 1), ("nodea", 0, 2), ("nodeb", 1, 0)]
+
+
+def _places(blocks: list[dict[str, object]]) -> list[tuple[object, ...]]:
+    return sorted((b["hostname"], b["index"], b["local_rank"]) for b in blocks)
+
+
 def _seen(blocks: list[dict[str, object]]) -> list[tuple[object, ...]]:
     assert {b["count"] for b in blocks} == {2}
     return [(b["hostname"], b["index"], b["local_rank"]) for b in blocks]
@@ -321,6 +359,33 @@ def test_mpich_over_two_hosts(ssh: str) -> None:
     """Each host is a node, with one sampler."""
     over = ("-hosts", "nodea,nodeb", "-launcher", "ssh", "-launcher-exec", ssh)
     assert _seen(_launch(_mpich(), *over, "-n", "4", "-ppn", "2")) == TWO_HOSTS
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not _mpich(), reason="needs pip install mpich")
+@pytest.mark.parametrize(
+    ("hosts", "options", "expected"),
+    [
+        ("nodea,nodeb", ("-ppn", "1"), TWO_HOSTS),
+        ("nodea:3,nodeb:1", (), UNEQUAL),
+    ],
+)
+def test_mpich_in_turns_and_on_unequal_hosts(
+    ssh: str, hosts: str, options: tuple[str, ...], expected: list[tuple[object, ...]]
+) -> None:
+    """Hydra's proxies are numbered host by host: indices have no gaps, whatever the layout."""
+    over = ("-hosts", hosts, "-launcher", "ssh", "-launcher-exec", ssh)
+    assert _places(_launch(_mpich(), *over, "-n", "4", *options)) == expected
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not shutil.which("mpirun.openmpi"), reason="needs Debian's openmpi-bin")
+def test_open_mpi_over_unequal_hosts(ssh: str) -> None:
+    """Open MPI's daemons are numbered host by host, and the host of mpirun itself is left out."""
+    over = ("--host", "nodea:3,nodeb:1", "--mca", "plm_rsh_agent", ssh)
+    found = _launch("mpirun.openmpi", "--allow-run-as-root", *over, "-n", "4")
+    assert _places(found) == UNEQUAL
+    assert {b["count"] for b in found} == {2}
 
 
 @pytest.mark.e2e
