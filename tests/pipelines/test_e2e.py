@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,9 +124,11 @@ def _run(path: Path, store: Path, *options: str) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory: pytest.TempPathFactory, _migrated_store: Path) -> Path:
     """One store for all: a new one takes seconds to make."""
-    return tmp_path_factory.mktemp("store")
+    folder = tmp_path_factory.mktemp("store")
+    shutil.copy(_migrated_store, folder / "mlflow.db")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -234,19 +239,35 @@ ONE = """
 
 @pytest.mark.slow
 def test_htex_runs_the_same_pipeline(tmp_path: Path, store: Path, write_files: Write) -> None:
-    """Steps run in workers of Parsl's own, and find themselves in a job of one node."""
-    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex")
+    """Steps run in workers of Parsl's own, and find themselves in a job of one node.
+
+    With --monitor its tasks, workers and their states become spans.
+    """
+    own = tmp_path / "store"
+    own.mkdir()
+    shutil.copy(store / "mlflow.db", own / "mlflow.db")
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), own, "--on", "htex", "--monitor")
     assert ran.code == 0, ran.err
     facts = ran.written("first")
     assert (facts["PARSL_WORKER_RANK"], facts["node"]["launcher"]) == (None, "local")
+    assert _spans(own / "spans.sqlite3") == {"workflow": 1, "block": 1, "node": 1, **TASKS}
+    assert _states(own / "spans.sqlite3") >= {"launched", "running", "running_ended", "exec_done"}
 
 
-def _tasks(db: Path) -> int:
-    import sqlite3
+TASKS = {"task": 2, "try": 2}
 
-    with sqlite3.connect(db) as connection:
-        query = "SELECT count(*) FROM span WHERE type = 'parsl.monitoring.task'"
-        return int(connection.execute(query).fetchone()[0])
+
+def _spans(db: Path) -> dict[str, int]:
+    """Return the number of spans of each type that Parsl's monitoring knows."""
+    with closing(sqlite3.connect(db)) as connection:
+        query = "SELECT type, count(*) FROM span GROUP BY type"
+        found = dict(connection.execute(query).fetchall())
+    return {name.removeprefix("parsl.monitoring."): count for name, count in found.items()}
+
+
+def _states(db: Path) -> set[str]:
+    with closing(sqlite3.connect(db)) as connection:
+        return {row[0] for row in connection.execute("SELECT DISTINCT type FROM event")}
 
 
 def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_files: Write) -> None:
@@ -261,7 +282,8 @@ def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_file
     ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", str(config), "--monitor")
     assert ran.code == 0, ran.err
     assert [s["status"] for s in ran.out["steps"]] == ["FINISHED", "FINISHED"]
-    assert _tasks(store / "spans.sqlite3") == 2
+    found = _spans(store / "spans.sqlite3")
+    assert {name: found[name] for name in TASKS} == TASKS
 
 
 LONG = """
@@ -272,10 +294,7 @@ LONG = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_stops_every_step(
-    tmp_path: Path, store: Path, write_files: Write, number: signal.Signals
-) -> None:
+def test_an_interrupt_stops_every_step(tmp_path: Path, store: Path, write_files: Write) -> None:
     """Ctrl-C ends the processes and the runs within seconds, and says so."""
     path = write_files(tmp_path, SCRIPT, LONG)
     process = subprocess.Popen(
@@ -285,7 +304,7 @@ def test_an_interrupt_stops_every_step(
     before = set((store / "work").glob("long-*"))
     log = _wait_for(lambda: next(_new_logs(store, before), None))
     _wait_for(lambda: "working on" in log.read_text() or None)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     found = json.loads(out)
     assert (process.returncode, found["status"]) == (1, "KILLED")

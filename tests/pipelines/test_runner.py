@@ -45,6 +45,10 @@ class FakePool:
         self.behave = behave
         self.jobs: list[StepJob] = []
         self.closed = False
+        self.lost = ""
+
+    def fault(self) -> str:
+        return self.lost
 
     def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
         self.jobs.append(job)
@@ -164,6 +168,34 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
     result = runner.run(lambda: FakePool(behave))
     assert result.steps["alone"].message == "its worker was lost: OSError: manager lost"
     assert result.steps["alone"].run_id == "run 0"
+
+
+def test_a_lost_part_of_the_executor_ends_the_pipeline(tmp_path: Path) -> None:
+    """Where no step can end any more, those that began have failed and their runs are ended."""
+
+    class Losing(FakePool):
+        def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
+            if job.name == "alone":
+                self.lost = "the interchange ended with -9"
+                job.folder.mkdir(parents=True)
+                (job.folder / "started").write_text("run 0")
+                return Future()
+            if job.name == "first":
+                return super().submit(job, needed)
+            return Future()
+
+    pool = Losing(_fine)
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: pool)
+    assert {n: (o.status, o.message) for n, o in result.steps.items()} == {
+        "first": ("FINISHED", ""),
+        "second": ("SKIPPED", "not run, for the interchange ended with -9"),
+        "third": ("SKIPPED", "not run, for the interchange ended with -9"),
+        "alone": ("FAILED", "the interchange ended with -9"),
+    }
+    assert (result.status, pool.closed) == ("FAILED", True)
+    assert (tmp_path / "w" / "stop").exists()
+    assert tracking.runs["run 0"]["status"] == "FAILED"
 
 
 def test_an_interrupt_stops_everything_and_ends_the_runs(tmp_path: Path) -> None:

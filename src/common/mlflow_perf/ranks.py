@@ -24,7 +24,8 @@ _POLL_SEC = 0.02
 # For ranks that still record. Not for ever: they may wait for this one, in a barrier after our end.
 _LINGER_SEC = 10.0
 # For ranks that have not begun yet, as a multiple of the time that this one took to begin: where
-# many start at once on few cores, the last comes long after the first.
+# many start at once on few cores, the last comes long after the first. Counted from this one's
+# beginning, so that a job which takes longer than that waits for nobody.
 _LATER_THAN_US = 3.0
 _MAX_START_SEC = 30.0
 
@@ -92,8 +93,8 @@ class SpoolFolder:
             )  # fmt: skip
 
     def _some_to_come(self, path: Path) -> bool:
-        """Whether ranks of this node have not begun yet, in a job whose other ranks report too."""
-        return 1 < len(list(path.glob(f"*{_COUNTED}"))) < self._node.local_size
+        """Whether ranks of this node have not begun yet."""
+        return len(list(path.glob(f"*{_COUNTED}"))) < self._node.local_size
 
     def _latest(self) -> float:
         """Return the monotonic time after which a rank that has not come will not come."""

@@ -36,6 +36,10 @@ class Executor(Protocol):
         """Hand a step over; it starts when what it needs has finished."""
         ...
 
+    def fault(self) -> str:
+        """Return what is lost, so that steps would never end; empty where nothing is."""
+        ...
+
     def close(self) -> None:
         """Let go of workers."""
         ...
@@ -123,28 +127,32 @@ class Runner:
 
     def _run_steps(self, pool: Executor, result: Result) -> None:
         futures: dict[str, Future[Outcome]] = {}
-        stopped = False
+        stopped, fault = False, ""
         try:
             for step in self.graph.steps.values():
                 needed = [futures[name] for name in step.needs]
                 futures[step.name] = pool.submit(self._job(step, result), needed)
-            self._follow(futures)
+            fault = self._follow(futures, pool)
         except KeyboardInterrupt:
             stopped = True
             self._stop(futures)
         for name in self.graph.steps:
-            result.steps[name] = self._final(name, futures.get(name), stopped=stopped)
+            result.steps[name] = self._final(name, futures.get(name), stopped=stopped, fault=fault)
         self._record_unrun(result)
         result.status = "KILLED" if stopped else _overall(result.steps)
 
-    def _follow(self, futures: dict[str, Future[Outcome]]) -> None:
-        """Wait for all, telling of each as it begins and ends."""
+    def _follow(self, futures: dict[str, Future[Outcome]], pool: Executor) -> str:
+        """Wait for all, telling of each as it begins and ends; return what was lost meanwhile."""
         pending = dict(futures)
         while pending:
+            if fault := pool.fault():
+                (self.work / "stop").touch()
+                return fault
             wait(pending.values(), timeout=_POLL_SEC, return_when="FIRST_COMPLETED")
             self._tell_begun(pending)
             for name in [n for n, f in pending.items() if f.done()]:
                 self.watch(name, "ended", outcome_of(name, pending.pop(name)))
+        return ""
 
     def _tell_begun(self, pending: dict[str, Future[Outcome]]) -> None:
         for name in pending:
@@ -160,14 +168,19 @@ class Runner:
         with contextlib.suppress(KeyboardInterrupt):
             wait(running, timeout=_STOP_SEC)
 
-    def _final(self, name: str, future: Future[Outcome] | None, *, stopped: bool) -> Outcome:
-        """Return a step's outcome, that of one which never began included."""
+    def _final(
+        self, name: str, future: Future[Outcome] | None, *, stopped: bool, fault: str
+    ) -> Outcome:
+        """Return a step's outcome, that of one which never began or never ended included."""
         if future is not None and future.done() and not future.cancelled():
             outcome = outcome_of(name, future)
+        elif (self.folder(name) / "started").exists():
+            ended = "KILLED" if stopped else "FAILED"
+            outcome = Outcome(name, ended, fault or "it did not stop in time")
         else:
             outcome = Outcome(name, "SKIPPED")
         if outcome.status == "SKIPPED":
-            why = "the pipeline was stopped" if stopped else self._blame(name)
+            why = "the pipeline was stopped" if stopped else fault or self._blame(name)
             return Outcome(name, "SKIPPED", f"not run, for {why}")
         if outcome.run_id is None:
             outcome = self._lost(name, outcome)
