@@ -52,9 +52,32 @@ if args.fast == "true" and not Path("tried").exists():
 """
 
 PIPELINE = """
+    from azure.ai.ml import Output, command
+    from azure.ai.ml.dsl._group_decorator import group
+
+    say = command(
+        name="say",
+        command="echo ${{inputs.text}} $[[but ${{inputs.also}}]] | tee ${{outputs.said}}",
+        inputs={"text": Input(type="string"), "also": Input(type="string", optional=True)},
+        outputs={"said": Output(type="uri_file")}, environment="x@latest",
+    )
+
+    @group
+    class Sizes:
+        rows: int = 3
+        kind: str = "a"
+
+    @dsl.pipeline()
+    def _inner(folder: Input(type="uri_folder"), rows: int = 1):
+        deep = make(rows=rows, folder=folder)
+        return {"result": deep.outputs.out}
+
     @dsl.pipeline(name="all_of_it", display_name="All of it", experiment_name="e2e")
-    def all_of_it(rows: int = 3):
+    def all_of_it(rows: int = 3, sizes: Sizes = Sizes()):
         first = make(rows=rows)
+        nested = _inner(folder=first.outputs.out, rows=sizes.rows)
+        said = say(text=f"{rows} rows of {sizes.kind}")
+        said_more = say(text="x", also="y")
         first.environment_variables = {"BOTH": "node"}
         second = make(rows=4, folder=first.outputs.out, file=first.outputs.one)
         broken = make(rows=5, kind="b")
@@ -91,8 +114,11 @@ class Ran:
         return self.client.get_run(self.step(name)["run_id"])
 
     def written(self, name: str, rank: int = 0) -> Any:
-        path = Path(self.out["outputs"]["final"]).parents[2] / name / "outputs" / "out"
+        path = self.folder(name) / "outputs" / "out"
         return json.loads((path / f"{rank}.json").read_text())
+
+    def folder(self, name: str) -> Path:
+        return Path(self.out["outputs"]["final"]).parents[2] / name
 
 
 def _environ() -> dict[str, str]:
@@ -135,13 +161,23 @@ def store(tmp_path_factory: pytest.TempPathFactory, _migrated_store: Path) -> Pa
 def ran(tmp_path_factory: pytest.TempPathFactory, store: Path, write_files: Write) -> Ran:
     """The pipeline above, run once with `--set rows=12`."""
     path = write_files(tmp_path_factory.mktemp("pipe"), SCRIPT, PIPELINE)
-    return _run(path, store, "--set", "rows=12")
+    make = path.parent / "make"
+    with (make / "component.yaml").open("a") as spec:
+        spec.write("additional_includes: [../library]\n")
+    (make / ".amlignore").write_text("*.log\n")
+    (make / "left.log").write_text("stays behind")
+    (path.parent / "library").mkdir()
+    (path.parent / "library" / "part.py").write_text("")
+    return _run(path, store, "--set", "rows=12", "--set", "sizes.rows=11")
 
 
 def test_each_step_ends_as_it_should(ran: Ran) -> None:
     """What fails fails its dependants only, and the exit code says that something did."""
     assert {s["step"]: s["status"] for s in ran.out["steps"]} == {
         "first": "FINISHED",
+        "nested.deep": "FINISHED",
+        "said": "FINISHED",
+        "said_more": "FINISHED",
         "second": "FINISHED",
         "broken": "FAILED",
         "after": "SKIPPED",
@@ -198,7 +234,25 @@ def test_a_step_sees_its_run_and_no_launcher(ran: Ran) -> None:
     assert facts["MLFLOW_TRACKING_URI"].startswith("sqlite:///")
     assert (facts["FROM"], facts["BOTH"], facts["PARSL_WORKER_RANK"]) == ("component", "node", None)
     assert facts["node"]["count"] == 1
-    assert facts["code"] == ["component.yaml", "script.py"]
+
+
+def test_a_step_runs_in_what_azure_would_upload(ran: Ran) -> None:
+    """Its folder holds the code and what is included, and nothing that `.amlignore` names."""
+    assert ran.written("first")["code"] == ["component.yaml", "library", "script.py"]
+
+
+def test_a_nested_pipeline_runs(ran: Ran) -> None:
+    """A nested step takes the outer step's output and a member of a group that --set changed."""
+    args = ran.written("nested.deep")["args"]
+    assert (args["rows"], Path(args["folder"]).parent.parent.name) == ("11", "first")
+    assert ran.run_of("nested.deep").data.tags["mlflow_perf.depends_on"] == "first"
+
+
+def test_texts_and_optional_parts_reach_the_command(ran: Ran) -> None:
+    """Inputs inside a text are put in; what stands in $[[…]] is there only if it is given."""
+    assert ran.written("second")["args"]["rate"] is None
+    said = [ran.folder(name) / "outputs" / "said" for name in ("said", "said_more")]
+    assert [path.read_text().strip() for path in said] == ["12 rows of a", "x but y"]
 
 
 def test_files_and_folders_travel_between_steps(ran: Ran) -> None:
