@@ -230,6 +230,19 @@ def test_a_work_folder_that_a_shell_splits_is_refused(tmp_path: Path) -> None:
         _runner(_chain(), tmp_path / "my work")
 
 
+def test_an_input_that_a_shell_splits_is_reached_through_a_link(tmp_path: Path) -> None:
+    """An input's name may hold anything: the command gets a plain one, the run the true one."""
+    data = tmp_path / "my data (1).csv"
+    data.write_text("x")
+    pool = FakePool(_fine)
+    steps = {"a": _step("a", values={"data": data})}
+    _runner(Graph("g", "g", "e", steps), tmp_path / "w")[0].run(lambda: pool)
+    word = pool.jobs[0].command.split()[1]
+    assert Path(word).read_text() == "x"
+    assert word.endswith("/my_data__1_.csv")
+    assert pool.jobs[0].params == {"data": str(data)}
+
+
 def test_texts_around_outputs_are_joined(tmp_path: Path) -> None:
     """An embedded reference becomes the path within its text."""
     steps = {

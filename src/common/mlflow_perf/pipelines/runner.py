@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.executors import outcome_of
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
-from mlflow_perf.pipelines.paths import plain
+from mlflow_perf.pipelines.paths import alias, plain
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.values import fill, text_of
 from mlflow_perf.sinks.tracking import Tracking
@@ -92,6 +92,7 @@ class Runner:
         self.retries = retries
         self.watch = watch
         self._seen: set[str] = set()
+        self._links: dict[Path, Path] = {}
         # Fills every command once, so that what is wrong with one is said before anything runs.
         self._commands = {name: self._command(step) for name, step in graph.steps.items()}
 
@@ -105,6 +106,9 @@ class Runner:
         experiment = self.tracking.experiment(self.graph.experiment)
         result = Result(self._start_parent(experiment), experiment)
         self.work.mkdir(parents=True, exist_ok=True)
+        for link, path in self._links.items():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
         try:
             with _closing(make_pool()) as pool:
                 self._run_steps(pool, result)
@@ -250,7 +254,11 @@ class Runner:
             place=self.tracking.place,
             experiment_id=result.experiment_id,
             parent=result.run_id,
-            params={k: self._text(v) for k, v in step.values.items() if v is not None},
+            params={
+                k: str(v) if isinstance(v, Path) else self._text(v)
+                for k, v in step.values.items()
+                if v is not None
+            },
             tags=self._tags(step),
         )
 
@@ -281,7 +289,16 @@ class Runner:
             return str(self._output(value.step, value.output))
         if isinstance(value, Parts):
             return "".join(self._text(item) for item in value.items)
-        return str(value) if isinstance(value, Path) or value is None else text_of(value)
+        if isinstance(value, Path):
+            return str(self._plain(value))
+        return "" if value is None else text_of(value)
+
+    def _plain(self, path: Path) -> Path:
+        """Return the path as it can stand in a command, through a link where it cannot itself."""
+        name = alias(path, self.work / "links")
+        if name != path:
+            self._links[name] = path
+        return name
 
     def _output(self, step: str, name: str) -> Path:
         return self.folder(step) / "outputs" / name
