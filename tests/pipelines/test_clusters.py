@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import mlflow_perf
+from mlflow_perf.cli import main
 from mlflow_perf.pipelines.launch import search_path
 
 pytest.importorskip("parsl")
@@ -101,16 +104,14 @@ def ran(
     path = write_files(folder, SCRIPT, PIPELINE)
     (folder / "store").mkdir()
     shutil.copy(_migrated_store, folder / "store" / "mlflow.db")
-    import mlflow_perf
-
     source = str(Path(mlflow_perf.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "mlflow_perf", "pipeline", "run", str(path), "--json",
-         "--to", str(folder / "store"), "--on", str(folder / "config.py")],
-        env={**os.environ, "PYTHONPATH": source, "PATH": search_path(os.environ)},
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", source)
+        patch.setenv("PATH", search_path(os.environ))
+        patch.setenv("MLFLOW_TRACKING_URI", "set by the command")
+        on = ["--to", str(folder / "store"), "--on", str(folder / "config.py")]
+        done = CliRunner().invoke(main, ["pipeline", "run", str(path), "--json", *on])
+    assert done.exit_code == 0, done.output
     (work,) = (folder / "store" / "work").iterdir()
     return json.loads(done.stdout), work
 
