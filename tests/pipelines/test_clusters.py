@@ -40,7 +40,7 @@ from parsl.providers import LocalProvider
 config = Config(
     executors=[
         MPIExecutor(
-            label="pbs", address="127.0.0.1", mpi_launcher="mpiexec", max_workers_per_block=3,
+            label="pbs", address="127.0.0.1", mpi_launcher="mpiexec", max_workers_per_block=1,
             provider=LocalProvider(
                 init_blocks=1, max_blocks=1, launcher=SimpleLauncher(),
                 worker_init="export PBS_NODEFILE={nodes} HYDRA_LAUNCHER=ssh "
