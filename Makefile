@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
 export UV_LINK_MODE ?= copy
 
-.PHONY: setup demo ui test lint compat bench docs clean
+.PHONY: setup demo ui test test-launchers lint compat bench docs clean
 
 setup: $(STAMP)
 
@@ -35,7 +35,7 @@ $(DEMO_STAMP): setup.py pyproject.toml | $(BIN)/python
 	touch $(DEMO_STAMP)
 
 demo: $(DEMO_STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow-perf pipeline run pipelines/lightgbm_training.py --to demo $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow-perf pipeline run pipelines/lightgbm_training.py --to demo --monitor $(ARGS)
 
 ui: $(DEMO_STAMP)
 	@echo "MLflow on what the demo logged: http://127.0.0.1:5000, performance at http://127.0.0.1:5000/perf (Ctrl-C ends it)"
@@ -43,6 +43,12 @@ ui: $(DEMO_STAMP)
 
 test: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+
+# torchrun and Ray, too large for the environment of development, start real jobs from one of their own.
+test-launchers: setup
+	test -x $(VENV)-launchers/bin/python || $(PYTHON) -m venv $(VENV)-launchers
+	$(VENV)-launchers/bin/python -m pip install --quiet 'torch>=2.4' 'ray>=2.30' 'distributed>=2024.1'
+	PATH="$(CURDIR)/$(BIN):$$PATH" LAUNCHERS_PYTHON="$(CURDIR)/$(VENV)-launchers/bin/python" $(BIN)/python -m pytest tests/test_real_launchers.py tests/pipelines/test_launch.py $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

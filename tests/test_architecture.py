@@ -14,8 +14,8 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
-    {"_version", "errors", "clock", "storage", "errand", "signals", "causes"},
-    {"records", "settings"},
+    {"_version", "errors", "clock", "storage", "errand", "signals", "causes", "daemons"},
+    {"records", "settings", "launchers"},
     {"column_table", "metric_table", "node"},
     {"sketch", "spool"},
     {"readers", "series", "operations", "transfers"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import main
+from mlflow_perf.cli.pipeline import _Progress, _terminating_as_interrupt
 from mlflow_perf.errors import SettingError
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.runner import Result
@@ -42,6 +44,28 @@ def test_help_names_every_option() -> None:
     for option in ("--set", "--on", "--to", "--retries", "--json", "--no-wait"):
         assert option in text
     assert "threads|htex|CONFIG.py|azureml" in text
+
+
+def test_a_sigterm_is_an_interrupt() -> None:
+    """A scheduler's SIGTERM stops a pipeline as Ctrl-C does; the handler before it comes back."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), _terminating_as_interrupt():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_progress_is_told_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each step's beginning and end is a line on a terminal, and nothing in a file."""
+    for terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        progress = _Progress(["make", "after"])
+        progress.tell("make", "began", None)
+        progress.tell("make", "ended", Outcome("make", "FINISHED", duration_sec=1.25))
+        lines = capsys.readouterr().err.splitlines()
+        told = ["[0/2] make   began", "[1/2] make   finished after 1.2 s"]
+        assert lines == (told if terminal else [])
 
 
 ROWS = [

@@ -120,6 +120,13 @@ def test_the_spec_says_what_it_is(component: Any) -> None:
     assert "psutil" in packages
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.parent.name)
+def test_azure_ml_accepts_it(spec: Path, offline_client: Any) -> None:
+    """azure-ai-ml's public validation finds nothing to object to in a component."""
+    result = offline_client.components.validate(load_component(str(spec)))
+    assert result.passed, result.error_messages
+
+
 @pytest.mark.e2e
 def test_the_snapshot_runs_by_itself(snapshot: Path, component: Any, tmp_path: Path) -> None:
     """In an empty folder, with nothing of the repository on the path, the script starts."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +47,19 @@ from azure.ai.ml import (
 HERE = Path(__file__).parent
 make = load_component(str(HERE / "make" / "component.yaml"))
 """
+
+# The autouse fixtures take our variables out of each test's environment: so it is read here.
+_LAUNCHERS = os.environ.get("LAUNCHERS_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> str:
+    """The interpreter of an environment that has torch: `make test-launchers` makes one."""
+    has = subprocess.run([_LAUNCHERS, "-c", "import torch"], capture_output=True, check=False)
+    if has.returncode:
+        pytest.skip("needs torch, in an environment of its own: make test-launchers")
+    return _LAUNCHERS
+
 
 WriteComponent = Callable[..., Path]
 WritePipeline = Callable[[str], Path]
@@ -108,3 +124,18 @@ def graph_of(write_pipeline: WritePipeline) -> Callable[..., Any]:
         return read_graph(job, source=found.resolve())
 
     return read
+
+
+class _NoCredential:
+    """Asks nobody: what validates offline needs no token."""
+
+    def get_token(self, *scopes: str, **options: Any) -> Any:
+        raise AssertionError("the validation asked the network")
+
+
+@pytest.fixture(scope="session")
+def offline_client() -> Any:
+    """azure-ai-ml's own client, whose validation is public and needs no network."""
+    from azure.ai.ml import MLClient
+
+    return MLClient(_NoCredential(), "subscription", "group", "workspace")

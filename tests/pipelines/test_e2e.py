@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from mlflow_perf.cli import main
 from mlflow_perf.pipelines.launch import search_path
 
 Write = Callable[[Path, str, str], Path]
@@ -49,9 +54,32 @@ if args.fast == "true" and not Path("tried").exists():
 """
 
 PIPELINE = """
+    from azure.ai.ml import Output, command
+    from azure.ai.ml.dsl._group_decorator import group
+
+    say = command(
+        name="say",
+        command="echo ${{inputs.text}} $[[but ${{inputs.also}}]] | tee ${{outputs.said}}",
+        inputs={"text": Input(type="string"), "also": Input(type="string", optional=True)},
+        outputs={"said": Output(type="uri_file")}, environment="x@latest",
+    )
+
+    @group
+    class Sizes:
+        rows: int = 3
+        kind: str = "a"
+
+    @dsl.pipeline()
+    def _inner(folder: Input(type="uri_folder"), rows: int = 1):
+        deep = make(rows=rows, folder=folder)
+        return {"result": deep.outputs.out}
+
     @dsl.pipeline(name="all_of_it", display_name="All of it", experiment_name="e2e")
-    def all_of_it(rows: int = 3):
+    def all_of_it(rows: int = 3, sizes: Sizes = Sizes()):
         first = make(rows=rows)
+        nested = _inner(folder=first.outputs.out, rows=sizes.rows)
+        said = say(text=f"{rows} rows of {sizes.kind}")
+        said_more = say(text="x", also="y")
         first.environment_variables = {"BOTH": "node"}
         second = make(rows=4, folder=first.outputs.out, file=first.outputs.one)
         broken = make(rows=5, kind="b")
@@ -78,7 +106,6 @@ class Ran:
     out: Any
     err: str
     client: Any
-    seconds: float
 
     def step(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = next(s for s in self.out["steps"] if s["step"] == name)
@@ -88,8 +115,11 @@ class Ran:
         return self.client.get_run(self.step(name)["run_id"])
 
     def written(self, name: str, rank: int = 0) -> Any:
-        path = Path(self.out["outputs"]["final"]).parents[2] / name / "outputs" / "out"
+        path = self.folder(name) / "outputs" / "out"
         return json.loads((path / f"{rank}.json").read_text())
+
+    def folder(self, name: str) -> Path:
+        return Path(self.out["outputs"]["final"]).parents[2] / name
 
 
 def _environ() -> dict[str, str]:
@@ -104,39 +134,62 @@ def _command(path: Path, store: Path, *options: str) -> list[str]:
     return [*run, *options]
 
 
-def _run(path: Path, store: Path, *options: str) -> Ran:
+def _ran(store: Path, code: int, out: str, err: str) -> Ran:
     from mlflow import MlflowClient
 
-    began = time.monotonic()
+    client = MlflowClient(tracking_uri=f"sqlite:///{store}/mlflow.db")
+    return Ran(code, json.loads(out), err, client)
+
+
+def _run(path: Path, store: Path, *options: str) -> Ran:
+    """Run a pipeline in a process of its own."""
     done = subprocess.run(
         _command(path, store, "--json", *options),
         env=_environ(), capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    client = MlflowClient(tracking_uri=f"sqlite:///{store}/mlflow.db")
-    try:
-        out = json.loads(done.stdout)
-    except ValueError:
-        out = done.stdout
-    return Ran(done.returncode, out, done.stderr, client, time.monotonic() - began)
+    return _ran(store, done.returncode, done.stdout or "{}", done.stderr)
+
+
+def _run_here(path: Path, store: Path, *options: str) -> Ran:
+    """Run a pipeline in this process, which has imported all that takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _environ().items():
+            patch.setenv(name, value)
+        patch.setenv("MLFLOW_TRACKING_URI", "set by the command")
+        arguments = ["pipeline", "run", str(path), "--to", str(store), "--json", *options]
+        done = CliRunner().invoke(main, arguments)
+    return _ran(store, done.exit_code, done.stdout or "{}", done.stderr)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory: pytest.TempPathFactory, _migrated_store: Path) -> Path:
     """One store for all: a new one takes seconds to make."""
-    return tmp_path_factory.mktemp("store")
+    folder = tmp_path_factory.mktemp("store")
+    shutil.copy(_migrated_store, folder / "mlflow.db")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, store: Path, write_files: Write) -> Ran:
     """The pipeline above, run once with `--set rows=12`."""
     path = write_files(tmp_path_factory.mktemp("pipe"), SCRIPT, PIPELINE)
-    return _run(path, store, "--set", "rows=12")
+    make = path.parent / "make"
+    with (make / "component.yaml").open("a") as spec:
+        spec.write("additional_includes: [../library]\n")
+    (make / ".amlignore").write_text("*.log\n")
+    (make / "left.log").write_text("stays behind")
+    (path.parent / "library").mkdir()
+    (path.parent / "library" / "part.py").write_text("")
+    return _run_here(path, store, "--set", "rows=12", "--set", "sizes.rows=11")
 
 
 def test_each_step_ends_as_it_should(ran: Ran) -> None:
     """What fails fails its dependants only, and the exit code says that something did."""
     assert {s["step"]: s["status"] for s in ran.out["steps"]} == {
         "first": "FINISHED",
+        "nested.deep": "FINISHED",
+        "said": "FINISHED",
+        "said_more": "FINISHED",
         "second": "FINISHED",
         "broken": "FAILED",
         "after": "SKIPPED",
@@ -193,7 +246,25 @@ def test_a_step_sees_its_run_and_no_launcher(ran: Ran) -> None:
     assert facts["MLFLOW_TRACKING_URI"].startswith("sqlite:///")
     assert (facts["FROM"], facts["BOTH"], facts["PARSL_WORKER_RANK"]) == ("component", "node", None)
     assert facts["node"]["count"] == 1
-    assert facts["code"] == ["component.yaml", "script.py"]
+
+
+def test_a_step_runs_in_what_azure_would_upload(ran: Ran) -> None:
+    """Its folder holds the code and what is included, and nothing that `.amlignore` names."""
+    assert ran.written("first")["code"] == ["component.yaml", "library", "script.py"]
+
+
+def test_a_nested_pipeline_runs(ran: Ran) -> None:
+    """A nested step takes the outer step's output and a member of a group that --set changed."""
+    args = ran.written("nested.deep")["args"]
+    assert (args["rows"], Path(args["folder"]).parent.parent.name) == ("11", "first")
+    assert ran.run_of("nested.deep").data.tags["mlflow_perf.depends_on"] == "first"
+
+
+def test_texts_and_optional_parts_reach_the_command(ran: Ran) -> None:
+    """Inputs inside a text are put in; what stands in $[[…]] is there only if it is given."""
+    assert ran.written("second")["args"]["rate"] is None
+    said = [ran.folder(name) / "outputs" / "said" for name in ("said", "said_more")]
+    assert [path.read_text().strip() for path in said] == ["12 rows of a", "x but y"]
 
 
 def test_files_and_folders_travel_between_steps(ran: Ran) -> None:
@@ -234,19 +305,35 @@ ONE = """
 
 @pytest.mark.slow
 def test_htex_runs_the_same_pipeline(tmp_path: Path, store: Path, write_files: Write) -> None:
-    """Steps run in workers of Parsl's own, and find themselves in a job of one node."""
-    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", "htex")
+    """Steps run in workers of Parsl's own, and find themselves in a job of one node.
+
+    With --monitor its tasks, workers and their states become spans.
+    """
+    own = tmp_path / "store"
+    own.mkdir()
+    shutil.copy(store / "mlflow.db", own / "mlflow.db")
+    ran = _run(write_files(tmp_path, SCRIPT, ONE), own, "--on", "htex", "--monitor")
     assert ran.code == 0, ran.err
     facts = ran.written("first")
     assert (facts["PARSL_WORKER_RANK"], facts["node"]["launcher"]) == (None, "local")
+    assert _spans(own / "spans.sqlite3") == {"workflow": 1, "block": 1, "node": 1, **TASKS}
+    assert _states(own / "spans.sqlite3") >= {"launched", "running", "running_ended", "exec_done"}
 
 
-def _tasks(db: Path) -> int:
-    import sqlite3
+TASKS = {"task": 2, "try": 2}
 
-    with sqlite3.connect(db) as connection:
-        query = "SELECT count(*) FROM span WHERE type = 'parsl.monitoring.task'"
-        return int(connection.execute(query).fetchone()[0])
+
+def _spans(db: Path) -> dict[str, int]:
+    """Return the number of spans of each type that Parsl's monitoring knows."""
+    with closing(sqlite3.connect(db)) as connection:
+        query = "SELECT type, count(*) FROM span GROUP BY type"
+        found = dict(connection.execute(query).fetchall())
+    return {name.removeprefix("parsl.monitoring."): count for name, count in found.items()}
+
+
+def _states(db: Path) -> set[str]:
+    with closing(sqlite3.connect(db)) as connection:
+        return {row[0] for row in connection.execute("SELECT DISTINCT type FROM event")}
 
 
 def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_files: Write) -> None:
@@ -258,10 +345,11 @@ def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_file
         "config = Config(executors=[ThreadPoolExecutor(max_threads=1)], strategy='none')\n"
         f"config.run_dir = {str(tmp_path / 'parsl')!r}\n"
     )
-    ran = _run(write_files(tmp_path, SCRIPT, ONE), store, "--on", str(config), "--monitor")
+    ran = _run_here(write_files(tmp_path, SCRIPT, ONE), store, "--on", str(config), "--monitor")
     assert ran.code == 0, ran.err
     assert [s["status"] for s in ran.out["steps"]] == ["FINISHED", "FINISHED"]
-    assert _tasks(store / "spans.sqlite3") == 2
+    found = _spans(store / "spans.sqlite3")
+    assert {name: found[name] for name in TASKS} == TASKS
 
 
 LONG = """
@@ -272,10 +360,7 @@ LONG = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_stops_every_step(
-    tmp_path: Path, store: Path, write_files: Write, number: signal.Signals
-) -> None:
+def test_an_interrupt_stops_every_step(tmp_path: Path, store: Path, write_files: Write) -> None:
     """Ctrl-C ends the processes and the runs within seconds, and says so."""
     path = write_files(tmp_path, SCRIPT, LONG)
     process = subprocess.Popen(
@@ -285,7 +370,7 @@ def test_an_interrupt_stops_every_step(
     before = set((store / "work").glob("long-*"))
     log = _wait_for(lambda: next(_new_logs(store, before), None))
     _wait_for(lambda: "working on" in log.read_text() or None)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     found = json.loads(out)
     assert (process.returncode, found["status"]) == (1, "KILLED")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+from pathlib import Path
+
 import pytest
 
+import mlflow_perf
 from mlflow_perf.node import detect
 from mlflow_perf.pipelines.launch import Rank, ranks_of
+from mlflow_perf.pipelines.processes import Limits, run_ranks
 
 
 def _ranks(distribution: str | None, instances: int, processes: int, **environ: str) -> list[Rank]:
@@ -37,4 +44,63 @@ def test_one_command_is_one_process() -> None:
 def test_parsls_own_launcher_goes_first() -> None:
     """Where Parsl's MPI mode gave nodes, its prefix starts the ranks on them."""
     (rank,) = _ranks("mpi", 2, 2, PARSL_MPI_PREFIX="mpiexec -n 4 -ppn 2 -hosts a,b")
+    assert rank.environment == {"MLFLOW_PERF_RANKS_PER_NODE": "2"}
     assert rank.command[:8] == ("mpiexec", "-n", "4", "-ppn", "2", "-hosts", "a,b", "bash")
+
+
+def test_a_step_of_one_rank_goes_to_its_node() -> None:
+    """In a block of several nodes a step runs on the one that Parsl gave it, without a detour."""
+    (there,) = _ranks(None, 1, 1, PARSL_MPI_PREFIX="mpiexec -n 1 -ppn 1 -hosts other")
+    assert there.command[:2] == ("mpiexec", "-n")
+    here = f"mpiexec -n 1 -ppn 1 -hosts {socket.gethostname()}"
+    for prefix in (here, "mpiexec -n 1"):
+        assert _ranks(None, 1, 1, PARSL_MPI_PREFIX=prefix)[0].command[0] == "bash"
+
+
+@pytest.mark.parametrize("option", ["-hosts", "--nodelist"])
+@pytest.mark.parametrize("variable", ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"])
+def test_torch_finds_its_place_on_parsls_nodes(option: str, variable: str) -> None:
+    """What the launcher of the nodes tells a rank becomes what torch.distributed reads."""
+    prefix = f"mpiexec -n 4 -ppn 2 {option} a,b"
+    (start,) = _ranks("pytorch", 2, 2, PARSL_MPI_PREFIX=prefix)
+    assert start.environment["MASTER_ADDR"] == "a"
+    script = start.command[-1].removesuffix("true") + "echo $RANK $LOCAL_RANK $NODE_RANK"
+    done = subprocess.run(
+        ["bash", "-c", script], env=start.environment | {variable: "3"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["3", "1", "1"]
+
+
+ALL_REDUCE = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+from mlflow_perf.node import detect
+node = detect()
+print(node.index, node.count, node.local_rank, total.item(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("instances", "processes"), [(2, 1), (2, 2)])
+def test_torch_computes_over_the_ranks(
+    tmp_path: Path, torch_python: str, instances: int, processes: int
+) -> None:
+    """Real torch.distributed: the ranks of all instances add up their numbers."""
+    (tmp_path / "script.py").write_text(ALL_REDUCE)
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(mlflow_perf.__file__).parents[1])}
+    ranks = ranks_of(
+        f"{torch_python} script.py",
+        instances=instances, processes=processes, distribution="pytorch", environ=path,
+    )  # fmt: skip
+    limits = Limits(90, tmp_path / "stop")
+    ended = run_ranks(ranks, folder=tmp_path, logs=tmp_path, environ=path, limits=limits)
+    assert ended.code == 0, ended.last_line
+    world = instances * processes
+    for rank in range(world):
+        said = (tmp_path / f"rank-{rank}.txt").read_text().splitlines()[-1].split()
+        place = [str(rank // processes), str(instances), str(rank % processes)]
+        assert said == [*place, str(float(sum(range(world))))]

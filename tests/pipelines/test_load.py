@@ -86,7 +86,7 @@ def test_sixty_four_ranks_report_to_one_run(server: str, tmp_path: Path) -> None
             MLFLOW_RUN_ID=run_id,
             MLFLOW_PERF_RANKS_PER_NODE=str(PER_NODE),
             # Eight interpreters import MLflow at once, here on as few cores as there are.
-            MLFLOW_PERF_EXIT_TIMEOUT="300",
+            MLFLOW_PERF_EXIT_TIMEOUT="60",
         ),
         capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip

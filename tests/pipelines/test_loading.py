@@ -82,6 +82,13 @@ def test_one_of_several_is_picked_by_name(write_pipeline: WritePipeline) -> None
         load_job(f"{path}:tow", {})
 
 
+def test_a_pipeline_with_an_underscore_is_a_part(write_pipeline: WritePipeline) -> None:
+    """What is only nested in another pipeline need not be named; it may be."""
+    path = write_pipeline(ONE + ONE.replace("def one", "def _part"))
+    assert load_job(str(path), {})[0].component.name == "one"
+    assert load_job(f"{path}:_part", {})[0].component.name == "_part"
+
+
 def _written(tmp_path: Path, text: str) -> str:
     path = tmp_path / "file.py"
     path.write_text(text)

@@ -45,6 +45,10 @@ class FakePool:
         self.behave = behave
         self.jobs: list[StepJob] = []
         self.closed = False
+        self.lost = ""
+
+    def fault(self) -> str:
+        return self.lost
 
     def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
         self.jobs.append(job)
@@ -166,6 +170,34 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
     assert result.steps["alone"].run_id == "run 0"
 
 
+def test_a_lost_part_of_the_executor_ends_the_pipeline(tmp_path: Path) -> None:
+    """Where no step can end any more, those that began have failed and their runs are ended."""
+
+    class Losing(FakePool):
+        def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
+            if job.name == "alone":
+                self.lost = "the interchange ended with -9"
+                job.folder.mkdir(parents=True)
+                (job.folder / "started").write_text("run 0")
+                return Future()
+            if job.name == "first":
+                return super().submit(job, needed)
+            return Future()
+
+    pool = Losing(_fine)
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: pool)
+    assert {n: (o.status, o.message) for n, o in result.steps.items()} == {
+        "first": ("FINISHED", ""),
+        "second": ("SKIPPED", "not run, for the interchange ended with -9"),
+        "third": ("SKIPPED", "not run, for the interchange ended with -9"),
+        "alone": ("FAILED", "the interchange ended with -9"),
+    }
+    assert (result.status, pool.closed) == ("FAILED", True)
+    assert (tmp_path / "w" / "stop").exists()
+    assert tracking.runs["run 0"]["status"] == "FAILED"
+
+
 def test_an_interrupt_stops_everything_and_ends_the_runs(tmp_path: Path) -> None:
     """Ctrl-C leaves word for the steps, and no run open."""
 
@@ -196,6 +228,19 @@ def test_a_work_folder_that_a_shell_splits_is_refused(tmp_path: Path) -> None:
     """Paths stand unquoted in commands, so a space in them is said at once."""
     with pytest.raises(PipelineError, match="work folder"):
         _runner(_chain(), tmp_path / "my work")
+
+
+def test_an_input_that_a_shell_splits_is_reached_through_a_link(tmp_path: Path) -> None:
+    """An input's name may hold anything: the command gets a plain one, the run the true one."""
+    data = tmp_path / "my data (1).csv"
+    data.write_text("x")
+    pool = FakePool(_fine)
+    steps = {"a": _step("a", values={"data": data})}
+    _runner(Graph("g", "g", "e", steps), tmp_path / "w")[0].run(lambda: pool)
+    word = pool.jobs[0].command.split()[1]
+    assert Path(word).read_text() == "x"
+    assert word.endswith("/my_data__1_.csv")
+    assert pool.jobs[0].params == {"data": str(data)}
 
 
 def test_texts_around_outputs_are_joined(tmp_path: Path) -> None:

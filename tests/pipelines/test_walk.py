@@ -199,6 +199,47 @@ def test_what_cannot_run_is_refused_by_name(graph_of: GraphOf, line: str, messag
         graph_of(body)
 
 
+def test_a_parallel_step_is_refused_by_name(graph_of: GraphOf) -> None:
+    """What deals mini-batches to workers of Azure's own is named with its step."""
+    with pytest.raises(PipelineError, match=r"Step 'score' is of type parallel, which deals"):
+        graph_of("""
+            from azure.ai.ml import Output
+            from azure.ai.ml.parallel import RunFunction, parallel_run_function
+
+            score = parallel_run_function(
+                name="score", inputs={"data": Input(type="uri_folder")},
+                outputs={"scores": Output(type="uri_folder")}, input_data="${{inputs.data}}",
+                mini_batch_size="1", instance_count=1,
+                task=RunFunction(code=str(HERE / "make"), entry_script="script.py",
+                                 environment="azureml:some:1"),
+            )
+
+            @dsl.pipeline()
+            def p():
+                a = make()
+                dealt = score(data=a.outputs.out)
+        """)
+
+
+@pytest.mark.parametrize("kind", ["if_else", "do_while"])
+def test_conditions_are_refused_by_name(graph_of: GraphOf, kind: str) -> None:
+    """A branch and a loop are control flow, which only Azure ML runs."""
+    line = {
+        "if_else": "condition(condition=True, true_block=a)",
+        "do_while": "do_while(body=a, mapping={}, condition=True, max_iteration_count=2)",
+    }[kind]
+    with pytest.raises(PipelineError, match=r"Step '\w+' is of type \w+, which is control flow"):
+        graph_of(f"""
+            from azure.ai.ml.dsl._condition import condition
+            from azure.ai.ml.dsl._do_while import do_while
+
+            @dsl.pipeline()
+            def p():
+                a = make()
+                choice = {line}
+        """)
+
+
 def test_control_flow_is_refused_by_name(graph_of: GraphOf) -> None:
     """A condition is named with the step that it is."""
     with pytest.raises(

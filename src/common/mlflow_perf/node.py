@@ -1,7 +1,7 @@
 """Which node, rank and job this process is, from the environment that its launcher left.
 
-Imports only `errors`. One table, `LAUNCHERS`, names the variables of each launcher; everything else
-here is the arithmetic from a rank to a node.
+Imports `errors` and `launchers`, whose table names the variables of each launcher; everything here
+is the arithmetic from a rank to a node.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from mlflow_perf.errors import SettingError
+from mlflow_perf.launchers import DASK_WORKER, LAUNCHERS, Launcher
 
 __all__ = ["LAUNCHERS", "Launcher", "Node", "detect", "without_launcher"]
 
@@ -39,6 +40,7 @@ class Node:
         job_id: The scheduler's name of the job, else the launcher's.
         cpu_count: Logical CPUs of the host, whoever owns them.
         pool: Whether the process is a worker of a pool, each of whose tasks is a job of its own.
+        local_size: Number of processes of the job on this node; 1 where nobody tells.
     """
 
     index: int
@@ -51,6 +53,7 @@ class Node:
     job_id: str | None = None
     cpu_count: int = 1
     pool: bool = False
+    local_size: int = 1
 
     @property
     def samples(self) -> bool:
@@ -60,7 +63,7 @@ class Node:
     def as_dict(self) -> dict[str, int | str]:
         """Return the `node` block of a performance document."""
         block = asdict(self)
-        del block["pool"]
+        del block["pool"], block["local_size"]
         return {key: value for key, value in block.items() if value is not None}
 
     def tags(self) -> dict[str, str]:
@@ -73,90 +76,6 @@ class Node:
         }
         return {f"mlflow_perf.{key}": value for key, value in facts.items() if value}
 
-
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """One row of facts: the variables that a launcher sets in each process that it starts.
-
-    Attributes:
-        name: What the launcher is called in documents and tags.
-        marks: Variables that all have to be set for this row to hold.
-        rank: Variable of the number of the process.
-        size: Variables of the number of processes; the first that is set counts.
-        local_rank: Variable of the number of the process on its node.
-        local_size: Variable of the number of processes on its node.
-        node: Variable of the number of the node, where the launcher tells it.
-        nodes: Variables of the number of nodes; the first that is set counts.
-        job: Variable of the launcher's own name of the job.
-        agrees: Variables of other launchers which, if set, must equal this row's rank: where they
-            do not, this row was inherited from an outer job.
-        pool: Whether it starts the workers of a pool and not the ranks of a job.
-        groups: Whether it numbers groups of ranks (torchrun's agents): a group is a node only as
-            long as nobody outside started several of them on one.
-    """
-
-    name: str
-    marks: tuple[str, ...]
-    rank: str = ""
-    size: tuple[str, ...] = ()
-    local_rank: str = ""
-    local_size: str = ""
-    node: str = ""
-    nodes: tuple[str, ...] = ()
-    job: str = ""
-    agrees: tuple[str, ...] = ()
-    pool: bool = False
-    groups: bool = False
-
-
-# Dask leaves nothing in the environment; `detect` puts the worker's name there under this key.
-_DASK_WORKER = "DASK_WORKER_NAME"
-_MPI = "OMPI_COMM_WORLD_"
-_JSM = "JSM_NAMESPACE_"
-_MV2 = "MV2_COMM_WORLD_"
-
-# One row per launcher; laid out as the table it is.
-# fmt: off
-LAUNCHERS: tuple[Launcher, ...] = (
-    # Innermost first: what a scheduler set is inherited by every launcher started inside its job.
-    Launcher("torchrun", ("TORCHELASTIC_RUN_ID", "RANK"), "RANK", ("WORLD_SIZE",),
-             "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", ("GROUP_WORLD_SIZE",),
-             "TORCHELASTIC_RUN_ID", groups=True),
-    # OMPI_COMM_WORLD_NODE_RANK is a number of the process on its node: no node's index.
-    Launcher("openmpi", (_MPI + "RANK", _MPI + "SIZE"), _MPI + "RANK", (_MPI + "SIZE",),
-             _MPI + "LOCAL_RANK", _MPI + "LOCAL_SIZE", job="PMIX_NAMESPACE"),
-    Launcher("mpich", ("PMI_RANK", "MPI_LOCALRANKID"), "PMI_RANK", ("PMI_SIZE",),
-             "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    Launcher("mvapich", (_MV2 + "RANK",), _MV2 + "RANK", (_MV2 + "SIZE",),
-             _MV2 + "LOCAL_RANK", _MV2 + "LOCAL_SIZE"),
-    Launcher("pals", ("PALS_RANKID", "PALS_NODEID"), "PALS_RANKID", ("PMI_SIZE",),
-             "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_NODEID", job="PALS_APID"),
-    Launcher("jsrun", (_JSM + "RANK",), _JSM + "RANK", (_JSM + "SIZE",),
-             _JSM + "LOCAL_RANK", _JSM + "LOCAL_SIZE"),
-    Launcher("ray", ("RAY_JOB_ID", "RANK", "WORLD_SIZE"), "RANK", ("WORLD_SIZE",),
-             "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", job="RAY_JOB_ID"),
-    # A pool's workers are numbered within one pool on one host: that is no rank of a job.
-    Launcher("ray", ("RAY_JOB_ID",), job="RAY_JOB_ID", pool=True),
-    Launcher("dask", (_DASK_WORKER,), job=_DASK_WORKER, pool=True),
-    Launcher("parsl", ("PARSL_WORKER_RANK",), local_rank="PARSL_WORKER_RANK",
-             job="PARSL_WORKER_POOL_ID", pool=True),
-    # A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: there it is one process.
-    Launcher("slurm", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID"), "SLURM_PROCID",
-             ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID", "", "SLURM_NODEID",
-             ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
-             "SLURM_JOB_ID", ("PMIX_RANK", "PMI_RANK")),
-    Launcher("pmi", ("PMI_RANK", "PMI_SIZE"), "PMI_RANK", ("PMI_SIZE",)),
-    Launcher("pmix", ("PMIX_RANK",), "PMIX_RANK", job="PMIX_NAMESPACE"),
-    Launcher("azureml", ("AZUREML_RUN_ID", "NODE_RANK"), "RANK", ("WORLD_SIZE",), "LOCAL_RANK",
-             "LOCAL_WORLD_SIZE", "NODE_RANK", ("AZUREML_NODE_COUNT",), "AZUREML_RUN_ID"),
-    Launcher("azureml", ("AZUREML_RUN_ID",), nodes=("AZUREML_NODE_COUNT",), job="AZUREML_RUN_ID"),
-    Launcher("pytorch", ("RANK", "WORLD_SIZE", "LOCAL_RANK"), "RANK", ("WORLD_SIZE",),
-             "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", ("NNODES",)),
-    # The number of completions is not in the environment: MLFLOW_PERF_NODE_COUNT tells it.
-    Launcher("kubernetes", ("JOB_COMPLETION_INDEX",), "JOB_COMPLETION_INDEX"),
-    Launcher("slurm", ("SLURM_JOB_ID",), job="SLURM_JOB_ID"),
-)
-# fmt: on
 
 # The schedulers' own names of a job come before a launcher's: they are what a person looks up.
 _JOB_IDS = (
@@ -189,9 +108,11 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
     told = own[_INDEX]
     found = [row for row in LAUNCHERS if _holds(row, environ)]
     index, count, rank, local_rank, size = _place(found, environ)
+    local_size = _local_size(found, environ, index)
     if per_node := own[_PER_NODE]:
         index, local_rank = divmod(rank, per_node)
         count = -(-size // per_node)
+        local_size = min(per_node, size - index * per_node)
     index = index if told is None else told
     count = own[_COUNT] or max(count, index + 1)
     if index >= count:
@@ -207,6 +128,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
         job_id=_job_id(found, environ),
         cpu_count=os.cpu_count() or 1,
         pool=bool(found) and found[0].pool and not per_node,
+        local_size=max(local_size, 1),
     )
 
 
@@ -248,6 +170,8 @@ def _node_of(row: Launcher, environ: Mapping[str, str], rank: int, size: int) ->
     """Return the node's index and count as the launcher tells them, or from the ranks."""
     if row.pool or not row.rank:
         return 0, 1
+    if row.daemon is not None and (told := row.daemon(environ)):
+        return told
     local_rank = _number(environ, row.local_rank)
     local_size = _number(environ, row.local_size)
     each = local_size or 1
@@ -268,6 +192,8 @@ def _divide(
     if environ.get("OMPI_MCA_rmaps_base_mapping_policy", "").startswith("node"):
         return rank % count, count
     first = rank - local_rank
+    if size % local_size == 0 and first % local_size and rank // count == local_rank:
+        return rank % count, count
     if size % local_size or first % local_size:
         # Nodes of unequal size: the number of the node's first rank is at least unique.
         return first, max(count, first + 1)
@@ -281,6 +207,25 @@ def _outer_groups(
     groups = _number(environ, "GROUP_WORLD_SIZE")
     starters = [r for r in rows if r.rank not in ("", "RANK") and _first(environ, r.size) == groups]
     return _place(starters[:1], environ) if starters else None
+
+
+def _local_size(found: list[Launcher], environ: Mapping[str, str], index: int) -> int:
+    """Return the number of processes of the job on this node; 1 where nobody tells."""
+    if not found or found[0].pool:
+        return 1
+    if found[0].name == "slurm":
+        return _slurm_tasks(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), index)
+    here = _number(environ, found[0].local_size) or 1
+    if found[0].groups and _outer_groups(found[1:], environ):
+        return here * _local_size(found[1:2], environ, index)
+    return here
+
+
+def _slurm_tasks(text: str, index: int) -> int:
+    """Return the number of a node from Slurm's list of all, such as `4(x2),1`."""
+    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    each = [int(tasks) for tasks, times in found for _ in range(int(times or 1))]
+    return each[index] if index < len(each) else 1
 
 
 def _azure_node(environ: Mapping[str, str]) -> tuple[int, int] | None:
@@ -316,7 +261,7 @@ def _dask_worker() -> dict[str, str]:
     """Return the name of the Dask worker that runs this task, as if Dask had set a variable."""
     module = sys.modules.get("distributed.worker")
     try:
-        return {} if module is None else {_DASK_WORKER: str(module.get_worker().name)}
+        return {} if module is None else {DASK_WORKER: str(module.get_worker().name)}
     except (AttributeError, ValueError):
         return {}
 

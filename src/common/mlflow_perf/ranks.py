@@ -19,7 +19,15 @@ from mlflow_perf.node import Node
 __all__ = ["SpoolFolder"]
 
 _PRESENT = ".rank"
+_COUNTED = ".came"
 _POLL_SEC = 0.02
+# For ranks that still record. Not for ever: they may wait for this one, in a barrier after our end.
+_LINGER_SEC = 10.0
+# For ranks that have not begun yet, as a multiple of the time that this one took to begin: where
+# many start at once on few cores, the last comes long after the first. Counted from this one's
+# beginning, so that a job which takes longer than that waits for nobody.
+_LATER_THAN_US = 3.0
+_MAX_START_SEC = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +47,7 @@ class SpoolFolder:
     def __init__(self, node: Node, run_id: str | None, *, parent: Path) -> None:
         self._node = node
         self._shared = node.world_size > 1 and not node.pool
+        self._begun = time.monotonic()
         self.path: Path | None = None
         try:
             self.path = self._make_shared(run_id) if self._shared else _make(parent)
@@ -59,6 +68,7 @@ class SpoolFolder:
         if hasattr(os, "getuid") and (path.is_symlink() or base.lstat().st_uid != owner):
             raise PermissionError(f"{base} belongs to another user")
         self._presence(path).write_text(str(os.getpid()), encoding="ascii")
+        (path / f"{node.rank}{_COUNTED}").touch()
         return path
 
     def _presence(self, path: Path) -> Path:
@@ -69,7 +79,11 @@ class SpoolFolder:
         if not self._shared or self.path is None:
             return
         self.leave()
-        until = time.monotonic() + timeout_sec
+        began = time.monotonic()
+        until = began + timeout_sec
+        while time.monotonic() < min(until, self._latest()) and self._some_to_come(self.path):
+            time.sleep(_POLL_SEC)
+        until = min(until, time.monotonic() + _LINGER_SEC)
         while (left := _present(self.path)) and time.monotonic() < until:
             time.sleep(_POLL_SEC)
         if left:
@@ -77,6 +91,14 @@ class SpoolFolder:
                 "Operations that %d other ranks of this node recorded last may be missing: they "
                 "have not ended yet.", len(left),
             )  # fmt: skip
+
+    def _some_to_come(self, path: Path) -> bool:
+        """Whether ranks of this node have not begun yet."""
+        return len(list(path.glob(f"*{_COUNTED}"))) < self._node.local_size
+
+    def _latest(self) -> float:
+        """Return the monotonic time after which a rank that has not come will not come."""
+        return self._begun + _LATER_THAN_US * min(_age_sec(until=self._begun), _MAX_START_SEC)
 
     def leave(self) -> None:
         """Say that this rank records no more."""
@@ -95,6 +117,17 @@ def _make(parent: Path) -> Path:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return spool.create(parent)
     return spool.create()
+
+
+def _age_sec(*, until: float) -> float:
+    """Return how long this process had lived at a monotonic time; 0 where nobody tells."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        alive = time.clock_gettime(time.CLOCK_BOOTTIME) - born
+    except (OSError, ValueError, AttributeError, IndexError):
+        return 0.0
+    return max(0.0, alive - (time.monotonic() - until))
 
 
 def _present(path: Path) -> list[int]:

@@ -33,9 +33,6 @@ from mlflow_perf.sinks.live import LiveCurves
 
 __all__ = ["Outcome", "Recording"]
 
-# Ranks of one job end together or not at all.
-_WAIT_FOR_RANKS_SEC = 10.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -272,7 +269,7 @@ class Recording:
             return
         if spool is not None and folder is not None:
             left = deadline - time.monotonic()
-            spool.wait_for_others(min(_WAIT_FOR_RANKS_SEC, left / 2))
+            spool.wait_for_others(left / 2)
             drain(folder, self.operations)
         self._transfers = transfers.collect(folder)
         for scraper in self._scrapers:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ MONITORING_DB = "monitoring.db"
 """Name of the file in which Parsl records its tasks when it is asked to."""
 
 _CLEANUP_SEC = 30.0
+_LOST_SEC = 3.0
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -131,13 +133,22 @@ class Pool:
         typed: Future[Outcome] = future
         return typed
 
+    def fault(self) -> str:
+        """Return what part of Parsl is lost, so that steps would never end; empty where none is."""
+        for label, executor in self._kernel.executors.items():
+            process = getattr(executor, "interchange_proc", None)
+            if process is not None and process.poll() is not None:
+                return f"Parsl's interchange of {label} ended with {process.returncode}"
+        return ""
+
     def close(self) -> None:
         """Let go of workers and nodes, in bounded time: Parsl waits for ever for a lost part."""
+        seconds = _LOST_SEC if self.fault() else _CLEANUP_SEC
         cleaning = threading.Thread(target=self._kernel.cleanup, daemon=True, name="parsl-cleanup")
         cleaning.start()
-        cleaning.join(_CLEANUP_SEC)
+        cleaning.join(seconds)
         if cleaning.is_alive():
-            _log.warning("Parsl did not clean up within %.0f s and was left.", _CLEANUP_SEC)
+            _log.warning("Parsl did not clean up within %.0f s and was left.", seconds)
 
 
 @contextmanager
@@ -163,12 +174,12 @@ def _monitoring(folder: Path) -> Any:
     except ImportError as error:
         raise MissingDependencyError("parsl[monitoring]", "pipelines") from error
     folder.mkdir(parents=True, exist_ok=True)
-    # A step's own resources are what `report()` measures; Parsl's are of its workers.
-    return MonitoringHub(
-        hub_address="127.0.0.1",
-        logging_endpoint=f"sqlite:///{folder / MONITORING_DB}",
-        resource_monitoring_enabled=False,
-    )
+    facts: dict[str, Any] = {"logging_endpoint": f"sqlite:///{folder / MONITORING_DB}"}
+    # Older versions of Parsl must have it, newer ones warn of it.
+    if signature(MonitoringHub.__init__).parameters["hub_address"].default is Parameter.empty:
+        facts["hub_address"] = "127.0.0.1"
+    # Workers tell when a task begins and ends. Its resources in between are what `report()` is for.
+    return MonitoringHub(**facts, resource_monitoring_interval=0)
 
 
 def outcome_of(name: str, future: Future[Outcome]) -> Outcome:

@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,12 @@ __all__ = ["Rank", "ranks_of", "search_path"]
 # Parsl's MPI mode leaves the launcher of the nodes that it gave to the task here.
 _PARSL_PREFIX = "PARSL_MPI_PREFIX"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"
+_HOST_OPTIONS = ("-hosts", "--nodelist", "-node-list")
+# Each rank's place for torch.distributed, from what the launcher of the nodes left in it.
+_AS_TORCH = """\
+export RANK="${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${ALPS_APP_PE:-0}}}}"
+export LOCAL_RANK=$((RANK % LOCAL_WORLD_SIZE)) NODE_RANK=$((RANK / LOCAL_WORLD_SIZE))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +63,14 @@ def ranks_of(
     """
     shell = ("bash", "-c", command)
     world = instances * processes
-    prefix = environ.get(_PARSL_PREFIX, "")
+    prefix = tuple(environ.get(_PARSL_PREFIX, "").split())
+    if prefix and (world > 1 or _hosts(prefix) not in ([], [socket.gethostname()])):
+        return [_on_nodes(prefix, command, instances, processes, torch=distribution == "pytorch")]
     if distribution == "pytorch":
         return _torch_ranks(shell, instances, processes)
     if world == 1 or distribution is None:
         return [Rank(shell, {}, "std_log.txt")]
     per_node = {_PER_NODE: str(processes)}
-    if prefix:
-        return [Rank((*prefix.split(), *shell), per_node, "std_log.txt")]
     launcher = _mpiexec(environ.get("PATH", os.defpath))
     if launcher:
         return [Rank((*launcher, "-n", str(world), *shell), per_node, "std_log.txt")]
@@ -78,16 +84,37 @@ def search_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])
 
 
-def _torch_ranks(shell: tuple[str, ...], instances: int, processes: int) -> list[Rank]:
-    """Return the ranks with what torchrun and Azure ML set for torch.distributed."""
-    world = instances * processes
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
+def _on_nodes(
+    prefix: tuple[str, ...], command: str, instances: int, processes: int, *, torch: bool
+) -> Rank:
+    """Return the launcher that starts the ranks on the nodes which Parsl gave."""
+    environment = {_PER_NODE: str(processes)}
+    if torch:
+        environment |= _torch_world(instances, processes, (*_hosts(prefix), "127.0.0.1")[0])
+        command = _AS_TORCH + command
+    return Rank((*prefix, "bash", "-c", command), environment, "std_log.txt")
+
+
+def _hosts(prefix: Sequence[str]) -> list[str]:
+    """Return the nodes that a launcher is to use, as Parsl writes it."""
+    named = (prefix[i + 1] for i, word in enumerate(prefix[:-1]) if word in _HOST_OPTIONS)
+    return next(named, "").replace(",", " ").split()
+
+
+def _torch_world(instances: int, processes: int, master: str) -> dict[str, str]:
+    """Return what torchrun and Azure ML set alike in all ranks for torch.distributed."""
+    return {
+        "MASTER_ADDR": master,
         "MASTER_PORT": str(_free_port()),
-        "WORLD_SIZE": str(world),
+        "WORLD_SIZE": str(instances * processes),
         "LOCAL_WORLD_SIZE": str(processes),
         "NNODES": str(instances),
     }
+
+
+def _torch_ranks(shell: tuple[str, ...], instances: int, processes: int) -> list[Rank]:
+    """Return the ranks of `pytorch` on this machine, each with its place."""
+    shared = _torch_world(instances, processes, "127.0.0.1")
     return [
         Rank(
             shell,
@@ -99,7 +126,7 @@ def _torch_ranks(shell: tuple[str, ...], instances: int, processes: int) -> list
             },
             f"rank-{rank}.txt",
         )
-        for rank in range(world)
+        for rank in range(instances * processes)
     ]
 
 

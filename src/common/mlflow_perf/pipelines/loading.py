@@ -118,13 +118,14 @@ def _pick(module: ModuleType, path: Path, name: str | None) -> Any:
         if name not in found:
             raise PipelineError(f"{path} defines no pipeline {name!r}{did_you_mean(name, found)}.")
         return found[name]
-    distinct = {id(value): key for key, value in found.items()}
+    # One that begins with an underscore is a part of another.
+    distinct = {id(value): key for key, value in found.items() if not key.startswith("_")}
     if not distinct:
         raise PipelineError(f"{path} defines no pipeline: decorate a function with @dsl.pipeline.")
     if len(distinct) > 1:
         names = ", ".join(sorted(distinct.values()))
         raise PipelineError(f"{path} defines several pipelines ({names}): name one, {path}:NAME.")
-    return next(iter(found.values()))
+    return found[next(iter(distinct.values()))]
 
 
 def _is_pipeline(value: Any, module: ModuleType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -9,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.values import shell_splits
 
-__all__ = ["local_path", "plain"]
+__all__ = ["alias", "local_path", "plain"]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")
 
@@ -21,7 +22,7 @@ def local_path(text: str, base: Path, *, where: str) -> Path:
     folder.
 
     Raises:
-        PipelineError: The path is remote, or holds characters that a shell splits at.
+        PipelineError: The path is remote.
     """
     scheme = _SCHEME.match(text)
     if scheme and scheme[1] != "file":
@@ -32,7 +33,20 @@ def local_path(text: str, base: Path, *, where: str) -> Path:
     path = Path(unquote(urlsplit(text).path) if scheme else text).expanduser()
     if not path.is_absolute() and not (base / path).exists():
         base = Path.cwd()
-    return plain((base / path).resolve(), where=where)
+    return (base / path).resolve()
+
+
+def alias(path: Path, folder: Path) -> Path:
+    """Return a name for a path that can stand in a command: its own, or that of a link to it.
+
+    Args:
+        path: Absolute path of an input.
+        folder: Where links stand; its own name is plain.
+    """
+    if not shell_splits(str(path)):
+        return path
+    number = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    return folder / number / re.sub(r"[^\w.\-]", "_", path.name, flags=re.ASCII)
 
 
 def plain(path: Path, *, where: str) -> Path:

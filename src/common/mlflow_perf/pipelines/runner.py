@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.executors import outcome_of
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
-from mlflow_perf.pipelines.paths import plain
+from mlflow_perf.pipelines.paths import alias, plain
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.values import fill, text_of
 from mlflow_perf.sinks.tracking import Tracking
@@ -34,6 +34,10 @@ class Executor(Protocol):
 
     def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
         """Hand a step over; it starts when what it needs has finished."""
+        ...
+
+    def fault(self) -> str:
+        """Return what is lost, so that steps would never end; empty where nothing is."""
         ...
 
     def close(self) -> None:
@@ -88,6 +92,7 @@ class Runner:
         self.retries = retries
         self.watch = watch
         self._seen: set[str] = set()
+        self._links: dict[Path, Path] = {}
         # Fills every command once, so that what is wrong with one is said before anything runs.
         self._commands = {name: self._command(step) for name, step in graph.steps.items()}
 
@@ -101,6 +106,9 @@ class Runner:
         experiment = self.tracking.experiment(self.graph.experiment)
         result = Result(self._start_parent(experiment), experiment)
         self.work.mkdir(parents=True, exist_ok=True)
+        for link, path in self._links.items():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
         try:
             with _closing(make_pool()) as pool:
                 self._run_steps(pool, result)
@@ -123,28 +131,32 @@ class Runner:
 
     def _run_steps(self, pool: Executor, result: Result) -> None:
         futures: dict[str, Future[Outcome]] = {}
-        stopped = False
+        stopped, fault = False, ""
         try:
             for step in self.graph.steps.values():
                 needed = [futures[name] for name in step.needs]
                 futures[step.name] = pool.submit(self._job(step, result), needed)
-            self._follow(futures)
+            fault = self._follow(futures, pool)
         except KeyboardInterrupt:
             stopped = True
             self._stop(futures)
         for name in self.graph.steps:
-            result.steps[name] = self._final(name, futures.get(name), stopped=stopped)
+            result.steps[name] = self._final(name, futures.get(name), stopped=stopped, fault=fault)
         self._record_unrun(result)
         result.status = "KILLED" if stopped else _overall(result.steps)
 
-    def _follow(self, futures: dict[str, Future[Outcome]]) -> None:
-        """Wait for all, telling of each as it begins and ends."""
+    def _follow(self, futures: dict[str, Future[Outcome]], pool: Executor) -> str:
+        """Wait for all, telling of each as it begins and ends; return what was lost meanwhile."""
         pending = dict(futures)
         while pending:
+            if fault := pool.fault():
+                (self.work / "stop").touch()
+                return fault
             wait(pending.values(), timeout=_POLL_SEC, return_when="FIRST_COMPLETED")
             self._tell_begun(pending)
             for name in [n for n, f in pending.items() if f.done()]:
                 self.watch(name, "ended", outcome_of(name, pending.pop(name)))
+        return ""
 
     def _tell_begun(self, pending: dict[str, Future[Outcome]]) -> None:
         for name in pending:
@@ -160,14 +172,19 @@ class Runner:
         with contextlib.suppress(KeyboardInterrupt):
             wait(running, timeout=_STOP_SEC)
 
-    def _final(self, name: str, future: Future[Outcome] | None, *, stopped: bool) -> Outcome:
-        """Return a step's outcome, that of one which never began included."""
+    def _final(
+        self, name: str, future: Future[Outcome] | None, *, stopped: bool, fault: str
+    ) -> Outcome:
+        """Return a step's outcome, that of one which never began or never ended included."""
         if future is not None and future.done() and not future.cancelled():
             outcome = outcome_of(name, future)
+        elif (self.folder(name) / "started").exists():
+            ended = "KILLED" if stopped else "FAILED"
+            outcome = Outcome(name, ended, fault or "it did not stop in time")
         else:
             outcome = Outcome(name, "SKIPPED")
         if outcome.status == "SKIPPED":
-            why = "the pipeline was stopped" if stopped else self._blame(name)
+            why = "the pipeline was stopped" if stopped else fault or self._blame(name)
             return Outcome(name, "SKIPPED", f"not run, for {why}")
         if outcome.run_id is None:
             outcome = self._lost(name, outcome)
@@ -237,7 +254,11 @@ class Runner:
             place=self.tracking.place,
             experiment_id=result.experiment_id,
             parent=result.run_id,
-            params={k: self._text(v) for k, v in step.values.items() if v is not None},
+            params={
+                k: str(v) if isinstance(v, Path) else self._text(v)
+                for k, v in step.values.items()
+                if v is not None
+            },
             tags=self._tags(step),
         )
 
@@ -268,7 +289,16 @@ class Runner:
             return str(self._output(value.step, value.output))
         if isinstance(value, Parts):
             return "".join(self._text(item) for item in value.items)
-        return str(value) if isinstance(value, Path) or value is None else text_of(value)
+        if isinstance(value, Path):
+            return str(self._plain(value))
+        return "" if value is None else text_of(value)
+
+    def _plain(self, path: Path) -> Path:
+        """Return the path as it can stand in a command, through a link where it cannot itself."""
+        name = alias(path, self.work / "links")
+        if name != path:
+            self._links[name] = path
+        return name
 
     def _output(self, step: str, name: str) -> Path:
         return self.folder(step) / "outputs" / name

@@ -7,19 +7,19 @@ thread and would open a second run from ours.
 from __future__ import annotations
 
 import logging
-import math
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlflow_perf.delivery import Delivery
-from mlflow_perf.document import PerfDocument, to_json
+from mlflow_perf.document import PerfDocument
 from mlflow_perf.errand import Errand
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.sinks import html, targets
+from mlflow_perf.sinks.batches import batches, clean_key, limits_of, metrics_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,8 +29,6 @@ __all__ = ["MlflowSink", "clean_key", "node_file"]
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
 
-_MAX_METRICS, _MAX_TAGS = 1000, 100  # of one log_batch request
-_MAX_KEY, _MAX_TAG_VALUE = 250, 5000
 _UPLOAD_SEC = 3600.0  # whoever calls us has a deadline of its own
 _MAX_LOOKS = 5  # for other nodes that end at the same time
 _log = logging.getLogger(__name__)
@@ -39,17 +37,6 @@ _log = logging.getLogger(__name__)
 def node_file(index: int) -> str:
     """Return the file name of a node's document."""
     return f"node-{index}.json"
-
-
-def clean_key(key: str) -> str:
-    """Return a metric key that every MLflow store takes; one bad key spoils a whole batch."""
-    text = re.sub(r"[^\w\-. :/]", "_", key, flags=re.ASCII)
-    parts = [part for part in text.split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)[:_MAX_KEY].rstrip("/. ") or "_"
-
-
-def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
-    return (items[i : i + size] for i in range(0, len(items), size))
 
 
 class MlflowSink:
@@ -123,19 +110,14 @@ class MlflowSink:
     def _log_figures(
         self, client: MlflowClient, delivery: Delivery, document: PerfDocument
     ) -> None:
-        from mlflow.entities import RunTag
-
         prefix = delivery.metrics_prefix
-        metrics = _metrics(delivery.document.summary, prefix, delivery.index)
-        metrics += _metrics(document.run_summary, prefix, 0)
+        node = metrics_of(delivery.document.summary, prefix, delivery.index)
+        whole = metrics_of(document.run_summary, prefix, 0)
         tags = dict(delivery.tags)
         if delivery.note and self._may_have_note(client, delivery):
             tags[NOTE_TAG] = delivery.note
-        run_tags = [RunTag(key, value[:_MAX_TAG_VALUE]) for key, value in tags.items()]
-        batches = list(_chunks(metrics, _MAX_METRICS)) or [[]]
-        for number, batch in enumerate(batches):
-            few = run_tags[:_MAX_TAGS] if number == 0 else []
-            client.log_batch(str(delivery.run_id), metrics=batch, tags=few)
+        for metrics, few in batches(node, whole, tags, limits_of(delivery.tracking_uri)):
+            client.log_batch(str(delivery.run_id), metrics=metrics, tags=few)
 
     def _may_have_note(self, client: MlflowClient, delivery: Delivery) -> bool:
         # A note that a person wrote is never touched. Nobody has written one on a run of ours.
@@ -186,17 +168,6 @@ def _page(document: PerfDocument) -> str | None:
     except Exception:  # noqa: BLE001
         _log.warning("The HTML report could not be made.", exc_info=True)
         return None
-
-
-def _metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Any]:
-    from mlflow.entities import Metric
-
-    now_ms = int(time.time() * 1000)
-    finite = {key: value for key, value in summary.items() if math.isfinite(value)}
-    if len(finite) < len(summary):
-        left_out = sorted(summary.keys() - finite.keys())
-        _log.warning("Left out, because their values are not finite: %s.", to_json(left_out))
-    return [Metric(clean_key(prefix + k), float(v), now_ms, step) for k, v in finite.items()]
 
 
 def _other_nodes(client: MlflowClient, delivery: Delivery, known: PerfDocument) -> PerfDocument:

@@ -1,0 +1,49 @@
+"""Several nodes that write to one run: whoever ends last, or never, the whole is of those there."""
+
+from __future__ import annotations
+
+import pytest
+from mlflow import MlflowClient
+
+from mlflow_perf import load
+from mlflow_perf.delivery import Delivery
+from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.sinks.mlflow import MlflowSink
+
+
+def _document(index: int) -> NodeDocument:
+    busy = 20.0 * (index + 1)
+    return NodeDocument(
+        node={"index": index, "count": 3, "hostname": f"node{index}"},
+        component="ranks",
+        status="FINISHED",
+        started=1763640000.0 + index,
+        duration_sec=3600.0,
+        summary={
+            "duration_sec": 3600.0,
+            "cpu_avg_utilization_pct": busy,
+            "node_cpu_hours": 4.0,
+            "node_used_cpu_hours": 4.0 * busy / 100,
+            "node_unused_cpu_hours": 4.0 * (1 - busy / 100),
+            "max_t_mem_percent": 10.0 * (index + 1),
+        },
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1), (0,)])
+def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...]) -> None:
+    """The run's figures and its imbalance are those of all nodes that ended, in any order."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for index in order:
+        place = {"run_id": run_id, "tracking_uri": store}
+        MlflowSink().write(Delivery(document=_document(index), index=index, **place))
+    whole = PerfDocument({index: _document(index) for index in order}).run_summary
+    metrics = client.get_run(run_id).data.metrics
+    assert {key: metrics[key] for key in whole} == pytest.approx(whole)
+    assert metrics["run_node_count"] == len(order)
+    if len(order) == 3:
+        # The busiest is at 60%, the mean at 40%.
+        assert metrics["run_imbalance_pct"] == pytest.approx(50)
+    assert set(load(run_id).nodes) == set(order)
+    assert client.get_run(run_id).info.status == "RUNNING"
