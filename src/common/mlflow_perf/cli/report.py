@@ -12,6 +12,7 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.runs import PerfRun, documents_of, get_runs, is_run_id
+from mlflow_perf.runs.many import default_processes
 
 DEFAULT = "perf_report.html"
 
@@ -47,7 +48,7 @@ def command(run: str, *, output: str, log: bool) -> None:  # fmt: skip
 
 def _nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
     """Yield the nodes of a source; none where a workflow's parent has no documents of its own."""
-    documents = documents_of(source)
+    documents = documents_of(source, processes=default_processes())
     try:
         first = next(documents)
     except RunNotFoundError:

@@ -89,9 +89,10 @@ class _Reader:
     def add(self, index: int, node: NodeDocument) -> None:
         """Keep what the page shows of a node."""
         self.curves.append(NodeCurves.of(index, node))
-        self.operations.append(ops.figures_in(node, "ops"))
+        timed = ops.figures_in(node, "ops")
+        self.operations.append(timed)
         self.transfers.append(ops.figures_in(node, "transfers"))
-        for name, value in ops.counters_of(node).items():
+        for name, value in ops.counters_of(node, timed).items():
             self.counters[name] = self.counters.get(name, 0.0) + value
         self.summaries.append({k: v for k, v in node.summary.items() if not k.startswith("ops/")})
         host = str(node.node.get("hostname") or "")

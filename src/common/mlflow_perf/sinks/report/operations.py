@@ -52,14 +52,18 @@ def _is_timed(stats: Mapping[str, float]) -> bool:
     return any(key.endswith("_ms") for key in stats)
 
 
-def counters_of(node: NodeDocument) -> dict[str, float]:
-    """Return a node's counters by name."""
+def counters_of(node: NodeDocument, timed: Figures) -> dict[str, float]:
+    """Return a node's counters by name.
+
+    Args:
+        node: The node.
+        timed: Its operations, as `figures_in` returns them; their counts are no counters.
+    """
     counts = {
         key[4:-6]: value
         for key, value in node.summary.items()
         if key.startswith("ops/") and key.endswith("/count")
     }
-    timed = figures_in(node, "ops")
     only_counted = {name: value for name, value in counts.items() if name not in timed}
     return {**only_counted, **_numbers(node.operations.get("counters"))}
 
