@@ -20,6 +20,7 @@ PAGES = {
     "instant": lambda: render(samples.document(1, rows=2)),
     "four": lambda: render(samples.document(4, rows=60)),
     "twelve": lambda: render(samples.document(12, rows=40)),
+    "pictures": lambda: render(samples.document(1, rows=30), pictures=samples.PICTURES),
     "empty": lambda: render(PerfDocument({})),
     "workflow": lambda: render(PerfDocument({}), workflow=samples.WORKFLOW),
     "comparison": lambda: render_comparison(samples.COMPARISON),

@@ -23,6 +23,7 @@ from mlflow_perf.sinks.report.figures import (
     verdict_of,
     worst_status,
 )
+from mlflow_perf.sinks.report.pictures import Picture
 from mlflow_perf.sinks.report.text import clock_time, quantity
 from mlflow_perf.summary import summarise_run
 
@@ -51,6 +52,7 @@ class Report:
         curves: What the charts draw, as data for the page; None without reports.
         overhead: Our own cost, as text; empty when it is not known.
         notes: What is missing from the report, one sentence each.
+        pictures: Ready-made pictures, such as those of the workflow's spans.
     """
 
     title: str
@@ -68,6 +70,7 @@ class Report:
     curves: dict[str, Any] | None = None
     overhead: str = ""
     notes: list[str] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
 
 
 class _Reader:

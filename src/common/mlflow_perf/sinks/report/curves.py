@@ -217,7 +217,7 @@ class _Grid:
 
     def peaks(self, where: Places, values: npt.NDArray[Any], *, rows: int = 1) -> Array:
         """Return the largest value of each interval; arguments as those of `means`."""
-        return self._merged(where, values, rows, lambda v, starts: np.maximum.reduceat(v, starts))
+        return self._merged(where, values, rows, np.maximum.reduceat)
 
     def _merged(self, where: Places, values: npt.NDArray[Any], rows: int, merge: _Merge) -> Array:
         result = np.full(rows * self.points, np.nan)
