@@ -112,7 +112,7 @@ def postgres() -> Iterator[str | None]:
     ]
     run(*control, "-o", f"-k {folder} -c listen_addresses= -c fsync=off", "start")
     try:
-        yield f"postgresql://perf@/postgres?host={folder}"
+        yield f"postgresql+psycopg2://perf@/postgres?host={folder}"
     finally:
         run(*control, "-m", "immediate", "stop")
         shutil.rmtree(folder, ignore_errors=True)

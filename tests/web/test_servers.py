@@ -170,7 +170,7 @@ def postgres() -> Iterator[str]:
     control = [str(binaries / "pg_ctl"), "-D", f"{folder}/data", "-w", "-l", f"{folder}/log"]
     run(*control, "-o", options, "start")
     try:
-        yield f"postgresql://perf@/postgres?host={folder}"
+        yield f"postgresql+psycopg2://perf@/postgres?host={folder}"
     finally:
         run(*control, "-m", "immediate", "stop")
         shutil.rmtree(folder, ignore_errors=True)
@@ -204,7 +204,7 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
     listed = rows_of(store, experiments, Choice(sort="-run_cpu_hours")) or []
     values = [r.metrics["run_cpu_hours"] for r in listed if r.component]
     assert listed[-1].run_id == filled.runs["training"]
-    steps = steps_of(store, [str(r.run_id) for r in listed])
+    steps = steps_of(store, listed)
     assert {k: {s.run_id for s in v} for k, v in steps.items()} == {
         filled.runs["training"]: {filled.runs["prepare"], filled.runs["train"]}
     }

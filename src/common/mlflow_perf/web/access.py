@@ -212,7 +212,7 @@ def _page_of(rows: list[PerfRun], choice: Choice) -> Found:
 
 
 def _with_steps(found: Found) -> Found:
-    return replace(found, steps=steps_of(_store(), [str(run.run_id) for run in found.runs]))
+    return replace(found, steps=steps_of(_store(), found.runs))
 
 
 def _store() -> Any:

@@ -229,7 +229,7 @@ def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) 
 def _whole(run: PerfRun, found: Found) -> PerfRun:
     """Return a workflow with figures summed over its steps, where it has none of its own."""
     steps = [step.metrics for step in found.steps.get(str(run.run_id), [])]
-    if not steps or any(column.key in run.metrics for column in COLUMNS):
+    if not any(steps):
         return run
     metrics = dict(run.metrics)
     for column in COLUMNS:

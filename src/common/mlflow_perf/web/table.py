@@ -85,12 +85,14 @@ def _with_figures(found: Any, models: Any, choice: Choice) -> Any:
     return found.where(or_(models.SqlRun.run_uuid.in_(ours), models.SqlRun.run_uuid.in_(parents)))
 
 
-def steps_of(store: Any, runs: Sequence[str]) -> dict[str, list[PerfRun]]:
+def steps_of(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
     """Return the steps with performance data of those runs that are workflows: run → its steps.
+
+    The steps have figures where the workflow has none of its own.
 
     Args:
         store: The server's tracking store.
-        runs: Ids of runs that the user may read.
+        runs: Runs that the user may read.
     """
     try:
         from mlflow.store.tracking.dbmodels import models
@@ -100,8 +102,10 @@ def steps_of(store: Any, runs: Sequence[str]) -> dict[str, list[PerfRun]]:
     if not isinstance(store, SqlAlchemyStore):
         return {}
     with store.ManagedSessionMaker() as session:
-        parents = dict(_children(session, models, runs))
-        metrics = _gathered(session, models.SqlLatestMetric, list(parents), _METRICS)
+        parents = dict(_children(session, models, [str(run.run_id) for run in runs]))
+        silent = {run.run_id for run in runs if not run.metrics.keys() & _METRICS}
+        unsummed = [run_id for run_id, parent in parents.items() if parent in silent]
+        metrics = _gathered(session, models.SqlLatestMetric, unsummed, _METRICS)
     found: dict[str, list[PerfRun]] = {}
     for run_id, parent in parents.items():
         found.setdefault(parent, []).append(PerfRun("", run_id, metrics=metrics.get(run_id, {})))
