@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,3 +102,33 @@ def test_bad_input_ends_with_2(
     result = cli("check", *(a.format(path) for a in arguments))
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def _documented(step: str) -> list[str]:
+    """Return the words of the command in a step of the documented workflow for GitHub."""
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    found = re.search(rf"- name: {step}\n  run: \|\n((?:    .*\n)+)", page)
+    assert found
+    command = re.search(r"mlflow-perf (.*?)(?=\n    done|\Z)", found[1].strip(), re.DOTALL)
+    assert command
+    line = command[1].replace("\\\n", " ").replace("$GITHUB_STEP_SUMMARY", "summary.md")
+    return shlex.split(line)
+
+
+def test_the_documented_gate_decides(log_run: Callable[..., str], cli: Call) -> None:
+    """The gate of the docs takes the newest three runs against those before them, as it stands."""
+    for hours, status in (((1.0, 1.01, 0.99, 1.02, 0.98, 1.0), 0), ((1.9, 1.91, 1.89), 1)):
+        for hour in hours:
+            log_run({"node_cpu_hours": hour, "max_t_mem_percent": 40.0})
+        result = cli(*_documented("Gate"))
+        assert result.exit_code == status, result.output
+        assert ET.parse("perf-gate.xml").getroot().get("failures") == str(status)
+    assert "Mann–Whitney" in Path("summary.md").read_text(encoding="utf-8")
+
+
+def test_the_documented_measurement_is_a_command() -> None:
+    """The job of the docs' workflow is wrapped by options that `run` has."""
+    from mlflow_perf.cli.run import command
+
+    context = command.make_context("run", _documented("Measure three times")[1:])
+    assert context.params["name"] == "train"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,51 @@ def test_a_file_is_no_run_to_log_to(tmp_path: Path, cli: Call) -> None:
     result = cli("report", str(path), "--log")
     assert result.exit_code == 2
     assert "no run" in result.stderr
+
+
+def _spans(cli: Call) -> None:
+    """Import three tasks of one second into `spans.sqlite3`."""
+    events = [{"name": "task", "ph": "X", "ts": i * 1e6, "dur": 1e6, "pid": 1, "tid": i}
+              for i in range(3)]  # fmt: skip
+    Path("trace.json").write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    assert cli("spans", "import", "trace.json").exit_code == 0
+
+
+def test_spans_are_pictures_in_the_report(
+    log_run: Callable[..., str], cli: Call, client: MlflowClient
+) -> None:
+    """`spans log` makes the run's report again with the spans in it, and so does `report` later."""
+    run_id = log_run({})
+    _spans(cli)
+    root = json.loads(cli("spans", "types", "--json").stdout)[0]["type"]
+    logged = cli("spans", "log", run_id, "--root", root)
+    assert logged.exit_code == 0, logged.output
+    assert "perf_report.html" in logged.stdout
+    page = Path(client.download_artifacts(run_id, "perf_report.html")).read_text("utf-8")
+    assert page.count('<img src="data:image/svg') == 2
+    assert "train" in page
+    assert cli("report", run_id).exit_code == 0
+    assert Path("perf_report.html").read_text("utf-8").count('<img src="data:image/svg') == 2
+
+
+def test_a_file_with_spans_beside_it(write_document: Any, cli: Call) -> None:
+    """`--spans` takes a database for what is no run; one that does not exist is named."""
+    _spans(cli)
+    source = write_document({})
+    assert cli("report", source, "--spans", "spans.sqlite3").exit_code == 0
+    assert "<img src=" in Path("perf_report.html").read_text("utf-8")
+    missing = cli("report", source, "--spans", "none.sqlite3")
+    assert missing.exit_code == 2
+    assert "none.sqlite3" in missing.stderr
+
+
+def test_a_run_that_has_only_spans(log_run: Callable[..., str], cli: Call) -> None:
+    """Of a run without figures the page shows the spans, and says that there is nothing more."""
+    run_id = log_run(component="flow")
+    _spans(cli)
+    root = json.loads(cli("spans", "types", "--json").stdout)[0]["type"]
+    assert cli("spans", "log", run_id, "--root", root).exit_code == 0
+    assert cli("report", run_id).exit_code == 0
+    page = Path("perf_report.html").read_text("utf-8")
+    assert "<img src=" in page
+    assert "No performance data has been reported yet" in page

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from click.testing import Result
@@ -107,3 +109,26 @@ def test_thousands_of_operations_are_cut(write_document: Any, cli: Call) -> None
     output = cli("show", write_document(changes)).output
     assert "op2999" in output
     assert "2,981 more operations" in output
+
+
+def test_operations_and_transfers_are_everywhere(write_document: Any, cli: Call) -> None:
+    """What a step did and moved is told by `show`, `compare` and the report alike."""
+    slow, fast = (
+        write_document(
+            {"ops/load/count": 4.0, "ops/load/total_ms": total, "ops/load/avg_ms": total / 4,
+             "ops/load/p95_ms": total / 2, "ops/load/max_ms": total,
+             "transfers/nixl/num_successful": 7.0, "transfers/nixl/throughput_mb_s": total},
+            name=name,
+        )
+        for name, total in (("slow", 1800.0), ("fast", 900.0))
+    )  # fmt: skip
+    shown = cli("show", slow).output
+    assert re.search(r"load +4 +1,800 +450 +– +900 +1,800", shown), shown
+    assert re.search(r"transfers/nixl/throughput_mb_s +1,800 MB/s", shown)
+    compared = cli("compare", slow, fast).output
+    assert re.search(r"ops/load/p95_ms +better", compared)
+    assert re.search(r"transfers/nixl/throughput_mb_s +worse", compared)
+    assert cli("report", slow).exit_code == 0
+    page = Path("perf_report.html").read_text(encoding="utf-8")
+    for part in ('id="operations-title"', 'id="transfers-title"', "<bdi>nixl</bdi>", "MB/s"):
+        assert part in page

@@ -89,6 +89,17 @@ class Browser:
         path.write_bytes(base64.b64decode(shot["data"]))
 
 
+def wait_for(browser: Browser, script: str, *, timeout_sec: float = 30) -> None:
+    """Wait until a script returns true; fail after `timeout_sec`."""
+    from selenium.common.exceptions import JavascriptException
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    # While a page is loading there may be no document to ask.
+    ignored = (JavascriptException,)
+    wait = WebDriverWait(browser.driver, timeout_sec, 0.1, ignored_exceptions=ignored)
+    wait.until(lambda driver: driver.execute_script(script))
+
+
 @contextmanager
 def open_browser(folder: Path) -> Iterator[Browser]:
     """Start Chromium with a profile of its own; skip where there is none."""

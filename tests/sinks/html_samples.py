@@ -241,3 +241,9 @@ COMPARISON: dict[str, Any] = {
         },
     ],
 }
+
+
+PICTURES = {
+    "States over time": '<svg viewBox="0 0 90 40"><rect width="90" height="40" fill="#fff"/></svg>'
+}
+"""A picture as the spans' plots give it."""

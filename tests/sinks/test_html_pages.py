@@ -7,7 +7,7 @@ from pathlib import Path
 
 import html_samples as samples
 import pytest
-from html_browser import Browser
+from html_browser import Browser, wait_for
 
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.sinks.html import render, render_comparison
@@ -20,6 +20,7 @@ PAGES = {
     "instant": lambda: render(samples.document(1, rows=2)),
     "four": lambda: render(samples.document(4, rows=60)),
     "twelve": lambda: render(samples.document(12, rows=40)),
+    "pictures": lambda: render(samples.document(1, rows=30), pictures=samples.PICTURES),
     "empty": lambda: render(PerfDocument({})),
     "workflow": lambda: render(PerfDocument({}), workflow=samples.WORKFLOW),
     "comparison": lambda: render_comparison(samples.COMPARISON),
@@ -102,13 +103,6 @@ def repr_js(text: str) -> str:
     import json
 
     return json.dumps(text).replace("<", "\\u003c")
-
-
-def wait_for(browser: Browser, script: str) -> None:
-    """Wait until a script returns true; fail after ten seconds."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser.driver, 10).until(lambda d: d.execute_script(script))
 
 
 def test_the_keyboard_reads_a_chart(files: dict[str, str], browser: Browser) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.runs.run import PerfRun
-from mlflow_perf.web.listing import COLUMNS, Choice, build_listing, search_of
+from mlflow_perf.web.listing import COLUMNS, Choice, Found, build_listing, search_of
 
 SORTS = ["started", "name", "component", "status", "bottleneck", *(c.key for c in COLUMNS)]
 
@@ -65,7 +65,7 @@ def test_quotes_in_a_filter_are_bound() -> None:
 def test_a_column_without_figures_is_left_out() -> None:
     """Only columns that some run fills are shown; the node's figure stands in for the run's."""
     run = PerfRun("r", run_id="1" * 32, metrics={"duration_sec": 90.0, "run_cpu_hours": 2.0})
-    listing = build_listing([run], Choice(sort="run_cpu_hours"), {}, None)
+    listing = build_listing(Found([run]), Choice(sort="run_cpu_hours"), {})
     labels = [head["label"] for head in listing.heads]
     assert labels[-2:] == ["Duration", "Held"]
     assert listing.rows[0]["cells"] == ["1 min 30 s", "2 CPU h"]
@@ -77,7 +77,7 @@ def test_the_search_box_looks_at_name_component_and_id() -> None:
     """A text finds runs by name, component or id, whatever the case."""
     runs = [PerfRun("a", run_id="abc", name="Train"), PerfRun("b", run_id="xyz", component="prep")]
     found = {
-        text: [row["id"] for row in build_listing(runs, Choice(text=text), {}, None).rows]
+        text: [row["id"] for row in build_listing(Found(runs), Choice(text=text), {}).rows]
         for text in ("train", "PREP", "xy", "nothing")
     }
     assert found == {"train": ["abc"], "PREP": ["xyz"], "xy": ["xyz"], "nothing": []}

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from html_browser import Browser
+from html_browser import Browser, wait_for
 from web_store import Filled, fill, get, server
 
 from mlflow_perf.web.listing import Choice, search_of
-from mlflow_perf.web.table import rows_of
+from mlflow_perf.web.table import rows_of, steps_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -61,8 +61,8 @@ def test_from_the_list_to_a_comparison(site: str, browser: Browser) -> None:
     for box in browser.driver.find_elements("css selector", "input[name=run]")[:2]:
         box.click()
     browser.driver.find_element("css selector", "form.table button").click()
+    wait_for(browser, "return document.body.textContent.includes('2 runs compared')")
     assert "/ml/perf/compare?run=" in browser.driver.current_url
-    assert "2 runs compared" in browser.js("return document.body.textContent")
 
 
 def test_mlflow_itself_goes_on(site: str) -> None:
@@ -170,7 +170,7 @@ def postgres() -> Iterator[str]:
     control = [str(binaries / "pg_ctl"), "-D", f"{folder}/data", "-w", "-l", f"{folder}/log"]
     run(*control, "-o", options, "start")
     try:
-        yield f"postgresql://perf@/postgres?host={folder}"
+        yield f"postgresql+psycopg2://perf@/postgres?host={folder}"
     finally:
         run(*control, "-m", "immediate", "stop")
         shutil.rmtree(folder, ignore_errors=True)
@@ -193,12 +193,20 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
             )
             rows = rows_of(store, experiments, choice)
             assert rows is not None
+            workflows = {r.run_id for r in rows if not r.component}
+            assert workflows == ({filled.runs["training"]} if not equal else set())
+            rows = [r for r in rows if r.component]
             assert {r.run_id for r in rows} == {r.info.run_id for r in found}
             by_id = {r.info.run_id: r.data.metrics for r in found}
             for row in rows:
                 assert row.metrics.items() <= by_id[row.run_id].items()
                 assert "run_cpu_hours" in row.metrics
-    values = [r.metrics["run_cpu_hours"] for r in
-              rows_of(store, experiments, Choice(sort="-run_cpu_hours")) or []]  # fmt: skip
+    listed = rows_of(store, experiments, Choice(sort="-run_cpu_hours")) or []
+    values = [r.metrics["run_cpu_hours"] for r in listed if r.component]
+    assert listed[-1].run_id == filled.runs["training"]
+    steps = steps_of(store, listed)
+    assert {k: {s.run_id for s in v} for k, v in steps.items()} == {
+        filled.runs["training"]: {filled.runs["prepare"], filled.runs["train"]}
+    }
     assert values == sorted(values, reverse=True)
     assert len(values) == len(filled.runs) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -254,10 +255,15 @@ def export(
 @click.option("--root", default=_DEFAULT_ROOT, show_default=True, help="Type of the root spans.")
 @db_option
 def log(run_id: str, root: str, db: str) -> None:
-    """Log the headline times, the pictures and the database to an MLflow run."""
+    """Log the headline times, the pictures and the database to an MLflow run.
+
+    The run's report is made again, with the spans in it.
+    """
+    from mlflow_perf.cli._pages import Spans, log_page, make_page
     from mlflow_perf.spans import log_to_run
 
-    for path in log_to_run(run_id, db, root):
+    paths = log_to_run(run_id, db, root)
+    for path in [*paths, *log_page(make_page(run_id, Spans(Path(db), root)))]:
         click.echo(path)
 
 

@@ -16,6 +16,7 @@ from urllib.request import url2pathname
 
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errors import DocumentError, RunNotFoundError
+from mlflow_perf.runs.many import read_all
 from mlflow_perf.runs.run import PARENT_TAG
 
 if TYPE_CHECKING:
@@ -61,25 +62,31 @@ def load(source: Source) -> PerfDocument:
     return reduce(PerfDocument.merge, documents_of(source))
 
 
-def documents_of(source: Source) -> Iterator[PerfDocument]:
+def documents_of(source: Source, *, processes: int = 1) -> Iterator[PerfDocument]:
     """Yield the documents of a source one by one, as `load` would merge them; at least one.
 
     A job on a thousand nodes has half a gigabyte of curves, one file per node: what needs only one
     at a time takes them from here.
+
+    Args:
+        source: Run id, path to a document, or folder (also one that holds `perf/`).
+        processes: Processes to read many files in; columns that come from another one are arrays.
+            A program that asks for more than one must guard its main module as
+            `multiprocessing` says.
 
     Raises:
         RunNotFoundError: When there is no such run or file, or it holds no performance data.
         DocumentError: When a file is not a document that this version reads.
     """
     if not is_run_id(source):
-        yield from map(_from_file, _files_at(Path(source)))
+        yield from read_all(_files_at(Path(source)), _from_file, processes=processes)
         return
     client = new_client()
     run = fetch(client, bare_id(source))
     with _artifacts(client, run) as folder:
         if folder is None:
             raise RunNotFoundError(_no_document(client, run))
-        yield from map(_from_file, _files_at(folder))
+        yield from read_all(_files_at(folder), _from_file, processes=processes)
 
 
 def save(document: PerfDocument, folder: Path) -> list[Path]:

@@ -30,6 +30,7 @@ def render(
     *,
     title: str | None = None,
     workflow: Mapping[str, Any] | None = None,
+    pictures: Mapping[str, str] | None = None,
 ) -> str:
     """Return the report of a run, or of a whole workflow, as one HTML page.
 
@@ -37,8 +38,9 @@ def render(
         document: The run's nodes; an iterator of nodes is read once, one node at a time.
         title: Heading; default: the workflow's or the component's name.
         workflow: The workflow's steps, as `mlflow_perf.analysis.workflow` gives them.
+        pictures: SVG elements to show, by their headings, such as those of a workflow's spans.
     """
-    context = report_context(document, title=title, workflow=workflow)
+    context = report_context(document, title=title, workflow=workflow, pictures=pictures)
     return environment().get_template("report.html").render(context)
 
 
@@ -48,6 +50,7 @@ def report_context(
     title: str | None = None,
     workflow: Mapping[str, Any] | None = None,
     link: Callable[[str], str] | None = None,
+    pictures: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what the template `report.html` shows; arguments as those of `render`.
 
@@ -57,15 +60,19 @@ def report_context(
         workflow: The workflow's steps.
         link: Gives the address of a step's run; default: there are no links, because in MLflow's
             artifact pane they lead nowhere.
+        pictures: SVG elements by their headings.
     """
     # numpy and jinja2 are loaded when a page is made, not when a job starts.
     from mlflow_perf.sinks.report.build import build_report
+    from mlflow_perf.sinks.report.pictures import build_pictures
     from mlflow_perf.sinks.report.workflow import build_workflow
 
     flow = None if workflow is None else build_workflow(workflow)
     report = build_report(document, title=title or (flow.name if flow else None))
     if flow and not report.metrics:
         report.notes = []
+    report.pictures, left_out = build_pictures(pictures or {})
+    report.notes += left_out
     return {"report": report, "flow": flow, "link": link or _no_link}
 
 

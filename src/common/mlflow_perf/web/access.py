@@ -12,7 +12,7 @@ import contextvars
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -22,13 +22,13 @@ from werkzeug.wrappers import Response
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.runs.run import PARENT_TAG, PerfRun, of_mlflow
-from mlflow_perf.web.listing import Choice, search_of
-from mlflow_perf.web.table import rows_of
+from mlflow_perf.web.listing import Choice, Found, search_of
+from mlflow_perf.web.table import rows_of, steps_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["Access", "Found", "NotAllowedError"]
+__all__ = ["Access", "NotAllowedError"]
 
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
@@ -45,19 +45,6 @@ class NotAllowedError(Exception):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
-
-
-@dataclass(frozen=True)
-class Found:
-    """One page of runs.
-
-    Attributes:
-        runs: The runs, without their documents.
-        next_page: Token of the next page, or None.
-    """
-
-    runs: list[PerfRun]
-    next_page: str | None = None
 
 
 class Access:
@@ -103,9 +90,10 @@ class Access:
         if not choice.query:
             rows = rows_of(_store(), experiments, choice)
             if rows is not None:
-                return _page_of(rows, choice)
+                return _with_steps(_page_of(rows, choice))
         condition, order = search_of(choice)
-        return _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+        found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+        return _with_steps(found)
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.
@@ -221,6 +209,10 @@ def _page_of(rows: list[PerfRun], choice: Choice) -> Found:
     offset = int(choice.page) if choice.page.isdecimal() else 0
     more = len(rows) > choice.limit
     return Found(rows[: choice.limit], str(offset + choice.limit) if more else None)
+
+
+def _with_steps(found: Found) -> Found:
+    return replace(found, steps=steps_of(_store(), found.runs))
 
 
 def _store() -> Any:

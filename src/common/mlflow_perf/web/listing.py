@@ -6,7 +6,7 @@ Everything that the user chose stands in the address, so that it can be kept and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +15,16 @@ from mlflow_perf.metric_table import metric_for
 from mlflow_perf.runs.run import PARENT_TAG, PerfRun
 from mlflow_perf.sinks.report.text import clock_time, quantity
 
-__all__ = ["COLUMNS", "FILTER_TAGS", "Choice", "Column", "Listing", "build_listing", "search_of"]
+__all__ = [
+    "COLUMNS",
+    "FILTER_TAGS",
+    "Choice",
+    "Column",
+    "Found",
+    "Listing",
+    "build_listing",
+    "search_of",
+]
 
 _MOST_RUNS = 1000
 _OURS = "tags.`mlflow_perf.component` LIKE '%'"
@@ -51,6 +60,12 @@ COLUMNS = (
 )
 """The figures that the table shows, where any run has them."""
 
+_SUMMED = (
+    "run_cpu_hours",
+    "run_unused_cpu_hours",
+    "run_total_disk_io_read_mb",
+    "run_total_disk_io_write_mb",
+)
 _ORDERS = {
     "started": "attributes.start_time",
     "name": "attributes.run_name",
@@ -158,6 +173,21 @@ def _quoted(text: str) -> str:
     raise SettingError(f"MLflow cannot search for {text!r}: it holds both kinds of quotes.")
 
 
+@dataclass(frozen=True)
+class Found:
+    """One page of runs.
+
+    Attributes:
+        runs: The runs, without their documents.
+        next_page: Token of the next page, or None.
+        steps: Id of each run that is a workflow → its steps.
+    """
+
+    runs: list[PerfRun]
+    next_page: str | None = None
+    steps: Mapping[str, Sequence[PerfRun]] = field(default_factory=dict)
+
+
 @dataclass
 class Listing:
     """What the page of the runs shows.
@@ -184,17 +214,46 @@ _FIRST_HEADS = (
 )
 
 
-def build_listing(
-    runs: Sequence[PerfRun], choice: Choice, experiments: Mapping[str, str], next_page: str | None
-) -> Listing:
+def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) -> Listing:
     """Return the table of runs that a search found."""
-    kept = [run for run in runs if _matches(run, choice.text)]
+    next_page = found.next_page
+    kept = [_whole(run, found) for run in found.runs if _matches(run, choice.text)]
     columns = [c for c in COLUMNS if any(_figure(run, c) is not None for run in kept)]
     heads = [_head(name, label, meaning, choice) for name, label, meaning in _FIRST_HEADS]
     heads += [_head(c.key, c.label, _meaning(c.key), choice, number=True) for c in columns]
     older = choice.address(page=next_page) if next_page else ""
-    rows = [_row(run, columns, experiments) for run in kept]
+    rows = [{**_row(run, columns, experiments), **_steps(run, found, choice)} for run in kept]
     return Listing(heads, rows, older, _counted(len(kept)) + (", more follow" if older else ""))
+
+
+def _whole(run: PerfRun, found: Found) -> PerfRun:
+    """Return a workflow with figures summed over its steps, where it has none of its own."""
+    steps = [step.metrics for step in found.steps.get(str(run.run_id), [])]
+    if not any(steps):
+        return run
+    metrics = dict(run.metrics)
+    for column in COLUMNS:
+        values = [step[column.key] for step in steps if column.key in step]
+        if values and column.key in _SUMMED:
+            metrics[column.key] = sum(values)
+    highest = [step["run_max_t_mem_percent"] for step in steps if "run_max_t_mem_percent" in step]
+    if highest:
+        metrics["run_max_t_mem_percent"] = max(highest)
+    if metrics.get("run_cpu_hours"):
+        unused = metrics.get("run_unused_cpu_hours", 0.0) / metrics["run_cpu_hours"]
+        metrics["run_cpu_avg_utilization_pct"] = 100.0 * (1.0 - unused)
+    if run.duration_sec is not None:
+        metrics["run_duration_sec"] = run.duration_sec
+    return replace(run, metrics=metrics)
+
+
+def _steps(run: PerfRun, found: Found, choice: Choice) -> dict[str, str]:
+    """Return how many steps a run has, in words, and the address of their list."""
+    count = len(found.steps.get(str(run.run_id), []))
+    if not count:
+        return {"steps": "", "steps_address": ""}
+    address = replace(choice, equal={"workflow": str(run.run_id)}, text="", page="").address()
+    return {"steps": "1 step" if count == 1 else f"{count:,} steps", "steps_address": address}
 
 
 def _counted(count: int) -> str:
@@ -240,7 +299,7 @@ def _row(run: PerfRun, columns: Iterable[Column], experiments: Mapping[str, str]
         "name": run.name or (run.run_id or "")[:8],
         "experiment_id": run.experiment_id,
         "experiment": experiments.get(str(run.experiment_id), ""),
-        "component": run.component or "",
+        "component": run.component or run.tags.get("mlflow_perf.pipeline", ""),
         "started": clock_time(run.started).removesuffix(" UTC"),
         "status": status if status in _STATUSES else "",
         "bottleneck": run.tags.get("mlflow_perf.bottleneck", ""),

@@ -98,7 +98,7 @@ def runs(access: Access) -> Response:
     experiments = access.experiments()
     searched = [e for e in choice.experiments or experiments if e in experiments]
     found = access.runs(searched, choice)
-    listing = build_listing(found.runs, choice, experiments, found.next_page)
+    listing = build_listing(found, choice, experiments)
     return _page("perf_list.html", listing=listing, choice=choice, experiments=experiments)
 
 

@@ -13,11 +13,18 @@ from typing import Any
 from mlflow_perf.runs.run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 
-__all__ = ["rows_of"]
+__all__ = ["rows_of", "steps_of"]
 
 _COMPONENT = "mlflow_perf.component"
 _NAME = "mlflow.runName"
-_TAGS = (_COMPONENT, "mlflow_perf.bottleneck", "mlflow_perf.advice", PARENT_TAG, _NAME)
+_TAGS = (
+    _COMPONENT,
+    "mlflow_perf.pipeline",
+    "mlflow_perf.bottleneck",
+    "mlflow_perf.advice",
+    PARENT_TAG,
+    _NAME,
+)
 _METRICS = [key for column in COLUMNS for key in (column.key, column.instead) if key]
 _IDS_PER_QUERY = 500
 _SORT_TAGS = {"component": _COMPONENT, "bottleneck": "mlflow_perf.bottleneck"}
@@ -55,7 +62,7 @@ def _runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any:
     found = select(*columns).where(
         run.experiment_id.in_([int(e) for e in experiments]), run.lifecycle_stage == "active"
     )
-    found = _with_tag(found, models, _COMPONENT, None)
+    found = _with_figures(found, models, choice)
     for name, value in choice.equal.items():
         if name in FILTER_TAGS:
             found = _with_tag(found, models, FILTER_TAGS[name], value)
@@ -64,6 +71,61 @@ def _runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any:
     found, orders = _ordered(found, models, choice)
     offset = int(choice.page) if choice.page.isdecimal() else 0
     return found.order_by(*orders).offset(offset).limit(choice.limit + 1)
+
+
+def _with_figures(found: Any, models: Any, choice: Choice) -> Any:
+    """Return the statement for the runs of components and, as far as filters let it, workflows."""
+    from sqlalchemy import or_, select
+
+    tag = models.SqlTag
+    ours = select(tag.run_uuid).where(tag.key == _COMPONENT)
+    if any(name in FILTER_TAGS for name in choice.equal):
+        return found.where(models.SqlRun.run_uuid.in_(ours))
+    parents = select(tag.value).where(tag.key == PARENT_TAG, tag.run_uuid.in_(ours))
+    return found.where(or_(models.SqlRun.run_uuid.in_(ours), models.SqlRun.run_uuid.in_(parents)))
+
+
+def steps_of(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
+    """Return the steps with performance data of those runs that are workflows: run → its steps.
+
+    The steps have figures where the workflow has none of its own.
+
+    Args:
+        store: The server's tracking store.
+        runs: Runs that the user may read.
+    """
+    try:
+        from mlflow.store.tracking.dbmodels import models
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    except ImportError:
+        return {}
+    if not isinstance(store, SqlAlchemyStore):
+        return {}
+    with store.ManagedSessionMaker() as session:
+        parents = dict(_children(session, models, [str(run.run_id) for run in runs]))
+        silent = {run.run_id for run in runs if not run.metrics.keys() & _METRICS}
+        unsummed = [run_id for run_id, parent in parents.items() if parent in silent]
+        metrics = _gathered(session, models.SqlLatestMetric, unsummed, _METRICS)
+    found: dict[str, list[PerfRun]] = {}
+    for run_id, parent in parents.items():
+        found.setdefault(parent, []).append(PerfRun("", run_id, metrics=metrics.get(run_id, {})))
+    return found
+
+
+def _children(session: Any, models: Any, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    from sqlalchemy import select
+    from sqlalchemy.orm import aliased
+
+    run, tag, ours = models.SqlRun, models.SqlTag, aliased(models.SqlTag)
+    for start in range(0, len(runs), _IDS_PER_QUERY):
+        some = list(runs[start : start + _IDS_PER_QUERY])
+        query = (
+            select(tag.run_uuid, tag.value)
+            .join(ours, (ours.run_uuid == tag.run_uuid) & (ours.key == _COMPONENT))
+            .join(run, run.run_uuid == tag.run_uuid)
+            .where(tag.key == PARENT_TAG, tag.value.in_(some), run.lifecycle_stage == "active")
+        )
+        yield from ((run_id, parent) for run_id, parent in session.execute(query))
 
 
 def _with_tag(found: Any, models: Any, key: str, value: str | None) -> Any:

@@ -23,6 +23,7 @@ from mlflow_perf.sinks.report.figures import (
     verdict_of,
     worst_status,
 )
+from mlflow_perf.sinks.report.pictures import Picture
 from mlflow_perf.sinks.report.text import clock_time, quantity
 from mlflow_perf.summary import summarise_run
 
@@ -51,6 +52,7 @@ class Report:
         curves: What the charts draw, as data for the page; None without reports.
         overhead: Our own cost, as text; empty when it is not known.
         notes: What is missing from the report, one sentence each.
+        pictures: Ready-made pictures, such as those of the workflow's spans.
     """
 
     title: str
@@ -68,6 +70,7 @@ class Report:
     curves: dict[str, Any] | None = None
     overhead: str = ""
     notes: list[str] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
 
 
 class _Reader:
@@ -89,9 +92,10 @@ class _Reader:
     def add(self, index: int, node: NodeDocument) -> None:
         """Keep what the page shows of a node."""
         self.curves.append(NodeCurves.of(index, node))
-        self.operations.append(ops.figures_in(node, "ops"))
+        timed = ops.figures_in(node, "ops")
+        self.operations.append(timed)
         self.transfers.append(ops.figures_in(node, "transfers"))
-        for name, value in ops.counters_of(node).items():
+        for name, value in ops.counters_of(node, timed).items():
             self.counters[name] = self.counters.get(name, 0.0) + value
         self.summaries.append({k: v for k, v in node.summary.items() if not k.startswith("ops/")})
         host = str(node.node.get("hostname") or "")

@@ -14,12 +14,12 @@ from enum import Enum
 from mlflow_perf.column_table import COLUMNS, kind_of
 from mlflow_perf.records import Kind
 
-__all__ = ["CHARTS", "Chart", "Curve", "Source", "charts_for"]
+__all__ = ["CHARTS", "NEVER_DRAWN", "Chart", "Curve", "Source", "charts_for"]
 
 _PEAK_SUFFIX = "_max"
 _MOST_OTHER_CHARTS = 12
 # What other columns say better, or what does not change.
-_HIDDEN = {
+NEVER_DRAWN = {
     "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "cpu_limit_cores", "mem_limit_mb",
     "host_cpu_busy_sec", "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb",
     "oom_kills",
@@ -150,7 +150,7 @@ def charts_for(columns: Iterable[str]) -> list[Chart]:
     """
     names = dict.fromkeys(columns)
     charts = [chart for spec in CHARTS if (chart := _filled(spec, names)).curves]
-    known = {curve.column for spec in CHARTS for curve in spec.curves} | _HIDDEN
+    known = {curve.column for spec in CHARTS for curve in spec.curves} | NEVER_DRAWN
     others = [name for name in names if name not in known and not _is_peak(name, names)]
     gpus = [name for name in others if _PER_GPU.fullmatch(name)]
     return charts + _of_each_gpu(gpus) + _of_others(n for n in others if n not in gpus)

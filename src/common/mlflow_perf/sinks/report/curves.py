@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlflow_perf.document import NodeDocument
-from mlflow_perf.sinks.report.charts import Chart, Curve, Source, charts_for
+from mlflow_perf.sinks.report.charts import NEVER_DRAWN, Chart, Curve, Source, charts_for
 
 __all__ = ["FEW_NODES", "Curves", "NodeCurves", "curves_of", "plain"]
 
@@ -56,7 +56,7 @@ class NodeCurves:
         columns = {
             name: _finite(values)
             for name, values in node.reports.items()
-            if name not in ("timestamp", "elapsed_sec")
+            if name not in NEVER_DRAWN
         }
         length = len(next(iter(node.reports.values()), []))
         return cls(index, _seconds(node, length), columns) if length else None
@@ -178,8 +178,18 @@ def _on(
         return None
     if grid is not None:
         merge = grid.peaks if key.endswith("_max") else grid.means
-        values = merge(grid.places(node.seconds), values)
+        values = merge(grid.places(node.seconds), values)[0]
     return _rounded(values)
+
+
+_Merge = Callable[[npt.NDArray[Any], Places], npt.NDArray[Any]]
+"""Makes one value of each stretch of values, which begin at the places given."""
+
+
+def _mean_from(values: npt.NDArray[Any], starts: Places) -> npt.NDArray[Any]:
+    counts = np.diff(starts, append=len(values))
+    means: npt.NDArray[Any] = np.add.reduceat(values, starts, dtype=np.float64) / counts
+    return means
 
 
 class _Grid:
@@ -190,47 +200,54 @@ class _Grid:
         self.width = max(end - start, 1e-9) / points
         self.middles = (np.arange(points) + 0.5) * self.width
 
-    def places(self, seconds: Array) -> Places:
-        """Return in which interval each time is."""
+    def places(self, seconds: Array, row: int = 0) -> Places:
+        """Return in which interval each time is, counted on from row to row of a table of them."""
         places = ((seconds - self.start) / self.width).astype(np.int64)
-        return np.minimum(np.maximum(places, 0), self.points - 1)
+        return np.minimum(np.maximum(places, 0), self.points - 1) + row * self.points
 
-    def means(self, where: Places, values: npt.NDArray[Any]) -> Array:
-        """Return the mean of each interval.
+    def means(self, where: Places, values: npt.NDArray[Any], *, rows: int = 1) -> Array:
+        """Return the mean of each interval, a row per node.
 
         Args:
-            where: The interval of each value.
+            where: The place of each value, ascending.
             values: NaN where one is missing.
+            rows: Number of nodes.
         """
-        known = np.isfinite(values)
-        places = where[known]
-        counts = np.bincount(places, minlength=self.points)
-        sums = np.bincount(places, weights=values[known], minlength=self.points)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self._bridged(np.where(counts > 0, sums / counts, np.nan))
+        return self._merged(where, values, rows, _mean_from)
 
-    def peaks(self, where: Places, values: npt.NDArray[Any]) -> Array:
+    def peaks(self, where: Places, values: npt.NDArray[Any], *, rows: int = 1) -> Array:
         """Return the largest value of each interval; arguments as those of `means`."""
-        known = np.isfinite(values)
-        result = np.full(self.points, -np.inf)
-        np.maximum.at(result, where[known], values[known])
-        return self._bridged(np.where(np.isfinite(result), result, np.nan))
+        return self._merged(where, values, rows, np.maximum.reduceat)
 
-    def _bridged(self, values: Array) -> Array:
-        """Fill the intervals between a node's reports, but none before or after them."""
-        known = np.flatnonzero(np.isfinite(values))
-        if 0 < len(known) < known[-1] - known[0] + 1:
-            inside = np.arange(known[0], known[-1] + 1)
-            # The next report speaks for the interval before it.
-            values[inside] = values[known[np.searchsorted(known, inside)]]
-        return values
+    def _merged(self, where: Places, values: npt.NDArray[Any], rows: int, merge: _Merge) -> Array:
+        result = np.full(rows * self.points, np.nan)
+        known = np.isfinite(values)
+        if not known.all():
+            where, values = where[known], values[known]
+        if len(where):
+            starts = np.flatnonzero(np.diff(where, prepend=-1))
+            result[where[starts]] = merge(values, starts)
+        return _bridged(result.reshape(rows, self.points))
+
+
+def _bridged(table: Array) -> Array:
+    """Fill the intervals between a row's values, but none before or after them."""
+    known = np.isfinite(table)
+    began = np.maximum.accumulate(known, axis=1)
+    points = table.shape[1]
+    places = np.where(known, np.arange(points), points)
+    # The next report speaks for the interval before it.
+    after = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
+    filled = np.take_along_axis(table, np.minimum(after, points - 1), axis=1)
+    result: Array = np.where(began & (after < points), filled, np.nan)
+    return result
 
 
 def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end: float) -> Curves:
     curves = [curve for chart in charts for curve in chart.curves if curve.role == "line"]
     cells = max(_FEWEST_CELLS, min(_FEWEST_POINTS, _MOST_CELLS // (len(kept) * len(curves) or 1)))
     grid = _Grid(start, end, cells)
-    where = [grid.places(node.seconds) for node in kept]
+    where = [grid.places(node.seconds, row) for row, node in enumerate(kept)]
     spread = {
         curve.column: found
         for curve in curves
@@ -244,16 +261,15 @@ def _spread(
     curve: Curve, kept: list[NodeCurves], grid: _Grid, where: list[Places]
 ) -> dict[str, Any] | None:
     """Return a curve's distribution over the nodes, or None where it is nowhere above 0."""
-    means = np.full((len(kept), grid.points), np.nan, dtype=np.float32)
-    peaks = means.copy()
-    for row, node in enumerate(kept):
-        values = _curve(curve, node)
-        if values is None:
-            continue
-        means[row] = grid.means(where[row], values)
-        merged = node.columns.get(f"{curve.column}_max")
-        highest = values if merged is None else np.fmax(values, merged)
-        peaks[row] = grid.peaks(where[row], highest)
+    found = [(row, values) for row, node in enumerate(kept)
+             if (values := _curve(curve, node)) is not None]  # fmt: skip
+    if not found:
+        return None
+    highest = [_highest(curve, kept[row], values) for row, values in found]
+    places = np.concatenate([where[row] for row, _ in found])
+    rows = len(kept)
+    means = grid.means(places, np.concatenate([values for _, values in found]), rows=rows)
+    peaks = grid.peaks(places, np.concatenate(highest), rows=rows)
     if not (peaks > 0).any():
         return None
     with warnings.catch_warnings():
@@ -265,7 +281,12 @@ def _spread(
     return {**{k: _rounded(v) for k, v in distribution.items()}, **_heat_map(peaks)}
 
 
-def _heat_map(peaks: npt.NDArray[np.float32]) -> dict[str, Any]:
+def _highest(curve: Curve, node: NodeCurves, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    merged = node.columns.get(f"{curve.column}_max")
+    return values if merged is None else np.fmax(values, merged)
+
+
+def _heat_map(peaks: Array) -> dict[str, Any]:
     scale = float(np.nanmax(peaks))
     levels = np.nan_to_num(np.maximum(peaks, 0.0) / scale * _LEVELS, nan=_MISSING)
     cells = np.clip(np.rint(levels), 0, _MISSING).astype(np.uint8)

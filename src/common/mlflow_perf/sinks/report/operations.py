@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlflow_perf.document import NodeDocument
+from mlflow_perf.sinks.report.numbers import numbers_in
 from mlflow_perf.sinks.report.text import quantity
 
 __all__ = ["MOST_ROWS", "Figures", "counters_of", "figures_in", "operation_rows", "transfer_rows"]
@@ -37,7 +38,7 @@ def figures_in(node: NodeDocument, prefix: str) -> Figures:
     found: Figures = {}
     nested = block.get("times")
     for name, stats in (nested if isinstance(nested, dict) else block).items():
-        numbers = _numbers(stats)
+        numbers = {_ALIASES.get(k, k): v for k, v in numbers_in(stats).items()}
         if numbers:
             found[str(name)] = numbers
     for key, value in node.summary.items():
@@ -52,26 +53,20 @@ def _is_timed(stats: Mapping[str, float]) -> bool:
     return any(key.endswith("_ms") for key in stats)
 
 
-def counters_of(node: NodeDocument) -> dict[str, float]:
-    """Return a node's counters by name."""
+def counters_of(node: NodeDocument, timed: Figures) -> dict[str, float]:
+    """Return a node's counters by name.
+
+    Args:
+        node: The node.
+        timed: Its operations, as `figures_in` returns them; their counts are no counters.
+    """
     counts = {
         key[4:-6]: value
         for key, value in node.summary.items()
         if key.startswith("ops/") and key.endswith("/count")
     }
-    timed = figures_in(node, "ops")
     only_counted = {name: value for name, value in counts.items() if name not in timed}
-    return {**only_counted, **_numbers(node.operations.get("counters"))}
-
-
-def _numbers(data: Any) -> dict[str, float]:
-    if not isinstance(data, dict):
-        return {}
-    return {
-        _ALIASES.get(str(key), str(key)): value
-        for key, value in data.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+    return {**only_counted, **numbers_in(node.operations.get("counters"))}
 
 
 def operation_rows(nodes: Iterable[Figures]) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""Ready-made pictures in a report, such as those of a workflow's spans. Imports nothing of ours.
+
+A picture stands in the page as the data of an image: there no script in it runs, its names and
+styles do not meet those of the page, and it can ask no host for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Picture", "build_pictures"]
+
+_MOST_BYTES = 300_000  # of one picture; two of them leave a workflow's page below a megabyte
+_NAMESPACE = 'xmlns="http://www.w3.org/2000/svg"'
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture.
+
+    Attributes:
+        title: Heading.
+        address: The picture itself, as a `data:` address.
+    """
+
+    title: str
+    address: str
+
+
+def build_pictures(pictures: Mapping[str, str]) -> tuple[list[Picture], list[str]]:
+    """Return what the page shows, and a sentence for each picture that is too large for it.
+
+    Args:
+        pictures: SVG elements by their headings.
+    """
+    shown, left_out = [], []
+    for title, svg in pictures.items():
+        data = _standalone(svg).encode()
+        if len(data) > _MOST_BYTES:
+            left_out.append(f"The picture “{title}” is left out: it has {len(data):,} bytes.")
+            continue
+        encoded = base64.b64encode(data).decode("ascii")
+        shown.append(Picture(title, f"data:image/svg+xml;base64,{encoded}"))
+    return shown, left_out
+
+
+def _standalone(svg: str) -> str:
+    """Return an element as a file of its own, which has to name what it is."""
+    head = svg.partition(">")[0]
+    return svg if _NAMESPACE in head else svg.replace("<svg", f"<svg {_NAMESPACE}", 1)
