@@ -1,6 +1,6 @@
 """The database's events and relations as numpy arrays, and the closure of spans below a root.
 
-May import spans.schema. The arrays stand in the database too, written once after an import, so
+May import spans.bulk. The arrays stand in the database too, written once after an import, so
 that an analysis of a million events starts in milliseconds.
 """
 
@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Columns", "Ints", "Streams", "columns_of", "write_cache"]
+from mlflow_perf.spans import bulk
+from mlflow_perf.spans.bulk import Ints
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["Columns", "Ints", "Streams", "cached_events", "columns_of", "write_cache"]
 
 # The name of each array, its table, and its columns, in the order of the first.
 _ARRAYS = {
@@ -30,8 +31,6 @@ _COUNTS = (
     " (SELECT count(*) FROM subspan_row), (SELECT count(*) FROM facet_row)"
 )
 _STAMP = "stamp"
-# A time takes 17 characters, and SQLite's strings end at 1e9.
-_PART_ROWS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -173,53 +172,54 @@ class Streams:
 def columns_of(db: sqlite3.Connection) -> Columns:
     """Return the arrays: from the cache where it is up to date, else from the tables."""
     names = dict(db.execute("SELECT id, text FROM string"))
-    blobs = dict(db.execute("SELECT name, data FROM column_cache"))
-    stamp = blobs.get(_STAMP)
-    if stamp is not None and json.loads(stamp) == _counts(db):
-        arrays = {name: _unpacked(blobs[name]) for name in _ARRAYS}
-    else:
-        arrays = {name: _read(db, *table) for name, table in _ARRAYS.items()}
-    span, event, subspan, facet = (arrays[name] for name in _ARRAYS)
+    cached = _is_fresh(db)
+    span, event, subspan, facet = (
+        _cached(db, name) if cached else bulk.read(db, *table) for name, table in _ARRAYS.items()
+    )
     time, kind = event[1], event[2]
     return Columns(
         span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
     )
 
 
-def write_cache(db: sqlite3.Connection) -> None:
-    """Store the arrays of the present tables, in a transaction of its own."""
+def cached_events(db: sqlite3.Connection) -> Ints | None:
+    """Return the events as the cache holds them; None where it is not up to date."""
+    if _is_fresh(db):
+        return _cached(db, "event")
+    empty = not db.execute("SELECT EXISTS (SELECT 1 FROM event_row)").fetchone()[0]
+    return np.zeros((3, 0), dtype=np.int64) if empty else None
+
+
+def write_cache(db: sqlite3.Connection, *, events: Ints | None = None) -> None:
+    """Store the arrays of the present tables, in a transaction of its own.
+
+    Args:
+        db: The connection.
+        events: The events, where the caller knows them: number of the span, time and number of the
+            type, sorted. Unless they are as many as the table's, that is read.
+    """
     db.execute("BEGIN IMMEDIATE")
+    counts = _counts(db)
+    known = {"event": events} if events is not None and events.shape[1] == counts[1] else {}
     for name, table in _ARRAYS.items():
-        db.execute("REPLACE INTO column_cache VALUES (?, ?)", (name, _packed(_read(db, *table))))
-    stamp = json.dumps(_counts(db))
-    db.execute("REPLACE INTO column_cache VALUES (?, ?)", (_STAMP, stamp))
+        array = known[name] if name in known else bulk.read(db, *table)
+        db.execute("REPLACE INTO column_cache VALUES (?, ?)", (name, _packed(array)))
+    db.execute("REPLACE INTO column_cache VALUES (?, ?)", (_STAMP, json.dumps(counts)))
     db.execute("COMMIT")
+
+
+def _is_fresh(db: sqlite3.Connection) -> bool:
+    stamp = db.execute("SELECT data FROM column_cache WHERE name = ?", (_STAMP,)).fetchone()
+    return stamp is not None and bool(json.loads(stamp[0]) == _counts(db))
+
+
+def _cached(db: sqlite3.Connection, name: str) -> Ints:
+    (data,) = db.execute("SELECT data FROM column_cache WHERE name = ?", (name,)).fetchone()
+    return _unpacked(data)
 
 
 def _counts(db: sqlite3.Connection) -> list[int]:
     return list(db.execute(_COUNTS).fetchone())
-
-
-def _read(db: sqlite3.Connection, table: str, *columns: str) -> Ints:
-    """Return columns of whole numbers of a table, one row of the array for each.
-
-    The numbers pass as text that SQLite joins and numpy parses: a third of the time of a million
-    tuples.
-    """
-    key, joined = columns[0], ", ".join(f"group_concat({c})" for c in columns)
-    bounds = f"SELECT min({key}), max({key}), count(*) FROM {table}"  # noqa: S608 - names of ours
-    low, high, rows = db.execute(bounds).fetchone()
-    step = (high - low) // (rows // _PART_ROWS + 1) + 1 if rows else 1
-    parts = [np.zeros((len(columns), 0), dtype=np.int64)]
-    for start in range(low or 0, (high or -1) + 1, step):
-        # Each table is kept in the order of its key, and read in it: sorting takes twice as long.
-        (texts,) = db.execute(
-            f"SELECT {joined} FROM {table} WHERE {key} >= ? AND {key} < ?",  # noqa: S608 - names of ours
-            (start, start + step),
-        )
-        if texts[0]:
-            parts.append(np.stack([np.fromstring(t, dtype=np.int64, sep=",") for t in texts]))
-    return np.concatenate(parts, axis=1)
 
 
 def _packed(array: Ints) -> bytes:
