@@ -72,7 +72,7 @@ class Columns:
 
     def types_of(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""
-        found: Ints = self.span_type[np.searchsorted(self.span, spans)]
+        found: Ints = self._type_by_span[spans]
         return found
 
     def closure(self, roots: Ints) -> tuple[Ints, Ints]:
@@ -94,11 +94,13 @@ class Columns:
         seen = np.sort(root * width + span)
         while len(span):
             root, span = _step(root, span, sources, targets)
-            keys = np.unique(root * width + span)
+            keys = bulk.distinct(root * width + span)
             keys = keys[~_contains(seen, keys)]
             root, span = keys // width, keys % width
             found.append((root, span))
-            seen = np.union1d(seen, keys) if len(keys) else seen
+            if len(keys):
+                seen = np.concatenate([seen, keys])
+                seen.sort(kind="stable")  # of two runs that are sorted: nearly for nothing
         return np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found])
 
     def streams(self, root_type: str) -> Streams:
@@ -117,25 +119,47 @@ class Columns:
     @cached_property
     def kinds(self) -> list[tuple[str, str]]:
         """What happened where, by its code: `(span type, event type)`."""
-        pairs = self._kind_keys
-        return [(self.names[int(k >> 32)], self.names[int(k & 0xFFFFFFFF)]) for k in pairs]
+        count = len(self._type_numbers)
+        pairs = [divmod(pair, count) for pair in self._pairs.tolist()]
+        numbers = self._type_numbers.tolist()
+        return [(self.names[numbers[span]], self.names[numbers[event]]) for span, event in pairs]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in self.names.items()}
 
     @cached_property
-    def _pair_of_event(self) -> Ints:
-        types = self.types_of(self.event_span)
-        return (types << 32) | self.event_type
+    def _type_by_span(self) -> Ints:
+        table = np.zeros(int(self.span[-1]) + 1 if len(self.span) else 1, dtype=np.int64)
+        table[self.span] = self.span_type
+        return table
 
     @cached_property
-    def _kind_keys(self) -> Ints:
-        return np.unique(self._pair_of_event)
+    def _type_numbers(self) -> Ints:
+        """The numbers of the names that are types, ascending."""
+        size = 1 + max(int(self.span_type.max(initial=0)), int(self.event_type.max(initial=0)))
+        used = np.bincount(self.span_type, minlength=size)
+        return np.flatnonzero(used + np.bincount(self.event_type, minlength=size))
+
+    @cached_property
+    def _pair_of_event(self) -> Ints:
+        # Looked up in short tables: to search a million in a sorted array takes ten times as long.
+        place = np.zeros(int(self._type_numbers.max(initial=0)) + 1, dtype=np.int64)
+        place[self._type_numbers] = np.arange(len(self._type_numbers))
+        by_span = place[self._type_by_span] * len(self._type_numbers)
+        return by_span[self.event_span] + place[self.event_type]
+
+    @cached_property
+    def _pairs(self) -> Ints:
+        """The pairs of types that there are, ascending; a kind's code is its place here."""
+        return np.flatnonzero(np.bincount(self._pair_of_event))
 
     @cached_property
     def _kinds(self) -> Ints:
-        return np.searchsorted(self._kind_keys, self._pair_of_event)
+        place = np.zeros(int(self._pairs.max(initial=0)) + 1, dtype=np.int64)
+        place[self._pairs] = np.arange(len(self._pairs))
+        found: Ints = place[self._pair_of_event]
+        return found
 
     @cached_property
     def _edges(self) -> tuple[Ints, Ints]:

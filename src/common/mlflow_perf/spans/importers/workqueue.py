@@ -17,13 +17,16 @@ __all__ = ["WorkQueueImporter", "import_transactions"]
 
 _TASK = "workqueue.task"
 _WORKER = "workqueue.worker"
-_LINE = re.compile(rb"^(\d{1,18}) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
+# It takes in the rest of the line: to search there for the next one takes as long as all the rest.
+_LINE = re.compile(
+    rb"^(\d{1,18}) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?:[^\S\n]+(\S+))?[^\n]*\n?", re.MULTILINE
+)
 _HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
 _LEGEND = b"# time manager_pid "
 # Lines that tell of the manager and of categories, not of tasks or workers.
 _OTHER = re.compile(rb"^(?:#|[ \t]*\n|\d+ \d+ (?:MANAGER|CATEGORY) )", re.MULTILINE)
 _TRANSFERS = {b"INPUT": b"TRANSFER_INPUT", b"OUTPUT": b"TRANSFER_OUTPUT"}
-_PART_BYTES = 1 << 25
+_PART_BYTES = 1 << 22
 _DIGITS = 18
 
 
