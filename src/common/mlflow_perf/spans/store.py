@@ -192,6 +192,8 @@ class Store:
         return good
 
     def _described(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
+        if not about:
+            return None, None, None
         rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
         name, host = about.get("name"), about.get("host")
         return (
