@@ -11,6 +11,7 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _NEVER_US = 1 << 62
 _KINDS_OF_UNREAD = 50
 # From so many keys on, all of a scope are read at once.
 _WHOLE_SCOPE = 20_000
+_LOOKED_UP = 200
 
 
 def is_time(time_us: int) -> bool:
@@ -207,10 +209,15 @@ class Store:
         query = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
         if len(keys) > _WHOLE_SCOPE:
             return dict(self.db.execute(query, (type_id, scope)))
-        # One by one from the index: a scope of many workers' logs is not read for each of them.
-        single = f"{query} AND key = ?"
-        rows = (self.db.execute(single, (type_id, scope, key)).fetchone() for key in keys)
-        return dict(rows)
+        # From the index: a scope of many workers' logs is not read whole for each of them.
+        rest = iter(keys)
+        found: dict[Key, int] = {}
+        while several := list(islice(rest, _LOOKED_UP)):
+            marks = ", ".join("?" * len(several))
+            found |= dict(
+                self.db.execute(f"{query} AND key IN ({marks})", (type_id, scope, *several))
+            )
+        return found
 
     def _one(self, sql: str, *parameters: Any) -> int:
         value: int = self.db.execute(sql, parameters).fetchone()[0]
