@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -172,6 +173,7 @@ def main(count: int) -> None:
             )
         ]
         size = db.stat().st_size / 1e6
+        peak = _peak_of_import(source, folder)
         by_row = cpu(lambda: sequences_by_row(db))
         rows += [
             ("event sequences", by_row, cpu(lambda: spans.sequences(db)), 0.5),
@@ -189,7 +191,17 @@ def main(count: int) -> None:
         left = f"{peer:.2f} | {ours:.2f} | {peer / ours:.0f} ×" if peer else f"| {ours:.2f} | "
         print(f"| {what} | {left} | {target} |")
     print(f"\ninterchange log: {size_log:.0f} MB at {size_log / took:.0f} MB/s (target 300)")
-    print(f"database: {size:.0f} MB (target 150)")
+    print(f"database: {size:.0f} MB; the import's process: {peak:.0f} MB at its peak (target 150)")
+
+
+def _peak_of_import(source: Path, folder: Path) -> float:
+    """Return the most memory in MB that a process of its own takes to import a source."""
+    script = (
+        "import resource, sys; from mlflow_perf import spans; spans.import_sources(*sys.argv[1:]);"
+        " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    command = [sys.executable, "-c", script, str(source), str(folder / "peak.sqlite3")]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def _warm(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from collections import namedtuple
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlflow.utils.validation import _validate_metric
 
@@ -272,6 +272,7 @@ class TestMetrics:
         )  # fmt: skip
         assert metrics["ops/load.read/total_ms"] == 5050
 
+    @settings(max_examples=30)
     @given(st.text(min_size=1, max_size=300))
     def test_any_name_becomes_a_key_that_mlflow_takes(self, name: str) -> None:
         """Whatever the name, MLflow's own check of metric keys passes."""

@@ -156,7 +156,7 @@ def test_a_table_longer_than_one_part_is_read_whole(
     """Tables of more rows than one string of SQLite takes are read in parts."""
     db = _build(tmp_path / "db", [], [], [(n, t, "a") for n in range(8) for t in range(5)])
     whole = columns_of(db)
-    monkeypatch.setattr("mlflow_perf.spans.columns._PART_ROWS", 3)
+    monkeypatch.setattr("mlflow_perf.spans.bulk._PART_ROWS", 3)
     parts = columns_of(db)
     assert np.array_equal(whole.event_span, parts.event_span)
     assert np.array_equal(whole.event_time, parts.event_time)

@@ -86,7 +86,7 @@ def test_plots_show_what_the_rows_hold(real: Path, tmp_path: Path) -> None:
     assert len(scatter.lines[0].get_xdata()) == len(rows)
     labels = [text.get_text().split()[0] for text in histogram.get_legend().get_texts()]
     assert labels == ["mean", "median", "95%", "max"]
-    assert density.collections[0].get_array().sum() == pytest.approx(len(rows), rel=0.05)
+    assert density.images[0].get_array().sum() == pytest.approx(len(rows), rel=0.05)
     states = spans.plot_states(spans.state_counts(real), "states")
     _, labels = states.axes[0].get_legend_handles_labels()
     assert "parsl.monitoring.try/running" in labels

@@ -28,7 +28,10 @@ from typing import Any
 
 from mlflow_perf.errors import DocumentError
 
-__all__ = ["BLOB", "VARIABLE", "Record", "SpoolFile", "SpoolWriter", "create", "read", "remove"]
+__all__ = [
+    "BLOB", "VARIABLE", "Record", "SpoolFile", "SpoolWriter", "create", "read", "remove",
+    "warn_given_up",
+]  # fmt: skip
 
 VARIABLE = "MLFLOW_PERF_SPOOL"
 """Environment variable that names the spool folder to the processes of a job."""
@@ -210,6 +213,21 @@ def remove(folder: Path) -> None:
             if path.suffix == _SUFFIX and not path.is_dir():
                 path.unlink(missing_ok=True)
         folder.rmdir()
+
+
+def warn_given_up(what: str, error: Exception) -> None:
+    """Say, once for each journal, that a process can write no more; not when the session is over.
+
+    Args:
+        what: What will be missing: `Operations`.
+        error: Why.
+    """
+    if isinstance(error, FileNotFoundError):
+        return  # The session is over, and has removed its folder.
+    _logger.warning(
+        "%s of this process can no longer be written to the spool folder, and those from now on "
+        "will be missing in the report: %s", what, error,
+    )  # fmt: skip
 
 
 def read(folder: Path, kind: str) -> Iterator[SpoolFile]:

@@ -123,12 +123,7 @@ class OperationSpool:
 
     def _give_up(self, error: Exception) -> None:
         self.close()
-        if isinstance(error, FileNotFoundError):
-            return  # The session is over, and has removed its folder.
-        _logger.warning(
-            "Operations of this process can no longer be written to the spool folder, and those "
-            "from now on will be missing in the report: %s", error,
-        )  # fmt: skip
+        spool.warn_given_up("Operations", error)
 
 
 def drain(folder: Path, into: OperationMetrics) -> None:

@@ -1,6 +1,6 @@
 """The database's events and relations as numpy arrays, and the closure of spans below a root.
 
-May import spans.schema. The arrays stand in the database too, written once after an import, so
+May import spans.bulk. The arrays stand in the database too, written once after an import, so
 that an analysis of a million events starts in milliseconds.
 """
 
@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Columns", "Ints", "Streams", "columns_of", "write_cache"]
+from mlflow_perf.spans import bulk
+from mlflow_perf.spans.bulk import Ints
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["Columns", "Ints", "Streams", "cached_events", "columns_of", "write_cache"]
 
 # The name of each array, its table, and its columns, in the order of the first.
 _ARRAYS = {
@@ -30,8 +31,6 @@ _COUNTS = (
     " (SELECT count(*) FROM subspan_row), (SELECT count(*) FROM facet_row)"
 )
 _STAMP = "stamp"
-# A time takes 17 characters, and SQLite's strings end at 1e9.
-_PART_ROWS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Columns:
 
     def types_of(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""
-        found: Ints = self.span_type[np.searchsorted(self.span, spans)]
+        found: Ints = self._type_by_span[spans]
         return found
 
     def closure(self, roots: Ints) -> tuple[Ints, Ints]:
@@ -95,11 +94,13 @@ class Columns:
         seen = np.sort(root * width + span)
         while len(span):
             root, span = _step(root, span, sources, targets)
-            keys = np.unique(root * width + span)
+            keys = bulk.distinct(root * width + span)
             keys = keys[~_contains(seen, keys)]
             root, span = keys // width, keys % width
             found.append((root, span))
-            seen = np.union1d(seen, keys) if len(keys) else seen
+            if len(keys):
+                seen = np.concatenate([seen, keys])
+                seen.sort(kind="stable")  # of two runs that are sorted: nearly for nothing
         return np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found])
 
     def streams(self, root_type: str) -> Streams:
@@ -118,25 +119,47 @@ class Columns:
     @cached_property
     def kinds(self) -> list[tuple[str, str]]:
         """What happened where, by its code: `(span type, event type)`."""
-        pairs = self._kind_keys
-        return [(self.names[int(k >> 32)], self.names[int(k & 0xFFFFFFFF)]) for k in pairs]
+        count = len(self._type_numbers)
+        pairs = [divmod(pair, count) for pair in self._pairs.tolist()]
+        numbers = self._type_numbers.tolist()
+        return [(self.names[numbers[span]], self.names[numbers[event]]) for span, event in pairs]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in self.names.items()}
 
     @cached_property
-    def _pair_of_event(self) -> Ints:
-        types = self.types_of(self.event_span)
-        return (types << 32) | self.event_type
+    def _type_by_span(self) -> Ints:
+        table = np.zeros(int(self.span[-1]) + 1 if len(self.span) else 1, dtype=np.int64)
+        table[self.span] = self.span_type
+        return table
 
     @cached_property
-    def _kind_keys(self) -> Ints:
-        return np.unique(self._pair_of_event)
+    def _type_numbers(self) -> Ints:
+        """The numbers of the names that are types, ascending."""
+        size = 1 + max(int(self.span_type.max(initial=0)), int(self.event_type.max(initial=0)))
+        used = np.bincount(self.span_type, minlength=size)
+        return np.flatnonzero(used + np.bincount(self.event_type, minlength=size))
+
+    @cached_property
+    def _pair_of_event(self) -> Ints:
+        # Looked up in short tables: to search a million in a sorted array takes ten times as long.
+        place = np.zeros(int(self._type_numbers.max(initial=0)) + 1, dtype=np.int64)
+        place[self._type_numbers] = np.arange(len(self._type_numbers))
+        by_span = place[self._type_by_span] * len(self._type_numbers)
+        return by_span[self.event_span] + place[self.event_type]
+
+    @cached_property
+    def _pairs(self) -> Ints:
+        """The pairs of types that there are, ascending; a kind's code is its place here."""
+        return np.flatnonzero(np.bincount(self._pair_of_event))
 
     @cached_property
     def _kinds(self) -> Ints:
-        return np.searchsorted(self._kind_keys, self._pair_of_event)
+        place = np.zeros(int(self._pairs.max(initial=0)) + 1, dtype=np.int64)
+        place[self._pairs] = np.arange(len(self._pairs))
+        found: Ints = place[self._pair_of_event]
+        return found
 
     @cached_property
     def _edges(self) -> tuple[Ints, Ints]:
@@ -173,53 +196,54 @@ class Streams:
 def columns_of(db: sqlite3.Connection) -> Columns:
     """Return the arrays: from the cache where it is up to date, else from the tables."""
     names = dict(db.execute("SELECT id, text FROM string"))
-    blobs = dict(db.execute("SELECT name, data FROM column_cache"))
-    stamp = blobs.get(_STAMP)
-    if stamp is not None and json.loads(stamp) == _counts(db):
-        arrays = {name: _unpacked(blobs[name]) for name in _ARRAYS}
-    else:
-        arrays = {name: _read(db, *table) for name, table in _ARRAYS.items()}
-    span, event, subspan, facet = (arrays[name] for name in _ARRAYS)
+    cached = _is_fresh(db)
+    span, event, subspan, facet = (
+        _cached(db, name) if cached else bulk.read(db, *table) for name, table in _ARRAYS.items()
+    )
     time, kind = event[1], event[2]
     return Columns(
         span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
     )
 
 
-def write_cache(db: sqlite3.Connection) -> None:
-    """Store the arrays of the present tables, in a transaction of its own."""
+def cached_events(db: sqlite3.Connection) -> Ints | None:
+    """Return the events as the cache holds them; None where it is not up to date."""
+    if _is_fresh(db):
+        return _cached(db, "event")
+    empty = not db.execute("SELECT EXISTS (SELECT 1 FROM event_row)").fetchone()[0]
+    return np.zeros((3, 0), dtype=np.int64) if empty else None
+
+
+def write_cache(db: sqlite3.Connection, *, events: Ints | None = None) -> None:
+    """Store the arrays of the present tables, in a transaction of its own.
+
+    Args:
+        db: The connection.
+        events: The events, where the caller knows them: number of the span, time and number of the
+            type, sorted. Unless they are as many as the table's, that is read.
+    """
     db.execute("BEGIN IMMEDIATE")
+    counts = _counts(db)
+    known = {"event": events} if events is not None and events.shape[1] == counts[1] else {}
     for name, table in _ARRAYS.items():
-        db.execute("REPLACE INTO column_cache VALUES (?, ?)", (name, _packed(_read(db, *table))))
-    stamp = json.dumps(_counts(db))
-    db.execute("REPLACE INTO column_cache VALUES (?, ?)", (_STAMP, stamp))
+        array = known[name] if name in known else bulk.read(db, *table)
+        db.execute("REPLACE INTO column_cache VALUES (?, ?)", (name, _packed(array)))
+    db.execute("REPLACE INTO column_cache VALUES (?, ?)", (_STAMP, json.dumps(counts)))
     db.execute("COMMIT")
+
+
+def _is_fresh(db: sqlite3.Connection) -> bool:
+    stamp = db.execute("SELECT data FROM column_cache WHERE name = ?", (_STAMP,)).fetchone()
+    return stamp is not None and bool(json.loads(stamp[0]) == _counts(db))
+
+
+def _cached(db: sqlite3.Connection, name: str) -> Ints:
+    (data,) = db.execute("SELECT data FROM column_cache WHERE name = ?", (name,)).fetchone()
+    return _unpacked(data)
 
 
 def _counts(db: sqlite3.Connection) -> list[int]:
     return list(db.execute(_COUNTS).fetchone())
-
-
-def _read(db: sqlite3.Connection, table: str, *columns: str) -> Ints:
-    """Return columns of whole numbers of a table, one row of the array for each.
-
-    The numbers pass as text that SQLite joins and numpy parses: a third of the time of a million
-    tuples.
-    """
-    key, joined = columns[0], ", ".join(f"group_concat({c})" for c in columns)
-    bounds = f"SELECT min({key}), max({key}), count(*) FROM {table}"  # noqa: S608 - names of ours
-    low, high, rows = db.execute(bounds).fetchone()
-    step = (high - low) // (rows // _PART_ROWS + 1) + 1 if rows else 1
-    parts = [np.zeros((len(columns), 0), dtype=np.int64)]
-    for start in range(low or 0, (high or -1) + 1, step):
-        # Each table is kept in the order of its key, and read in it: sorting takes twice as long.
-        (texts,) = db.execute(
-            f"SELECT {joined} FROM {table} WHERE {key} >= ? AND {key} < ?",  # noqa: S608 - names of ours
-            (start, start + step),
-        )
-        if texts[0]:
-            parts.append(np.stack([np.fromstring(t, dtype=np.int64, sep=",") for t in texts]))
-    return np.concatenate(parts, axis=1)
 
 
 def _packed(array: Ints) -> bytes:

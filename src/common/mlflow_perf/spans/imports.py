@@ -1,6 +1,6 @@
 """Importing sources of any kind into a spans database.
 
-May import errors, spans.schema, spans.store, spans.columns, spans.importers.
+May import errors, spans.schema, spans.store, spans.columns, spans.bulk, spans.importers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import MlflowPerfError, SpansError
-from mlflow_perf.spans.columns import write_cache
+from mlflow_perf.spans.bulk import union
+from mlflow_perf.spans.columns import cached_events, write_cache
 from mlflow_perf.spans.facets import bind_known
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
@@ -25,6 +26,8 @@ from mlflow_perf.spans.store import Progress, Store
 __all__ = ["Imported", "import_sources"]
 
 
+# Rows come in the order of the tables, so that few of their pages are at hand at once.
+_CACHE_KB = 24_000
 # What a source that is damaged, or not what it says, makes its importer raise.
 _DAMAGE = (
     sqlite3.Error,
@@ -87,24 +90,29 @@ def import_sources(
     found = [(importer, path) for source in paths for importer, path in expand(Path(source))]
     connection = connect(db, write=True)
     try:
-        connection.execute("PRAGMA cache_size = -200000")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         connection.execute("PRAGMA temp_store = MEMORY")
-        results = [_import(connection, importer, path, progress) for importer, path in found]
-        if not all(r.unchanged for r in results):
-            write_cache(connection)
+        known = cached_events(connection)
+        events = [] if known is None or not known.shape[1] else [known]
+        results = []
+        for importer, path in found:
+            store = Store(connection, progress=progress)
+            results.append(_import(importer, path, store))
+            events += store.added
+            del store
+        if known is None or not all(r.unchanged for r in results):
+            write_cache(connection, events=None if known is None else union(events))
     finally:
         connection.close()
     return results
 
 
-def _import(
-    db: sqlite3.Connection, importer: Importer, source: Path, progress: Progress | None
-) -> Imported:
+def _import(importer: Importer, source: Path, store: Store) -> Imported:
+    db = store.db
     started = time.monotonic()
     fingerprint = _fingerprint(source)
     if fingerprint and fingerprint == _known_fingerprint(db, importer, source):
         return Imported(str(source), importer.name, unchanged=True)
-    store = Store(db, progress=progress)
     try:
         db.execute("BEGIN IMMEDIATE")
         importer.load(source, store)

@@ -1,6 +1,7 @@
 """Logging to an MLflow run what its workflow's spans tell: figures, pictures, the database.
 
-May import errors, runs, spans. MLflow is imported when something is logged.
+May import errors, runs, sinks, spans. A sink does the writing; MLflow is imported when something is
+logged.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import math
 import re
 import sqlite3
 import tempfile
-import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from mlflow_perf.errors import SpansError
@@ -76,22 +77,21 @@ def log_to_run(run_id: str, db: str | Path, root: str = DEFAULT_ROOT) -> list[st
         SpansError: There are no spans of type `root`, or MLflow refused.
         MissingDependencyError: matplotlib is not installed.
     """
-    from mlflow.entities import Metric
+    import mlflow
     from mlflow.exceptions import MlflowException
 
     from mlflow_perf.runs.source import fetch, new_client
+    from mlflow_perf.sinks.tracking import Place, Tracking
 
-    client = new_client()
-    fetch(client, run_id)
+    fetch(new_client(), run_id)
     figures = headline_figures(db, root)
-    now = time.time_ns() // 1_000_000
-    metrics = [Metric(key, value, now, 0) for key, value in figures.items()]
+    tracking = Tracking(Place(mlflow.get_tracking_uri()))
     try:
-        for at in range(0, len(metrics), _BATCH):
-            client.log_batch(run_id, metrics=metrics[at : at + _BATCH])
+        for batch in _batches(figures):
+            tracking.metrics(run_id, batch)
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-spans-") as folder:
             files = [_copy(db, Path(folder)), *_pictures(db, root, Path(folder))]
-            client.log_artifacts(run_id, folder, _FOLDER)
+            tracking.artifacts(run_id, Path(folder), _FOLDER)
     except MlflowException as error:
         raise SpansError(f"MLflow did not take it: {error.message}") from error
     return [f"{_FOLDER}/{file.name}" for file in files]
@@ -110,6 +110,13 @@ def report_pictures(db: str | Path, root: str = DEFAULT_ROOT) -> dict[str, str]:
         "States over time": plots.to_svg(plots.plot_states(states, root)),
         "Durations": plots.to_svg(times),
     }
+
+
+def _batches(figures: dict[str, float]) -> Iterator[dict[str, float]]:
+    """Yield the figures by as many as MLflow takes at once."""
+    rest = iter(figures.items())
+    while batch := dict(islice(rest, _BATCH)):
+        yield batch
 
 
 def _steps(order: Row) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Writing to a spans database: what every importer is handed.
 
-May import schema. Every write names a span by its scope, type and key, and an event by its span,
-time and type, so that what is written twice is stored once.
+May import spans.bulk. Every write names a span by its scope, type and key, and an event by its
+span, time and type, so that what is written twice is stored once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from mlflow_perf.spans import bulk
+from mlflow_perf.spans.bulk import Ints
 
 __all__ = ["Key", "Progress", "Store", "is_time", "storable"]
 
@@ -29,6 +33,7 @@ _NEVER_US = 1 << 62
 _KINDS_OF_UNREAD = 50
 # From so many keys on, all of a scope are read at once.
 _WHOLE_SCOPE = 20_000
+_LOOKED_UP = 200
 
 
 def is_time(time_us: int) -> bool:
@@ -54,6 +59,8 @@ class Store:
         unread: How many lines or rows were not understood, by their wording.
         spans: How many spans were new.
         events: How many events were new.
+        added: The events that were stored, whether new or not, sorted: a table for each call, of
+            the number of the span, the time, and the number of the type.
     """
 
     def __init__(self, db: sqlite3.Connection, *, progress: Progress | None = None) -> None:
@@ -62,6 +69,7 @@ class Store:
         self.unread: Counter[str] = Counter()
         self.spans = 0
         self.events = 0
+        self.added: list[Ints] = []
         self._strings: dict[str, int] = {}
 
     def string(self, text: str) -> int:
@@ -99,14 +107,10 @@ class Store:
         """
         described = spans if isinstance(spans, Mapping) else {key: {} for key in spans}
         type_id = self.string(span_type)
-        rows = [(type_id, scope, key, *self._described(about)) for key, about in described.items()]
-        before = self.db.total_changes
-        self.db.executemany(
-            "INSERT OR IGNORE INTO span_row (type_id, scope_id, key, name_id, host_id, attributes)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            rows,
+        rows = (
+            (None, type_id, scope, key, *self._described(about)) for key, about in described.items()
         )
-        self.spans += self.db.total_changes - before
+        self.spans += bulk.insert(self.db, "span_row", rows)
         return self._numbers(type_id, scope, described)
 
     def add_events(
@@ -122,22 +126,28 @@ class Store:
             times_us: Its Unix time in microseconds.
             types: The number of its type, from `string`.
         """
-        rows = np.array([spans, times_us, types], dtype=np.int64)
-        rows = rows[:, np.lexsort(rows[::-1])]
-        before = self.db.total_changes
-        self.db.executemany(
-            "INSERT OR IGNORE INTO event_row VALUES (?, ?, ?, ?)",
-            zip(*rows.tolist(), _occurrence(rows).tolist(), strict=True),
-        )
-        self.events += self.db.total_changes - before
+        self.add_event_table(np.array([spans, times_us, types], dtype=np.int64))
+
+    def add_event_table(self, rows: Ints) -> None:
+        """Store the events of a table of the three columns that `add_events` takes; it is used up.
+
+        Args:
+            rows: One row of the array for each column.
+        """
+        if not rows.shape[1]:
+            return
+        bulk.sort(rows)
+        columns = [*rows, bulk.occurrence(rows)]
+        self.events += bulk.insert_columns(self.db, "event_row", columns)
+        self.added.append(rows)
 
     def add_subspans(self, rows: Iterable[tuple[int, int, Key]]) -> None:
         """Store which span is part of which: `(superspan, subspan, key)`."""
-        self.db.executemany("INSERT OR IGNORE INTO subspan_row VALUES (?, ?, ?)", rows)
+        bulk.insert(self.db, "subspan_row", rows)
 
     def add_dependencies(self, rows: Iterable[tuple[int, int]]) -> None:
         """Store which span had to wait for which: `(span, needs)`."""
-        self.db.executemany("INSERT OR IGNORE INTO dependency_row VALUES (?, ?)", rows)
+        bulk.insert(self.db, "dependency_row", rows)
 
     def add_facets(self, rows: Iterable[tuple[int, int]], *, note: str) -> None:
         """Store which spans are the same thing: `(left, right)`, whichever way round.
@@ -184,6 +194,8 @@ class Store:
         return good
 
     def _described(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
+        if not about:
+            return None, None, None
         rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
         name, host = about.get("name"), about.get("host")
         return (
@@ -197,19 +209,16 @@ class Store:
         query = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
         if len(keys) > _WHOLE_SCOPE:
             return dict(self.db.execute(query, (type_id, scope)))
-        # One by one from the index: a scope of many workers' logs is not read for each of them.
-        single = f"{query} AND key = ?"
-        rows = (self.db.execute(single, (type_id, scope, key)).fetchone() for key in keys)
-        return dict(rows)
+        # From the index: a scope of many workers' logs is not read whole for each of them.
+        rest = iter(keys)
+        found: dict[Key, int] = {}
+        while several := list(islice(rest, _LOOKED_UP)):
+            marks = ", ".join("?" * len(several))
+            found |= dict(
+                self.db.execute(f"{query} AND key IN ({marks})", (type_id, scope, *several))
+            )
+        return found
 
     def _one(self, sql: str, *parameters: Any) -> int:
         value: int = self.db.execute(sql, parameters).fetchone()[0]
         return value
-
-
-def _occurrence(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return for each of the sorted columns of a table how many equal ones stand before it."""
-    position = np.arange(rows.shape[1])
-    first = np.ones(rows.shape[1], dtype=bool)
-    first[1:] = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
-    return position - np.maximum.accumulate(np.where(first, position, 0))

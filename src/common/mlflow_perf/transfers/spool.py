@@ -81,12 +81,7 @@ class TransferSpool:
 
     def _give_up(self, error: Exception) -> None:
         self._stats.attach(None)
-        if isinstance(error, FileNotFoundError):
-            return  # The session is over, and has removed its folder.
-        _logger.warning(
-            "Transfers of this process can no longer be written to the spool folder, and those "
-            "from now on will be missing in the report: %s", error,
-        )  # fmt: skip
+        spool.warn_given_up("Transfers", error)
 
 
 def read(folder: Path) -> Iterator[tuple[str, str, NixlKVConnectorStats]]:

@@ -1,19 +1,23 @@
 """Parsl's `monitoring.db`: workflows, tasks, tries and their states, blocks, nodes, resources.
 
-May import errors, spans.schema, spans.store, spans.localtime, spans.importers. Reads with the
-statements of `monitoring.sql` only, from the user's file attached read-only: a million rows take
-seconds where a loop takes minutes.
+May import errors, spans.bulk, spans.schema, spans.store, spans.localtime, spans.importers. Reads
+the user's file attached read-only: what is large as arrays (`monitoring_rows`), the rest with the
+statements of `monitoring.sql`.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans import bulk
+from mlflow_perf.spans.bulk import Ints
 from mlflow_perf.spans.importers.base import tables_of
+from mlflow_perf.spans.importers.monitoring_events import Clock, state_events, task_events
+from mlflow_perf.spans.importers.monitoring_rows import RUN_BITS, TRY_BITS, Numbers, row_ranges
 from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
 from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_run
 from mlflow_perf.spans.schema import source_uri
@@ -38,9 +42,10 @@ _NODE = {
 }  # fmt: skip
 _BLOCK = {"run_id", "executor_label", "block_id", "job_id", "timestamp", "status"}
 _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_mb")
-# A worker's clock that is off by this much is in another time zone: zones lie on quarters of an
-# hour, and results do not take half of that to come back.
-_QUARTER_HOUR_SEC = 900
+_NUMBERS = (
+    "SELECT group_concat(key), group_concat(id), group_concat(coalesce(host_id, 0))"
+    " FROM span_row WHERE type_id = ? AND scope_id = ? AND typeof(key) = 'integer'"
+)
 
 
 class MonitoringImporter:
@@ -84,16 +89,20 @@ class _Load:
             word: store.string(f"parsl.monitoring.{word}")
             for word in ("workflow", "task", "try", "block", "node")
         }
+        self._found: list[Ints] = []
 
     def run(self) -> None:
-        for table in ("run", "task_number", "try_number", "sample"):
+        for table in ("run", "try_number", "sample"):
             self._store.db.execute(f"DROP TABLE IF EXISTS temp.{table}")
         before = self._store.count_spans()
         self._fill_runs()
         self._spans()
-        self._shifts()
+        self._relations()
         self._events()
+        self._number_tries()
         self._places()
+        self._store.progress("events", 0.6)
+        self._store.add_event_table(bulk.joined(self._found))
         self._resources()
         self._store.spans += self._store.count_spans() - before
 
@@ -144,76 +153,90 @@ class _Load:
         for number, kind in enumerate(("workflow", "task", "try")):
             self._store.progress(f"{kind} spans", number / 10)
             self._execute(f"{kind}_spans", type=self._types[kind])
-        for kind in ("task", "try"):
-            self._execute(f"{kind}_number_table")
-            self._execute(f"{kind}_numbers", type=self._types[kind])
-        self._execute("task_subspans", workflow=self._types["workflow"], task=self._types["task"])
-        self._execute("try_subspans")
-        if "task_depends" in self._columns["task"]:
-            self._execute("single_dependencies")
-            self._execute("dependencies")
+        self._workflows, self._tasks, self._tries = (
+            self._numbers(kind) for kind in ("workflow", "task", "try")
+        )
 
-    def _shifts(self) -> None:
-        """Find workers whose clocks are in another time zone than the submitting process."""
-        if not {"hostname", "task_try_time_returned"} <= self._columns["try"]:
-            return
-        tries = self._types["try"]
-        delays: dict[tuple[int, str], list[float]] = defaultdict(list)
-        rows = self._store.db.execute(self._sql.text("worker_delays"), {"type": tries})
-        for scope, host, ended, returned in rows.fetchall():
-            delays[scope, host].append(_seconds_between(ended, returned))
-        for (scope, host), values in delays.items():
-            # Of a worker's first and last try: one result may be late, but not both.
-            zones = round(-min(values, key=abs) / _QUARTER_HOUR_SEC)
-            if zones:
-                shift = zones * _QUARTER_HOUR_SEC * 1_000_000
-                self._execute("shift", shift=shift, type=tries, scope=scope, host=host)
-                self._sql.changes = True
+    def _numbers(self, kind: str) -> Numbers:
+        """Return the numbers of the spans of a type in the runs of this database."""
+        found = []
+        for (scope,) in self._store.db.execute("SELECT scope_id FROM temp.run ORDER BY 1"):
+            texts = self._store.db.execute(_NUMBERS, (self._types[kind], scope)).fetchone()
+            key, span, host = (bulk.parse_ints(text) for text in texts)
+            found.append(np.stack([(scope << RUN_BITS) + key, span, host]))
+        return Numbers(*np.concatenate([np.zeros((3, 0), dtype=np.int64), *found], axis=1))
+
+    def _relations(self) -> None:
+        tasks, tries = self._tasks, self._tries
+        run, key = np.divmod(tasks.key, 1 << RUN_BITS)
+        workflow = self._workflows.place(run << RUN_BITS)
+        self._add_subspans(self._workflows, workflow, tasks, key)
+        task, attempt = np.divmod(tries.key, 1 << TRY_BITS)
+        run, task = np.divmod(task, 1 << (RUN_BITS - TRY_BITS))
+        self._add_subspans(tasks, tasks.place((run << RUN_BITS) + task), tries, attempt)
+        if "task_depends" in self._columns["task"]:
+            for low, high in row_ranges(self._store.db, "task"):
+                self._depend(low=low, high=high)
+
+    def _add_subspans(self, upper: Numbers, place: Ints, lower: Numbers, key: Ints) -> None:
+        known = place >= 0
+        rows = np.stack([upper.span[place[known]], lower.span[known], key[known]])
+        bulk.insert_columns(self._store.db, "subspan_row", bulk.sort(rows))
+
+    def _depend(self, **rows: int) -> None:
+        texts = self._store.db.execute(self._sql.text("dependencies"), rows).fetchone()
+        scope, task, count, needs = (bulk.parse_ints(text) for text in texts)
+        scope, task = np.repeat(scope << RUN_BITS, count), np.repeat(task, count)
+        left, right = self._tasks.place(scope + task), self._tasks.place(scope + needs)
+        known = (left >= 0) & (right >= 0)
+        pairs = np.stack([self._tasks.span[left[known]], self._tasks.span[right[known]]])
+        bulk.insert_columns(self._store.db, "dependency_row", bulk.sort(pairs))
 
     def _events(self) -> None:
-        words = ("began", "completed", "invoked", "returned")
-        types = {word: self._store.string(word) for word in words}
         self._store.progress("events", 0.4)
-        stored = self._execute(
-            "workflow_events",
-            type=self._types["workflow"],
-            began=types["began"],
-            completed=types["completed"],
-        )
-        stored += self._execute("task_events", invoked=types["invoked"], returned=types["returned"])
-        self._store.progress("events", 0.5)
-        states = self._execute("status_events")
-        (rows,) = self._store.db.execute("SELECT count(*) FROM source.status").fetchone()
-        if states < rows:
-            found = [str(s) for (s,) in self._store.db.execute(self._sql.text("states")).fetchall()]
-            self._sql.states = {s: self._store.string(s) for s in found if "\0" not in s}
-            states += self._execute("status_events")
-            self._count_unread()
-        self._store.events += stored + states
-
-    def _count_unread(self) -> None:
+        clock = Clock(self._store.db, self._sql, self._tries)
+        if {"hostname", "task_try_time_returned"} <= self._columns["try"]:
+            clock.find_other_zones()
+        self._shifts = clock.shifts
+        words = {word: self._store.string(word) for word in ("began", "completed")}
+        self._add_events("workflow_events", type=self._types["workflow"], **words)
+        self._found += task_events(self._store, self._sql, self._tasks, clock)
+        self._found += state_events(self._store, self._sql, self._tries, clock)
         for wording, count in self._store.db.execute(self._sql.text("unread")).fetchall():
             if count:
                 self._store.not_read(wording, count)
 
+    def _add_events(self, name: str, **parameters: int) -> None:
+        """Take the events that a query gives: the span's number, the time, the type's number."""
+        rows = self._store.db.execute(self._sql.text(name), parameters).fetchall()
+        good = [row for row in rows if row[1] is not None]
+        if good:
+            self._found.append(np.array(good, dtype=np.int64).T)
+
+    def _number_tries(self) -> None:
+        """Let statements find the number of a try, and how far its worker's clock is ahead."""
+        self._execute("try_number_table")
+        if not any(self._any_row(table) for table in ("block", "resource")):
+            return
+        rows = np.stack([self._tries.key, self._tries.span, self._shifts])
+        bulk.insert_columns(self._store.db, "temp.try_number", rows)
+
     def _places(self) -> None:
-        self._store.progress("blocks and nodes", 0.8)
+        self._store.progress("blocks and nodes", 0.5)
         workflow, block, node = (self._types[k] for k in ("workflow", "block", "node"))
         if self._columns.get("block", set()) >= _BLOCK:
             self._execute("block_words")
             self._execute("block_spans", type=block)
-            self._store.events += self._execute("block_events", type=block)
+            self._add_events("block_events", type=block)
             self._execute("block_subspans", workflow=workflow, type=block)
             blocks = {"task_executor", "block_id"} <= self._columns["try"]
-            if blocks and self._any("SELECT 1 FROM source.block"):
+            if blocks and self._any_row("block"):
                 self._execute("try_in_block", type=block)
         if self._columns.get("node", set()) >= _NODE:
             self._execute("node_words")
             self._execute("node_spans", type=node)
             active, inactive = self._store.string("active"), self._store.string("inactive")
-            self._store.events += self._execute(
-                "node_events", type=node, active=active, inactive=inactive
-            )
+            self._add_events("node_events", type=node, active=active, inactive=inactive)
             self._execute("node_subspans", type=node, workflow=workflow, block=block)
 
     def _resources(self) -> None:
@@ -228,16 +251,9 @@ class _Load:
     def _execute(self, name: str, **parameters: int | str) -> int:
         return self._store.execute(self._sql.text(name), parameters)
 
-    def _any(self, query: str) -> bool:
-        return self._store.db.execute(query).fetchone() is not None
-
-
-def _seconds_between(start: str, end: str) -> float:
-    """Return how long it is between two local times; nothing where one is no time."""
-    try:
-        return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    except (TypeError, ValueError):
-        return 0.0
+    def _any_row(self, table: str) -> bool:
+        query = f"SELECT 1 FROM source.{table}"  # noqa: S608 - names of ours
+        return table in self._columns and self._store.db.execute(query).fetchone() is not None
 
 
 def _columns(db: sqlite3.Connection, source: Path) -> dict[str, set[str]]:

@@ -1,14 +1,12 @@
 -- Statements of the monitoring importer. @time(x) is the microseconds of a local time in a run r;
 -- @optional(t.c) is the column, or NULL in databases of Parsl versions that did not have it;
--- @of_run(x) is the table x, each row with its run r; @state(c) is the number of a state's name.
+-- @of_run(x) is the table x, each row with its run r. What is large (states, tasks' times, subspans)
+-- passes through arrays instead: monitoring_rows.
 
 -- name: run_table
 CREATE TABLE temp.run (
     run_id TEXT PRIMARY KEY, scope_id INTEGER, offset_us INTEGER, change TEXT, later_us INTEGER
 ) WITHOUT ROWID;
-
--- name: task_number_table
-CREATE TABLE temp.task_number (key INTEGER PRIMARY KEY, id INTEGER);
 
 -- name: try_number_table
 CREATE TABLE temp.try_number (key INTEGER PRIMARY KEY, id INTEGER, shift_us INTEGER);
@@ -37,7 +35,6 @@ SELECT :type, r.scope_id, t.task_id, n.id
 FROM @of_run(source.task t)
 LEFT JOIN main.string n ON n.text = t.task_func_name
 WHERE true
-ORDER BY 2, 3
 ON CONFLICT (type_id, scope_id, key) DO NOTHING;
 
 -- name: try_spans
@@ -52,82 +49,23 @@ SELECT :type, r.scope_id, y.task_id << 16 | y.try_id, n.id,
 FROM @of_run(source.try y)
 LEFT JOIN main.string n ON n.text = @optional(y.hostname)
 WHERE true
-ORDER BY 2, 3
 ON CONFLICT (type_id, scope_id, key) DO UPDATE
     SET host_id = excluded.host_id, attributes = excluded.attributes
     WHERE host_id IS NOT excluded.host_id OR attributes IS NOT excluded.attributes;
 
--- name: task_numbers
-INSERT INTO temp.task_number
-SELECT scope_id << 44 | key, id FROM main.span_row
-WHERE type_id = :type AND scope_id IN (SELECT scope_id FROM temp.run) ORDER BY 1;
-
--- name: try_numbers
-INSERT INTO temp.try_number
-SELECT scope_id << 44 | key, id, 0 FROM main.span_row
-WHERE type_id = :type AND scope_id IN (SELECT scope_id FROM temp.run) ORDER BY 1;
-
 -- name: workflow_events
-INSERT OR IGNORE INTO main.event_row
-SELECT s.id, @time(w.time_began), :began, 0
+SELECT s.id, @time(w.time_began), :began
 FROM @of_run(source.workflow w)
 JOIN main.span_row s ON s.type_id = :type AND s.scope_id = r.scope_id AND s.key = 0
 UNION ALL
-SELECT s.id, @time(w.time_completed), :completed, 0
+SELECT s.id, @time(w.time_completed), :completed
 FROM @of_run(source.workflow w)
 JOIN main.span_row s ON s.type_id = :type AND s.scope_id = r.scope_id AND s.key = 0
 WHERE w.time_completed IS NOT NULL;
 
--- name: task_events
-INSERT OR IGNORE INTO main.event_row
-SELECT m.id, @time(t.task_time_invoked), :invoked, 0
-FROM @of_run(source.task t)
-CROSS JOIN temp.task_number m ON m.key = (r.scope_id << 44) + t.task_id
-UNION ALL
-SELECT m.id, @time(@optional(t.task_time_returned)), :returned, 0
-FROM @of_run(source.task t)
-CROSS JOIN temp.task_number m ON m.key = (r.scope_id << 44) + t.task_id
-WHERE @optional(t.task_time_returned) IS NOT NULL;
-
--- name: status_events
-INSERT OR IGNORE INTO main.event_row
-SELECT m.id, @worker_time(s.timestamp), @state(s.task_status_name), 0
-FROM @of_run(source.status s)
-CROSS JOIN temp.try_number m ON m.key = (r.scope_id << 44) + (s.task_id << 16) + s.try_id
-ORDER BY 1, 2;
-
 -- name: states
-SELECT DISTINCT task_status_name FROM source.status WHERE task_status_name IS NOT NULL;
-
--- name: task_subspans
-INSERT OR IGNORE INTO main.subspan_row
-SELECT w.id, t.id, t.key
-FROM temp.run r CROSS JOIN main.span_row w ON w.type_id = :workflow AND w.scope_id = r.scope_id
-CROSS JOIN main.span_row t ON t.type_id = :task AND t.scope_id = r.scope_id;
-
--- name: try_subspans
-INSERT OR IGNORE INTO main.subspan_row
-SELECT t.id, m.id, m.key & 65535
-FROM temp.try_number m CROSS JOIN temp.task_number t ON t.key = (m.key >> 44 << 44) + (m.key >> 16 & 268435455);
-
--- name: single_dependencies
-INSERT OR IGNORE INTO main.dependency_row
-SELECT m.id, d.id
-FROM @of_run(source.task t)
-CROSS JOIN temp.task_number m ON m.key = (r.scope_id << 44) + t.task_id
-CROSS JOIN temp.task_number d
-    ON d.key = (r.scope_id << 44) + CAST(@optional(t.task_depends) AS INTEGER)
-WHERE @optional(t.task_depends) <> '' AND @optional(t.task_depends) NOT GLOB '*[^0-9]*';
-
--- name: dependencies
-INSERT OR IGNORE INTO main.dependency_row
-SELECT m.id, d.id
-FROM @of_run(source.task t)
-CROSS JOIN temp.task_number m ON m.key = (r.scope_id << 44) + t.task_id
-CROSS JOIN json_each('[' || @optional(t.task_depends) || ']') e
-CROSS JOIN temp.task_number d ON d.key = (r.scope_id << 44) + e.value
-WHERE @optional(t.task_depends) GLOB '*,*' AND @optional(t.task_depends) NOT GLOB '*[^0-9, ]*'
-  AND json_valid('[' || @optional(t.task_depends) || ']');
+SELECT DISTINCT task_status_name FROM source.status WHERE task_status_name IS NOT NULL
+LIMIT 1000;
 
 -- name: block_spans
 INSERT INTO main.span_row (type_id, scope_id, key, name_id, attributes)
@@ -145,8 +83,7 @@ SELECT status FROM source.block WHERE status IS NOT NULL
 UNION SELECT executor_label FROM source.block WHERE executor_label IS NOT NULL;
 
 -- name: block_events
-INSERT OR IGNORE INTO main.event_row
-SELECT s.id, @time(b.timestamp), n.id, 0
+SELECT s.id, @time(b.timestamp), n.id
 FROM @of_run(source.block b)
 JOIN main.span_row s ON s.type_id = :type AND s.scope_id = r.scope_id
     AND s.key = b.executor_label || '/' || b.block_id
@@ -185,8 +122,7 @@ ON CONFLICT (type_id, scope_id, key) DO UPDATE SET attributes = excluded.attribu
     WHERE attributes IS NOT excluded.attributes;
 
 -- name: node_events
-INSERT OR IGNORE INTO main.event_row
-SELECT s.id, @time(n.timestamp), CASE WHEN n.active THEN :active ELSE :inactive END, 0
+SELECT s.id, @time(n.timestamp), CASE WHEN n.active THEN :active ELSE :inactive END
 FROM (SELECT *, lag(active) OVER (PARTITION BY run_id, uid ORDER BY timestamp, id) AS before
       FROM source.node) n
 CROSS JOIN temp.run r ON r.run_id = n.run_id
@@ -233,34 +169,24 @@ UNION ALL SELECT id, :disk_write_mb, time_us, written_mb FROM temp.sample
     WHERE written_mb IS NOT NULL
 ORDER BY 1, 2, 3;
 
--- name: unread
-SELECT 'status row whose try, state or time is missing', count(*)
-FROM source.status s LEFT JOIN source.try t
-    ON t.run_id = s.run_id AND t.task_id = s.task_id AND t.try_id = s.try_id
-WHERE t.try_id IS NULL OR s.task_status_name IS NULL
-    OR unixepoch(substr(s.timestamp, 1, 19)) IS NULL
-UNION ALL
-SELECT 'task row without a time of invocation', count(*) FROM source.task
-WHERE unixepoch(substr(task_time_invoked, 1, 19)) IS NULL
-UNION ALL
-SELECT 'row of a run that has no workflow row', count(*) FROM source.task t
-WHERE t.run_id NOT IN (SELECT run_id FROM source.workflow);
+-- name: dependencies
+SELECT group_concat(r.scope_id), group_concat(t.task_id),
+       group_concat(length(t.task_depends) - length(replace(t.task_depends, ',', '')) + 1),
+       group_concat(t.task_depends)
+FROM @of_run(source.task t)
+WHERE t.rowid BETWEEN :low AND :high AND t.task_depends <> ''
+  AND (t.task_depends NOT GLOB '*[^0-9]*'
+       OR t.task_depends NOT GLOB '*[^0-9, ]*' AND t.task_depends NOT GLOB '*[0-9] *'
+       AND ',' || replace(t.task_depends, ' ', '') || ',' NOT GLOB '*,,*');
 
--- name: worker_delays
-SELECT g.scope_id, n.text, e.timestamp, y.task_try_time_returned
-FROM (SELECT scope_id, host_id, min(key) AS first, max(key) AS last FROM main.span_row
-      WHERE type_id = :type AND scope_id IN (SELECT scope_id FROM temp.run)
-        AND host_id IS NOT NULL GROUP BY scope_id, host_id) g
-CROSS JOIN temp.run r ON r.scope_id = g.scope_id
-CROSS JOIN main.string n ON n.id = g.host_id
-CROSS JOIN source.try y ON y.run_id = r.run_id
-    AND (y.task_id = g.first >> 16 AND y.try_id = g.first & 65535
-         OR y.task_id = g.last >> 16 AND y.try_id = g.last & 65535)
+-- name: worker_delay
+SELECT e.timestamp, y.task_try_time_returned
+FROM temp.run r
+CROSS JOIN source.try y ON y.run_id = r.run_id AND y.task_id = :task AND y.try_id = :attempt
 CROSS JOIN source.status e ON e.task_id = y.task_id AND e.run_id = y.run_id
     AND e.task_status_name = 'running_ended' AND e.try_id = y.try_id
-WHERE y.task_try_time_returned IS NOT NULL;
+WHERE r.scope_id = :scope AND y.task_try_time_returned IS NOT NULL;
 
--- name: shift
-UPDATE temp.try_number SET shift_us = :shift
-WHERE id IN (SELECT id FROM main.span_row WHERE type_id = :type AND scope_id = :scope
-             AND host_id = (SELECT id FROM main.string WHERE text = :host));
+-- name: unread
+SELECT 'row of a run that has no workflow row', count(*) FROM source.task t
+WHERE t.run_id NOT IN (SELECT run_id FROM source.workflow);

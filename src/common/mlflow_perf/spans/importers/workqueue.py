@@ -1,6 +1,6 @@
 """Work Queue's transaction log: its tasks and workers.
 
-May import spans.store, spans.importers.lines.
+May import spans.bulk, spans.store, spans.importers.lines and workqueue_lines.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
+from mlflow_perf.spans.bulk import Ints, distinct, joined
 from mlflow_perf.spans.importers.lines import UNENDED, scope_of, wording_of
+from mlflow_perf.spans.importers.workqueue_lines import take_apart
 from mlflow_perf.spans.store import Key, Store
 
 __all__ = ["WorkQueueImporter", "import_transactions"]
 
 _TASK = "workqueue.task"
 _WORKER = "workqueue.worker"
-_LINE = re.compile(rb"^(\d{1,18}) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?: +(\S+))?", re.MULTILINE)
+_LINE = re.compile(rb"(\d{1,18}) \d+ (TASK|TRANSFER|WORKER) (\S+) (\S+)(?:\s+(\S+))?")
 _HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
 _LEGEND = b"# time manager_pid "
 # Lines that tell of the manager and of categories, not of tasks or workers.
 _OTHER = re.compile(rb"^(?:#|[ \t]*\n|\d+ \d+ (?:MANAGER|CATEGORY) )", re.MULTILINE)
-_TRANSFERS = {b"INPUT": b"TRANSFER_INPUT", b"OUTPUT": b"TRANSFER_OUTPUT"}
-_PART_BYTES = 1 << 25
+_PART_BYTES = 1 << 22
 _DIGITS = 18
 
 
@@ -63,55 +66,62 @@ class _Reader:
 
     def __init__(self) -> None:
         self.unread: Counter[str] = Counter()
-        self._tasks: list[int] = []
-        self._times: list[int] = []
-        self._events: list[bytes] = []
+        # Columns of the time, the task, and the number of the event's word.
+        self._found: list[Ints] = []
+        self._words: dict[bytes, int] = {}
         self._workers: list[tuple[bytes, int, bytes]] = []
         self._worker_at: dict[bytes, bytes] = {}
         self._ran_on: dict[tuple[bytes, int], None] = {}
 
     def read(self, part: bytes) -> None:
         """Read some whole lines."""
-        # Lists are built whole: a call for each of a million lines takes three times as long.
-        rows = _LINE.findall(part)
+        lines = take_apart(part)
+        words = np.array([self._word(word) for word in lines.words], dtype=np.int64)
+        self._found.append(np.stack([lines.time, lines.task, words[lines.event]]))
+        rows = []
+        for line in lines.others:
+            if match := _LINE.match(line):
+                rows.append(match.groups())
+            elif not _OTHER.match(line + b"\n"):
+                self.unread[wording_of(line)] += 1
         for time, kind, worker, word, event in rows:
             if kind == b"WORKER":
-                self._worker(int(time), worker, word, event)
-        found = [row for row in rows if row[1] != b"WORKER"]
-        try:
-            self._add(found)
-        except ValueError:
-            self._add([row for row in found if self._has_number(row)])
-        if part.count(b"\n") > len(rows) + len(_OTHER.findall(part)):
-            self._count_others(part)
+                self._worker(int(time), worker, word, event or b"")
+        for row in rows:
+            if row[1] != b"WORKER" and self._has_number(row):
+                self._add(row)
+        for line in lines.running:
+            if match := _LINE.match(line):
+                self._run_on(match[5] or b"", int(match[3]))
 
-    def _add(self, rows: list[tuple[bytes, ...]]) -> None:
-        """Take the lines of tasks and transfers; a transfer names its task second."""
-        ids = [int(a if kind == b"TASK" else b) for _, kind, a, b, _ in rows]
-        if max(ids, default=0) >= 1 << 62:
-            raise ValueError("a task's number is too large")
-        self._tasks += ids
-        self._times += [int(row[0]) for row in rows]
-        self._events += [
-            b if kind == b"TASK" else _TRANSFERS.get(a) or b"TRANSFER_" + a
-            for _, kind, a, b, _ in rows
-        ]
-        self._ran_on |= {
-            (self._worker_at.get(row[4], row[4]), task): None
-            for row, task in zip(rows, ids, strict=True)
-            if row[3] == b"RUNNING"
-        }
+    def _add(self, row: tuple[bytes, ...]) -> None:
+        """Take a line of a task or a transfer, of another shape; a transfer names its task last."""
+        time, kind, first, second, address = row
+        if kind == b"TRANSFER":
+            found = int(time), int(second), self._word(b"TRANSFER_" + first)
+        else:
+            found = int(time), int(first), self._word(second)
+        self._found.append(np.array(found, dtype=np.int64)[:, None])
+        if kind == b"TASK" and second == b"RUNNING":
+            self._run_on(address or b"", int(first))
+
+    def _run_on(self, address: bytes, task: int) -> None:
+        self._ran_on[self._worker_at.get(address, address), task] = None
+
+    def _word(self, word: bytes) -> int:
+        return self._words.setdefault(word, len(self._words))
 
     def write(self, store: Store, scope: int) -> dict[Key, int]:
         """Store what was read; return the number of each task's span."""
-        tasks = store.add_spans(_TASK, scope, set(self._tasks))
-        types = {event: store.string(_text(event)) for event in set(self._events)}
+        time, task, word = joined(self._found)
+        numbers = distinct(task)
+        tasks = store.add_spans(_TASK, scope, numbers.tolist())
+        spans = np.array([tasks[number] for number in numbers.tolist()], dtype=np.int64)
+        types = np.array([store.string(_text(w)) for w in self._words], dtype=np.int64)
         store.progress("events", 0.6)
-        store.add_events(
-            [tasks[task] for task in self._tasks],
-            self._times,
-            [types[event] for event in self._events],
-        )
+        if len(task):
+            events = np.stack([spans[np.searchsorted(numbers, task)], time, types[word]])
+            store.add_event_table(events)
         self._write_workers(store, scope, tasks)
         return tasks
 
@@ -146,11 +156,6 @@ class _Reader:
             for worker, task in self._ran_on
             if _text(worker) in workers
         )
-
-    def _count_others(self, part: bytes) -> None:
-        for line in part.removesuffix(b"\n").split(b"\n"):
-            if not _LINE.match(line) and not _OTHER.match(line + b"\n"):
-                self.unread[wording_of(line)] += 1
 
 
 def _parts(source: Path, unread: Counter[str]) -> Iterator[tuple[bytes, float]]:
