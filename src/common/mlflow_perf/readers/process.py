@@ -1,4 +1,4 @@
-"""One process as procfs shows it. Imports procfile."""
+"""One process as procfs shows it. Imports ended and procfile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.ended import EndedChild, ended_child, reaped_sec
 from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless, read_text
 
 __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
@@ -198,7 +199,9 @@ class ProcessTable:
         read, written = self._io(process.pid) or (
             process.usage.read_bytes, process.usage.write_bytes
         )  # fmt: skip
-        process.usage = Usage(own + process.children_sec, read, written)
+        ended = self.ended_child(process.pid) if fields[0] == b"Z" else None
+        used = own + process.children_sec if ended is None else ended.cpu_sec
+        process.usage = Usage(used, read, written)
         return True
 
     def _clock_of(self, pid: int) -> float | None:
@@ -220,6 +223,23 @@ class ProcessTable:
     def _io(self, pid: int) -> tuple[int, int] | None:
         found = _READ_BYTES.search(self._read(b"%d/io" % pid) or b"")
         return (int(found[1]), int(found[2])) if found else None
+
+    def ended_child(self, pid: int) -> EndedChild | None:
+        """Return the account of an ended child of this process that nobody waited for yet."""
+        return ended_child(pid) if self._own_pid == os.getpid() else None
+
+    def is_copy(self, pid: int) -> bool:
+        """Return whether a process is a fork of this one that became no other program yet."""
+        if self._own_pid != os.getpid():
+            return False
+        own, other = self._layout(self._own_pid), self._layout(pid)
+        return own is not None and own == other
+
+    def _layout(self, pid: int) -> list[bytes] | None:
+        data = self._folder.read(b"%d/stat" % pid)
+        fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
+        # Where its program, stack, arguments and environment lie: a fork's are its parent's.
+        return [*fields[23:26], *fields[42:49]] if len(fields) > 48 else None
 
     def peak_bytes(self, pid: int) -> int:
         """Return the most memory that a process ever had, as the kernel keeps it; 0 if unknown."""
@@ -248,26 +268,6 @@ def _kept(path: str) -> ProcFile | None:
         return ProcFile(path)
     except SourceUnavailableError:
         return None
-
-
-def reaped_sec() -> float:
-    """Return the CPU time of all ended children of this process, to the microsecond."""
-    # Imported here, as Windows has no such module.
-    from resource import RUSAGE_CHILDREN, getrusage
-
-    children = getrusage(RUSAGE_CHILDREN)
-    return children.ru_utime + children.ru_stime
-
-
-def reaped_peak_bytes() -> int:
-    """Return the peak memory of the largest ended child of this process.
-
-    The kernel counts what a child shared with this process before it became another program, so a
-    figure below this process's own peak may be that.
-    """
-    from resource import RUSAGE_CHILDREN, getrusage
-
-    return getrusage(RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _own_pid(proc: Path | str) -> int | None:
