@@ -79,7 +79,7 @@ def _joules(count: Mapping[str, Any]) -> float | None:
 
 
 def _find(devices: list[_Amd], name: str) -> _Amd | None:
-    if name.isdigit():
+    if name.isdecimal():
         return devices[int(name)] if int(name) < len(devices) else None
     wanted = name.lower().removeprefix("gpu-")
     return next((d for d in devices if d.uuid.lower().replace("-", "").endswith(wanted)), None)

@@ -108,10 +108,10 @@ def _slices(pynvml: Any, handle: Any) -> Iterator[_Nvidia]:
 
 def _find(devices: Sequence[_Nvidia], name: str) -> _Nvidia | None:
     """Return the GPU or slice that a variable names: `0`, `GPU-8932f9`, `MIG-…`, `0:1`."""
-    if name.isdigit():
+    if name.isdecimal():
         return devices[int(name)] if int(name) < len(devices) else None
     gpu, _, part = name.partition(":")
-    if gpu.isdigit() and part.isdigit() and int(gpu) < len(devices):
+    if gpu.isdecimal() and part.isdecimal() and int(gpu) < len(devices):
         slices = devices[int(gpu)].slices
         return slices[int(part)] if int(part) < len(slices) else None
     everything = [*devices, *(part for whole in devices for part in whole.slices)]

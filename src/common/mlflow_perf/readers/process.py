@@ -161,7 +161,7 @@ class ProcessTable:
 
     def keep(self, pid: int) -> None:
         """Keep a process's files open, if there is room."""
-        for name in (b"%d/stat" % pid, b"%d/io" % pid, b"%d/status" % pid):
+        for name in _names(pid, own=pid == self._own_pid):
             file = _kept(f"{self._folder.path}/{name.decode()}")
             if file is not None and len(self._files) < _FILES_KEPT:
                 self._files[name] = file
@@ -170,7 +170,7 @@ class ProcessTable:
 
     def drop(self, pid: int) -> None:
         """Close the files of a process that ended."""
-        for name in (b"%d/stat" % pid, b"%d/io" % pid, b"%d/status" % pid):
+        for name in _names(pid, own=pid == self._own_pid):
             if name in self._files:
                 self._files.pop(name).close()
 
@@ -188,6 +188,8 @@ class ProcessTable:
         process.moved = clock is None or clock != process.clock_sec
         if not process.moved:
             return True
+        if clock is not None and process.pid == self._own_pid:
+            return self._refresh_own(process, clock)
         fields = self._stat(process.pid)
         if fields is None or int(fields[19]) != process.started:
             return False
@@ -202,6 +204,16 @@ class ProcessTable:
         ended = self.ended_child(process.pid) if fields[0] == b"Z" else None
         used = own + process.children_sec if ended is None else ended.cpu_sec
         process.usage = Usage(used, read, written)
+        return True
+
+    def _refresh_own(self, process: Process, clock: float) -> bool:
+        """Bring this very process up to date: `stat` costs as much as all that is asked here."""
+        pages = (self._read(b"%d/statm" % process.pid) or b"").split(None, 2)
+        if len(pages) > 1:
+            process.rss_bytes = int(pages[1]) * self._page
+        process.children_sec, process.clock_sec = reaped_sec(), clock
+        read, written = self._io(process.pid) or (0, 0)
+        process.usage = Usage(clock + process.children_sec, read, written)
         return True
 
     def _clock_of(self, pid: int) -> float | None:
@@ -261,6 +273,11 @@ class ProcessTable:
             if file is not None:
                 file.close()
         self._files.clear()
+
+
+def _names(pid: int, *, own: bool) -> tuple[bytes, ...]:
+    first = b"%d/statm" if own else b"%d/stat"
+    return first % pid, b"%d/io" % pid, b"%d/status" % pid
 
 
 def _kept(path: str) -> ProcFile | None:
