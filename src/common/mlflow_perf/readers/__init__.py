@@ -18,6 +18,7 @@ from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.limits import host_facts
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
+from mlflow_perf.readers.rank_environs import RankEnvirons
 
 __all__ = ["Reader", "add_reader", "default_readers", "host_facts", "open_readers"]
 
@@ -43,24 +44,27 @@ _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
 )
 
 
-def _nvidia() -> Reader:
-    return GpuReader(_opener("nvidia", "open_nvidia"), marks=("/dev/nvidiactl", "/dev/dxg"))
+def _device_sources(root_pid: int | None) -> tuple[tuple[ReaderFactory, ...], ...]:
+    ranks = RankEnvirons(root_pid)
 
+    def opener(module: str, name: str) -> OpenGpus:
+        # A maker's module is loaded only where its driver is found, in the reader's own thread.
+        def open_gpus() -> Sequence[Gpu]:
+            found: Sequence[Gpu] = getattr(import_module(f"{__name__}.{module}"), name)(
+                others=ranks.with_any_of
+            )
+            return found
 
-def _amd() -> Reader:
-    return GpuReader(_opener("amd", "open_amd"), marks=("/dev/kfd",))
+        return open_gpus
 
-
-def _opener(module: str, name: str) -> OpenGpus:
-    # A maker's module is loaded where its driver is found only, in the reader's own thread.
-    def open_gpus() -> Sequence[Gpu]:
-        opener: OpenGpus = getattr(import_module(f"{__name__}.{module}"), name)
-        return opener()
-
-    return open_gpus
-
-
-_DEVICE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = ((_nvidia, _amd), (RaplReader,))
+    nvidia, amd = opener("nvidia", "open_nvidia"), opener("amd", "open_amd")
+    return (
+        (
+            lambda: GpuReader(nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
+            lambda: GpuReader(amd, marks=("/dev/kfd",)),
+        ),
+        (RaplReader,),
+    )
 
 
 def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
@@ -111,7 +115,7 @@ def default_readers(root_pid: int | None = None) -> list[Reader]:
             cpu,
             *_NODE_SOURCES,
             *((make,) for make in job.others),
-            *_DEVICE_SOURCES,
+            *_device_sources(root_pid),
             *((make,) for make in _added),
         )
     )
