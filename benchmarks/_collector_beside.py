@@ -170,7 +170,7 @@ class Beside:
         self.losses: list[float] = []
 
     def slice(self, work: Callable[[float], float], seconds: float) -> tuple[float, int]:
-        """Return how much was done with the thread beside it, and how often it sampled."""
+        """Return what the work returned with the thread beside it, and how often it sampled."""
         stop, count = threading.Event(), len(self.skews)
 
         def run() -> None:
@@ -181,19 +181,31 @@ class Beside:
 
         thread = threading.Thread(target=run)
         thread.start()
-        done = work(seconds)
+        lost = work(seconds)
         stop.set()
         thread.join()
-        return done, max(1, len(self.skews) - count)
+        return lost, max(1, len(self.skews) - count)
 
 
-def loops(seconds: float) -> float:
-    """Run pure Python for so long and return how many rounds it got through in a second."""
-    done, begin = 0, time.perf_counter()
-    while (passed := time.perf_counter() - begin) < seconds:
+def waited(seconds: float) -> float:
+    """Run pure Python in this thread for so long and return how long it was kept from running.
+
+    Time in which it could have run and another process had the CPU is left out: what is left is
+    what it waited for Python's lock. So a busy machine does not disturb the figure.
+    """
+    begin = time.perf_counter()
+    before = time.thread_time() + _in_line_sec()
+    while time.perf_counter() - begin < seconds:
         for _ in range(200):
-            done += 1
-    return done / passed
+            pass
+    passed = time.perf_counter() - begin
+    return passed - (time.thread_time() + _in_line_sec() - before)
+
+
+def _in_line_sec() -> float:
+    """Return how long this thread has stood in line for a CPU since it was started."""
+    text = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text("ascii")
+    return int(text.split()[1]) / 1e9
 
 
 def beside_a_busy_thread(
@@ -203,20 +215,17 @@ def beside_a_busy_thread(
 
     Returns:
         Name -> time lost per sample (µs, median of the slices), how long a sample takes beside it
-        (ms, median). "nothing" is the noise: slices without a sampler against others without one.
+        (ms, median). "nothing" is what a slice without a sampler loses, per as many samples.
     """
     beside = {name: Beside(sample, 50) for name, sample in contenders.items()}
     noise: list[float] = []
     for _ in range(rounds):
         for one in beside.values():
-            before = loops(slice_sec)
-            done, samples = one.slice(loops, slice_sec)
-            after = loops(slice_sec)
-            free = (before + after) / 2
-            one.losses.append(1e6 * slice_sec * (1 - done / free) / samples)
-            noise.append(1e6 * slice_sec * (1 - after / before) / samples)
+            lost, samples = one.slice(waited, slice_sec)
+            one.losses.append(1e6 * lost / samples)
+            noise.append(1e6 * waited(slice_sec) / samples)
     found = {
         name: (statistics.median(one.losses), 1e3 * statistics.median(one.skews))
         for name, one in beside.items()
     }
-    return {"nothing": (statistics.median(map(abs, noise)), 0.0), **found}
+    return {"nothing": (statistics.median(noise), 0.0), **found}

@@ -94,12 +94,11 @@ def per_sample() -> list[Row]:
         "seed": peers.seed, "resource-tracker": peers.resource_tracker_system,
     })  # fmt: skip
     *theirs, ours = best([*others.values(), sampling(readers)], loops=10)
-    rows = [
+    return [
         Row("CPU per sample, the seed's sources", name, value, ours, "µs",
             min(100.0, value / 3) if name == "seed" else None)
         for name, value in zip(others, theirs, strict=True)
     ]  # fmt: skip
-    return rows
 
 
 def with_children(count: int, target_us: float) -> list[Row]:
@@ -167,7 +166,7 @@ def beside_a_busy_thread() -> list[Row]:
     noise, _ = found.pop("nothing")
     lost, took = found.pop("ours")
     seeds_lost, seeds_took = found.pop("ours, its sources")
-    rows = [Row("main thread loses per sample, noise (A/A)", "", None, noise, "µs")]
+    rows = [Row("main thread loses per sample, none taken", "", None, noise, "µs")]
     for name, (value, _) in found.items():
         target = 300.0 if name == "psutil" else None
         rows.append(

@@ -37,7 +37,7 @@ def owned_cpu_reader() -> Reader:
 
 def limits_reader() -> Reader:
     """Return the reader of what this process owns."""
-    return LimitsReader(owned())
+    return LimitsReader(owned)
 
 
 READERS: list[Callable[[], Reader]] = [
