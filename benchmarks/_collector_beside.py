@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -181,51 +182,61 @@ class Beside:
 
         thread = threading.Thread(target=run)
         thread.start()
-        lost = work(seconds)
+        done = work(seconds)
         stop.set()
         thread.join()
-        return lost, max(1, len(self.skews) - count)
+        return done, max(1, len(self.skews) - count)
 
 
-def waited(seconds: float) -> float:
-    """Run pure Python in this thread for so long and return how long it was kept from running.
-
-    Time in which it could have run and another process had the CPU is left out: what is left is
-    what it waited for Python's lock. So a busy machine does not disturb the figure.
-    """
-    begin = time.perf_counter()
-    before = time.thread_time() + _in_line_sec()
-    while time.perf_counter() - begin < seconds:
+def loops(seconds: float) -> float:
+    """Run pure Python for so long and return how many rounds it got through in a second."""
+    # What else there is to be run on the machine gets its share before, not meanwhile.
+    time.sleep(0.3 * seconds)
+    done, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds:
         for _ in range(200):
-            pass
-    passed = time.perf_counter() - begin
-    return passed - (time.thread_time() + _in_line_sec() - before)
+            done += 1
+    return done / passed
 
 
-def _in_line_sec() -> float:
-    """Return how long this thread has stood in line for a CPU since it was started."""
-    text = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text("ascii")
-    return int(text.split()[1]) / 1e9
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[bool]:
+    """Let this process go before all others on a busy machine, where it may; tell whether."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except (AttributeError, OSError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def beside_a_busy_thread(
-    contenders: dict[str, Callable[[], object]], *, rounds: int = 24, slice_sec: float = 0.25
+    contenders: dict[str, Callable[[], object]], *, rounds: int = 20, slice_sec: float = 0.1
 ) -> dict[str, tuple[float, float]]:
     """Return what each contender takes from a busy main thread at 50 Hz.
 
     Returns:
         Name -> time lost per sample (µs, median of the slices), how long a sample takes beside it
-        (ms, median). "nothing" is what a slice without a sampler loses, per as many samples.
+        (ms, median). "nothing" is the noise: what slices without a sampler differ by, spread over
+        as many samples.
     """
     beside = {name: Beside(sample, 50) for name, sample in contenders.items()}
     noise: list[float] = []
-    for _ in range(rounds):
-        for one in beside.values():
-            lost, samples = one.slice(waited, slice_sec)
-            one.losses.append(1e6 * lost / samples)
-            noise.append(1e6 * waited(slice_sec) / samples)
+    with _undisturbed():
+        for _ in range(rounds):
+            # In another order each time: what the machine does every second hits them alike.
+            for one in random.sample([*beside.values()], len(beside)):
+                before = loops(slice_sec)
+                done, samples = one.slice(loops, slice_sec)
+                after = loops(slice_sec)
+                free = (before + after) / 2
+                one.losses.append(1e6 * slice_sec * (1 - done / free) / samples)
+                noise.append(1e6 * slice_sec * (1 - after / before) / samples)
     found = {
         name: (statistics.median(one.losses), 1e3 * statistics.median(one.skews))
         for name, one in beside.items()
     }
-    return {"nothing": (statistics.median(noise), 0.0), **found}
+    return {"nothing": (statistics.median(map(abs, noise)), 0.0), **found}

@@ -166,7 +166,7 @@ def beside_a_busy_thread() -> list[Row]:
     noise, _ = found.pop("nothing")
     lost, took = found.pop("ours")
     seeds_lost, seeds_took = found.pop("ours, its sources")
-    rows = [Row("main thread loses per sample, none taken", "", None, noise, "µs")]
+    rows = [Row("main thread loses per sample, noise (A/A)", "", None, noise, "µs")]
     for name, (value, _) in found.items():
         target = 300.0 if name == "psutil" else None
         rows.append(
