@@ -35,6 +35,12 @@ def _portable(name: str) -> Reader:
     return reader
 
 
+def _portable_tree(root_pid: int | None) -> Reader:
+    from mlflow_perf.readers.portable_tree import PsutilProcessTreeReader
+
+    return PsutilProcessTreeReader(root_pid)
+
+
 # One row per source: the ways to read it, the best first.
 _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
     (MemoryReader, lambda: _portable("PsutilMemoryReader")),
@@ -115,6 +121,7 @@ def default_readers(root_pid: int | None = None) -> list[Reader]:
             cpu,
             *_NODE_SOURCES,
             *((make,) for make in job.others),
+            (job.tree, lambda: _portable_tree(root_pid)),
             *_device_sources(root_pid),
             *((make,) for make in _added),
         )

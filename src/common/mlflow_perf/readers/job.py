@@ -104,7 +104,7 @@ class JobSources:
                 return CgroupCpuTime(group)
             except SourceUnavailableError:
                 pass
-        return self._tree()
+        return self.tree()
 
     def _accounting_group(self, quota: CpuQuota | None) -> Group | None:
         group = self._step_group("cpuacct")
@@ -122,17 +122,21 @@ class JobSources:
             return None
         return Group(group.version, folder, group.top, group.path)
 
-    def _tree(self) -> ProcessTreeReader:
+    def tree(self) -> ProcessTreeReader:
+        """Return the reader of the job's processes.
+
+        Raises:
+            SourceUnavailableError: When there is no procfs.
+        """
         return ProcessTreeReader(self._pid, table=ProcessTable(self._proc))
 
     @property
     def others(self) -> tuple[Callable[[], Reader], ...]:
-        """The factories of the job's other readers."""
+        """The factories of the job's other readers, less that of its processes."""
         return (
             lambda: LimitsReader(self.limits.now),
             self._cgroup,
             lambda: PressureReader(self._proc, group=self._step_group("cpu")),
-            self._tree,
         )
 
     def _cgroup(self) -> Reader:
