@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -50,6 +51,14 @@ _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
 )
 
 
+def _carbon() -> Reader:
+    if not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
+        raise SourceUnavailableError("No estimate of emissions was asked for.")
+    from mlflow_perf.readers.carbon import carbon_reader
+
+    return carbon_reader()
+
+
 def _device_sources(root_pid: int | None) -> tuple[tuple[ReaderFactory, ...], ...]:
     ranks = RankEnvirons(root_pid)
 
@@ -70,6 +79,7 @@ def _device_sources(root_pid: int | None) -> tuple[tuple[ReaderFactory, ...], ..
             lambda: GpuReader(amd, marks=("/dev/kfd",)),
         ),
         (RaplReader,),
+        (_carbon,),
     )
 
 
