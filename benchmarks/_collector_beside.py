@@ -22,6 +22,7 @@ import psutil
 from mlflow_perf.readers.process import cpu_clock_sec
 
 SECONDS = 12.0
+_A_WAIT_SEC = 30e-6
 _MB = 1 << 20
 
 _LOOP = """
@@ -182,21 +183,30 @@ class Beside:
 
         thread = threading.Thread(target=run)
         thread.start()
-        done = work(seconds)
+        lost = work(seconds)
         stop.set()
         thread.join()
-        return done, max(1, len(self.skews) - count)
+        return lost, max(1, len(self.skews) - count)
 
 
-def loops(seconds: float) -> float:
-    """Run pure Python for so long and return how many rounds it got through in a second."""
+def held_up(seconds: float) -> float:
+    """Run pure Python for so long and return how many seconds of it this thread stood still.
+
+    Rounds take a few µs; what takes longer than 30 µs was a wait. Unlike the speed of the loop,
+    that does not move with the machine's clock.
+    """
     # What else there is to be run on the machine gets its share before, not meanwhile.
     time.sleep(0.3 * seconds)
-    done, begin = 0, time.perf_counter()
-    while (passed := time.perf_counter() - begin) < seconds:
-        for _ in range(200):
-            done += 1
-    return done / passed
+    lost, before = 0.0, time.perf_counter()
+    end = before + seconds
+    while before < end:
+        for _ in range(50):
+            pass
+        now = time.perf_counter()
+        if now - before > _A_WAIT_SEC:
+            lost += now - before
+        before = now
+    return lost
 
 
 @contextlib.contextmanager
@@ -229,12 +239,11 @@ def beside_a_busy_thread(
         for _ in range(rounds):
             # In another order each time: what the machine does every second hits them alike.
             for one in random.sample([*beside.values()], len(beside)):
-                before = loops(slice_sec)
-                done, samples = one.slice(loops, slice_sec)
-                after = loops(slice_sec)
-                free = (before + after) / 2
-                one.losses.append(1e6 * slice_sec * (1 - done / free) / samples)
-                noise.append(1e6 * slice_sec * (1 - after / before) / samples)
+                before = held_up(slice_sec)
+                lost, samples = one.slice(held_up, slice_sec)
+                after = held_up(slice_sec)
+                one.losses.append(1e6 * (lost - (before + after) / 2) / samples)
+                noise.append(1e6 * (after - before) / samples)
     found = {
         name: (statistics.median(one.losses), 1e3 * statistics.median(one.skews))
         for name, one in beside.items()
