@@ -166,14 +166,16 @@ def beside_a_busy_thread() -> list[Row]:
     noise, _ = found.pop("nothing")
     lost, took = found.pop("ours")
     seeds_lost, seeds_took = found.pop("ours, its sources")
-    rows = [Row("main thread loses per sample, noise (A/A)", "", None, noise, "µs")]
+    rows = [Row("main thread stands still per sample, noise (A/A)", "", None, noise, "µs")]
     for name, (value, _) in found.items():
         target = 300.0 if name == "psutil" else None
         rows.append(
-            Row("main thread loses per sample, seed's sources", name, value, seeds_lost, "µs",
+            Row("main thread stands still per sample, seed's sources", name, value, seeds_lost, "µs",
                 target)
         )  # fmt: skip
-    rows.append(Row("main thread loses per sample, all sources", "", None, lost, "µs", 300.0))
+    rows.append(
+        Row("main thread stands still per sample, all sources", "", None, lost, "µs", 300.0)
+    )
     rows.append(Row("slowdown at 50 Hz, all sources", "", None, lost * 50 / 1e4, "%", 1.0))
     rows += [
         Row("a sample takes, beside it, seed's sources", name, value, seeds_took, "ms")
