@@ -167,12 +167,10 @@ def beside_a_busy_thread() -> list[Row]:
     lost, took = found.pop("ours")
     seeds_lost, seeds_took = found.pop("ours, its sources")
     rows = [Row("main thread stands still per sample, noise (A/A)", "", None, noise, "µs")]
+    what = "main thread stands still per sample, seed's sources"
     for name, (value, _) in found.items():
         target = 300.0 if name == "psutil" else None
-        rows.append(
-            Row("main thread stands still per sample, seed's sources", name, value, seeds_lost, "µs",
-                target)
-        )  # fmt: skip
+        rows.append(Row(what, name, value, seeds_lost, "µs", target))
     rows.append(
         Row("main thread stands still per sample, all sources", "", None, lost, "µs", 300.0)
     )
