@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.perf import PerformanceMetricsCollector, PerformanceReportingThread
 from mlflow_perf.readers.ended import ended_child
 from mlflow_perf.readers.process import ProcessTable
 from mlflow_perf.readers.processes import ProcessTreeReader
@@ -116,13 +116,48 @@ def test_a_small_command_is_seen_while_it_runs(ballast: bytearray) -> None:
 
 
 def test_workers_of_a_short_block_are_summed() -> None:
-    """Two children that hold 60 MB each for some tenths of a second are 120 MB together."""
-    code = "import time; x = bytearray(b'x') * (60 << 20); time.sleep(0.6)"
-    collector = PerformanceMetricsCollector(interval=3600, readers=[ProcessTreeReader()])
-    collector.start()
-    children = [subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(2)]
+    """Two children that hold 60 MB each between two samples are 120 MB together, once seen."""
+    code = "x = bytearray(b'x') * (60 << 20); print(flush=True); input()"
+    reader = ProcessTreeReader()
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
     for child in children:
-        child.wait()
-    collector.finalize()
+        assert child.stdout is not None
+        child.stdout.readline()
+    reader.glance()
+    for child in children:
+        child.communicate(b"\n")
+    report = read(reader)
+    reader.close()
+    assert report["job_processes"] == 1.0
     own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MB
-    assert collector.metrics()["job_max_mem_mb"] > 110 + 0.7 * own
+    assert report["job_mem_peak_mb"] > 110 + 0.5 * own
+
+
+def test_the_sampler_glances_before_its_first_interval_is_over() -> None:
+    """Some looks within the first second, none once the first interval has passed."""
+
+    class Glanced:
+        name, columns = "glanced", ()
+
+        def __init__(self) -> None:
+            self.at: list[float] = []
+
+        def read(self, report: dict[str, float]) -> None:
+            pass
+
+        def glance(self) -> None:
+            self.at.append(clock.elapsed)
+
+        def close(self) -> None:
+            pass
+
+    clock, reader = FakeClock(stop_after=10.0), Glanced()
+    thread = PerformanceReportingThread(0.5, readers=[reader], clock=clock)
+    thread.start()
+    thread.join()
+    assert reader.at == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
