@@ -22,6 +22,9 @@ SPANS = ["numpy>=1.24", "matplotlib>=3.7", "pyarrow>=12"]
 PROXYSTORE = ["proxystore>=0.8"]
 PROMETHEUS = ["prometheus-client>=0.20"]
 OPENTELEMETRY = ["opentelemetry-sdk>=1.20"]
+CARBON = ["codecarbon>=3.0"]
+# The peers that `make bench` measures beside ours.
+BENCH = [*CARBON, "resource-tracker>=0.5"]
 GPU = ["nvidia-ml-py>=12.535"]
 # What the components of the demo pipeline import in their own scripts.
 DEMO = [*PIPELINES, *SPANS, "lightgbm>=4.0", "numpy>=1.24", "pandas>=2.0", "pyarrow>=12"]
@@ -82,6 +85,8 @@ setup(
             "mlflow>=3.1,<=3.15.0",
         ],
         "gpu": GPU,
+        "carbon": CARBON,
+        "bench": BENCH,
         "amd": ["amdsmi>=6.0"],
         "nixl": ["nixl>=1.0"],
         "spans": SPANS,

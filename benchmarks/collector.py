@@ -1,35 +1,36 @@
-"""What a sample costs, beside peers and the floor, all in turns (targets.md).
+"""What sampling costs, beside peers and the floor, all in turns (targets.md).
 
-Run it with `python -m benchmarks collector`, `--json` for other programs. Costs are CPU time; each
-row's contenders take turns in short rounds and the best round of each counts, so that a busy
-machine spoils none of them more than the others.
-
-- floor: the same kernel files through kept descriptors, read and not looked at;
-- psutil: one call per source, nothing else;
-- seed: what lightgbm-benchmark's collector does per report, in our words: utilisation of each CPU
-  over an interval of its own, memory, disk, disk IO, and each interface's counters;
-- MLflow: its system metrics monitors, asked once each;
-- tree (psutil): a process and its descendants, one by one, as process trackers do.
+Run it with `python -m benchmarks collector`, `--json` for other programs, `--markdown` for the
+documentation. Costs are CPU time; each row's contenders take turns in short rounds, or run at the
+same time, so that a busy machine spoils none of them more than the others. What the peers are
+stands in `_collector_peers.py` and `_collector_beside.py`; one that is not installed (`pip install
+'.[bench]'`) is left out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-import psutil
+import _collector_beside as beside
+import _collector_peers as peers
 
+from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
 from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.readers.processes import ProcessTreeReader
 from mlflow_perf.series import BoundedSeries
+from mlflow_perf.sources import Sources
 from mlflow_perf.summary import RunningSummary
 
 ROUNDS = 40
@@ -74,62 +75,6 @@ def best(functions: list[Callable[[], Any]], *, loops: int, rounds: int = ROUNDS
     return least
 
 
-def floor() -> Callable[[], None]:
-    """Return what reads the seed's sources through kept descriptors."""
-    paths = ("stat", "meminfo", "diskstats", "net/dev")
-    files = [os.open(f"/proc/{path}", os.O_RDONLY) for path in paths]
-
-    def read() -> None:
-        for file in files:
-            os.pread(file, 1 << 16, 0)
-        os.statvfs("/")
-
-    return read
-
-
-def bare_psutil() -> None:
-    """Ask psutil for each source once."""
-    psutil.cpu_percent(percpu=True)
-    psutil.virtual_memory()
-    psutil.disk_usage("/")
-    psutil.disk_io_counters()
-    psutil.net_io_counters(pernic=True)
-
-
-def seed() -> dict[str, float]:
-    """Take one report as the seed does, less the wait for its interval."""
-    busy = psutil.cpu_percent(interval=1e-6, percpu=True)
-    report = {
-        "cpu_avg": sum(busy) / len(busy), "cpu_min": min(busy), "cpu_max": max(busy),
-        "mem": psutil.virtual_memory().percent, "disk": psutil.disk_usage("/").percent,
-    }  # fmt: skip
-    io = psutil.disk_io_counters(perdisk=False)
-    if io is not None:
-        report["read"], report["written"] = io.read_bytes / 2**20, io.write_bytes / 2**20
-    nics = psutil.net_io_counters(pernic=True)
-    for name, nic in nics.items():
-        side = "lo" if name == "lo" else "ext"
-        report[f"{side}_sent"] = report.get(f"{side}_sent", 0.0) + nic.bytes_sent / 2**20
-        report[f"{side}_recv"] = report.get(f"{side}_recv", 0.0) + nic.bytes_recv / 2**20
-    return report
-
-
-def mlflow_monitors() -> Callable[[], None]:
-    """Return what asks MLflow's own monitors once."""
-    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-
-    monitors = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-
-    def ask() -> None:
-        for monitor in monitors:
-            monitor.collect_metrics()
-            monitor.clear_metrics()
-
-    return ask
-
-
 def sampling(readers: list[Reader]) -> Callable[[], None]:
     """Return what takes one sample of these readers."""
 
@@ -141,46 +86,41 @@ def sampling(readers: list[Reader]) -> Callable[[], None]:
     return sample
 
 
-def psutil_tree() -> Callable[[], None]:
-    """Return what walks this process's tree with psutil."""
-    root = psutil.Process()
-
-    def walk() -> None:
-        for process in (root, *root.children(recursive=True)):
-            with process.oneshot():
-                process.cpu_times()
-                process.memory_info()
-                process.io_counters()
-
-    return walk
-
-
 def per_sample() -> list[Row]:
     """Compare one sample of the seed's sources."""
     readers = [reader for reader in default_readers() if reader.name in _SEED_SOURCES]
-    peers = {"floor": floor(), "psutil": bare_psutil, "MLflow": mlflow_monitors(), "seed": seed}
-    *others, ours = best([*peers.values(), sampling(readers)], loops=20)
-    what = "CPU per sample, the seed's sources"
+    others = peers.present({
+        "floor": peers.floor, "psutil": peers.bare_psutil, "MLflow": peers.mlflow_monitors,
+        "seed": peers.seed, "resource-tracker": peers.resource_tracker_system,
+    })  # fmt: skip
+    *theirs, ours = best([*others.values(), sampling(readers)], loops=10)
     return [
-        Row(what, name, value, ours, "µs", min(100.0, value / 3) if name == "seed" else None)
-        for name, value in zip(peers, others, strict=True)
-    ]
+        Row("CPU per sample, the seed's sources", name, value, ours, "µs",
+            min(100.0, value / 3) if name == "seed" else None)
+        for name, value in zip(others, theirs, strict=True)
+    ]  # fmt: skip
 
 
 def with_children(count: int, target_us: float) -> list[Row]:
     """Compare one sample with the job's sources too, over a tree of so many sleeping processes."""
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(count - 1)]
-    loops = 20 if count < 100 else 2
+    loops = 10 if count < 100 else 1
+    what = f"CPU per sample, all sources, tree of {count}"
     try:
         readers = default_readers()
         tree = next(r for r in readers if isinstance(r, ProcessTreeReader))
-        walk, own_tree, ours = best(
-            [psutil_tree(), sampling([tree]), sampling(readers)], loops=loops, rounds=10
+        others = peers.present({
+            "tree (psutil)": peers.psutil_tree, "resource-tracker": peers.resource_tracker_both,
+        })  # fmt: skip
+        *theirs, own_tree, ours = best(
+            [*others.values(), sampling([tree]), sampling(readers)], loops=loops, rounds=8
         )
+        found = dict(zip(others, theirs, strict=True))
         return [
-            Row(f"CPU per sample, tree of {count} alone", "tree (psutil)", walk, own_tree, "µs"),
-            Row(f"CPU per sample, all sources, tree of {count}", "", None, ours, "µs", target_us),
-        ]
+            Row(f"CPU per sample, tree of {count} alone", "tree (psutil)",
+                found["tree (psutil)"], own_tree, "µs"),
+            Row(what, "resource-tracker", found.get("resource-tracker"), ours, "µs", target_us),
+        ]  # fmt: skip
     finally:
         for child in children:
             child.kill()
@@ -188,34 +128,59 @@ def with_children(count: int, target_us: float) -> list[Row]:
             child.wait()
 
 
-_SECONDS = 10
-_OURS = f"""
-import time
-from mlflow_perf.perf import PerformanceMetricsCollector
-collector = PerformanceMetricsCollector()
-collector.start()
-begin = time.process_time()
-time.sleep({_SECONDS})
-print(1e6 * (time.process_time() - begin) / {_SECONDS})
-"""
-_PSUTIL = f"""
-import time, psutil
-begin = time.process_time()
-for _ in range({_SECONDS}):
-    psutil.cpu_percent(percpu=True); psutil.virtual_memory(); psutil.disk_usage("/")
-    psutil.disk_io_counters(); psutil.net_io_counters(pernic=True); time.sleep(1)
-print(1e6 * (time.process_time() - begin) / {_SECONDS})
-"""
-
-
 def whole_process() -> list[Row]:
-    """Compare the CPU time of a process that does nothing else, per second at one sample each."""
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        for code in (_PSUTIL, _OURS)
+    """Compare processes that do nothing else: CPU per second at 1 Hz, memory over bare Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = beside.at_one_hertz(Path(folder))
+    bare = found.pop("bare Python")[1]
+    alone = found.pop("ours, collector alone")
+    whole = found.pop("ours, report() with its journal")
+    rows = [Row("CPU per second at 1 Hz, collector alone", "", None, alone[0], "µs")]
+    for name, (cpu, _, _) in found.items():
+        target = 700.0 if name == "psutil" else None
+        what = "CPU per second at 1 Hz, journal and all"
+        rows.append(Row(what, name, cpu, whole[0], "µs", target))
+    for name, (_, memory_mb, count) in found.items():
+        label = name if count == 1 else f"{name} ({count} processes)"
+        target = 8.0 if name == "psutil" else None
+        rows.append(
+            Row("memory over bare Python", label, memory_mb - bare, alone[1] - bare, "MB", target)
+        )
+    return rows
+
+
+def beside_a_busy_thread() -> list[Row]:
+    """Compare what a sample takes from a main thread that only computes in Python, at 50 Hz."""
+    readers = default_readers()
+    sources, collector = Sources(readers), PerformanceMetricsCollector(readers=[])
+    begin = time.monotonic()
+
+    def ours() -> None:
+        now = time.monotonic() - begin
+        collector.append_perf_metrics(sources.read({"timestamp": now, "elapsed_sec": now}))
+
+    seeds = sampling([reader for reader in readers if reader.name in _SEED_SOURCES])
+    others = peers.present({"floor": peers.floor, "psutil": peers.bare_psutil, "seed": peers.seed})
+    found = beside.beside_a_busy_thread({**others, "ours": ours, "ours, its sources": seeds})
+    sources.close()
+    noise, _ = found.pop("nothing")
+    lost, took = found.pop("ours")
+    seeds_lost, seeds_took = found.pop("ours, its sources")
+    rows = [Row("main thread stands still per sample, noise (A/A)", "", None, noise, "µs")]
+    what = "main thread stands still per sample, seed's sources"
+    for name, (value, _) in found.items():
+        target = 300.0 if name == "psutil" else None
+        rows.append(Row(what, name, value, seeds_lost, "µs", target))
+    rows.append(
+        Row("main thread stands still per sample, all sources", "", None, lost, "µs", 300.0)
+    )
+    rows.append(Row("slowdown at 50 Hz, all sources", "", None, lost * 50 / 1e4, "%", 1.0))
+    rows += [
+        Row("a sample takes, beside it, seed's sources", name, value, seeds_took, "ms")
+        for name, (_, value) in found.items()
     ]
-    theirs, ours = (float(process.communicate()[0]) for process in running)
-    return [Row("CPU per second at 1 Hz, all sources", "psutil", theirs, ours, "µs", 700.0)]
+    rows.append(Row("a sample takes, beside it, all sources", "", None, took, "ms", 5.0))
+    return rows
 
 
 def start_and_stop() -> list[Row]:
@@ -268,22 +233,75 @@ def memory() -> list[Row]:
     ]
 
 
+def document() -> list[Row]:
+    """Measure the document of 1,000 reports of the seed's columns, beside the seed's own file."""
+    names = [c.name for r in default_readers() if r.name in _SEED_SOURCES for c in r.columns]
+    series, summary = BoundedSeries(1000), RunningSummary()
+    for i in range(1000):
+        report = {"timestamp": 1763640000.0 + i, "elapsed_sec": float(i)}
+        report |= {name: (i * 7 + k) % 97 + 0.123456 for k, name in enumerate(names)}
+        series.append(report)
+        summary.add(report)
+    with tempfile.TemporaryDirectory() as folder:
+        mine, seeds = Path(folder, "node-0.json"), Path(folder, "seed.json")
+        rows = series.rows()
+
+        def save() -> None:
+            node = NodeDocument({"index": 0}, "bench", summary=summary.metrics(),
+                                reports=columns_of(series.columns()))  # fmt: skip
+            PerfDocument({0: node}).save(mine)
+
+        theirs_us, ours_us = best(
+            [lambda: seeds.write_text(json.dumps({0: rows}, indent=2)), save], loops=1, rounds=10
+        )
+        sizes = [file.stat().st_size / 1e3 for file in (seeds, mine)]
+    columns = f"{len(names) + 2} columns"
+    return [
+        Row(f"document of 1,000 reports, {columns}", "seed", sizes[0], sizes[1], "kB", 200.0),
+        Row("the same, time to write", "seed", theirs_us / 1e3, ours_us / 1e3, "ms", 10.0),
+    ]
+
+
+def measure() -> list[Row]:
+    """Measure everything."""
+    rows = [*whole_process(), *per_sample(), *with_children(10, 400.0)]
+    rows += [*with_children(500, 10_000.0), *beside_a_busy_thread(), *start_and_stop()]
+    return [*rows, *memory(), *document()]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    theirs = "" if row.peer_value is None else f"{row.peer_value:,.1f}"
+    ratio = "" if not row.peer_value else f"{row.value / row.peer_value:.2f}"
+    verdict = "" if row.met is None else f"≤ {row.target:.0f}: {'met' if row.met else 'MISSED'}"
+    return row.what, row.peer, theirs, f"{row.value:,.1f}", row.unit, ratio, verdict
+
+
 def main() -> None:
     """Measure everything and print the table."""
-    rows = [*per_sample(), *with_children(10, 400.0), *with_children(500, 10_000.0)]
-    rows += [*whole_process(), *start_and_stop(), *memory()]
+    rows = measure()
     if "--json" in sys.argv:
         print(json.dumps([{**asdict(row), "met": row.met} for row in rows], indent=2))
-        return
-    print(f"{'what':<46} {'peer':<14} {'peer’s':>9} {'ours':>9}    {'ratio':>6}  target")
-    for row in rows:
-        theirs = "" if row.peer_value is None else f"{row.peer_value:.1f}"
-        ratio = "" if not row.peer_value else f"{row.value / row.peer_value:.2f}"
-        verdict = "" if row.met is None else f"≤ {row.target:.0f}: {'met' if row.met else 'MISSED'}"
-        print(
-            f"{row.what:<46} {row.peer:<14} {theirs:>9} {row.value:>9.1f} {row.unit} "
-            f"{ratio:>6}  {verdict}"
-        )
+    elif "--markdown" in sys.argv:
+        print(f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())}: {machine()}.\n")
+        print("| what | peer | the peer’s | ours | unit | ratio | target |")
+        print("| --- | --- | ---: | ---: | --- | ---: | --- |")
+        for row in rows:
+            print(f"| {' | '.join(_cells(row))} |")
+    else:
+        for cells in (
+            ("what", "peer", "peer’s", "ours", "", "ratio", "target"),
+            *map(_cells, rows),
+        ):
+            print("{:<46} {:<28} {:>10} {:>9} {:<3} {:>6}  {}".format(*cells))
+
+
+def machine() -> str:
+    """Return what this machine is, in words."""
+    cpus, load = os.cpu_count(), os.getloadavg()[0]
+    return (
+        f"{platform.system()} {platform.release().split('-')[0]} on {platform.machine()}, {cpus} "
+        f"CPUs, load {load:.1f}, Python {platform.python_version()}"
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ LADDER: list[set[str]] = [
     {"column_table", "metric_table", "node"},
     {"sketch", "spool"},
     {"readers", "series", "operations", "transfers"},
-    {"summary"},
+    {"summary", "sources"},
     {"perf"},
     {"integrations", "document"},
     {"runs", "delivery", "plotter"},

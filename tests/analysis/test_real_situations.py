@@ -122,15 +122,44 @@ def test_a_one_core_job_on_many_cores(run: Run) -> None:
     assert found.bottleneck == "cpu", (found, summary)
 
 
-def test_a_disk_writer(run: Run) -> None:
-    """A job that writes and syncs in small steps waits for its disk."""
-    summary, found = run(
-        "end = time.monotonic() + 2\n"
-        "with open('data', 'wb', buffering=0) as file:\n"
-        "    while time.monotonic() < end:\n"
-        "        file.write(os.urandom(4096))\n"
-        "        os.fsync(file.fileno())"
-    )
+def _slow_disk(path: Path) -> Path | None:
+    """Return a real cgroup in which the disk below `path` writes 4 MB/s; None where none can be."""
+    root, device = Path("/sys/fs/cgroup"), path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    limits = {
+        "blkio/{}/blkio.throttle.write_bps_device": f"{number} {4 << 20}",
+        "{}/io.max": f"{number} wbps={4 << 20}",
+    }
+    for place, limit in limits.items():
+        file = root / place.format(f"mlflow-perf-test-disk-{os.getpid()}")
+        if not file.parent.parent.joinpath("cgroup.procs").exists():
+            continue
+        try:
+            file.parent.mkdir()
+            file.write_text(limit)
+        except OSError:
+            file.parent.rmdir() if file.parent.exists() else None
+            continue
+        return file.parent
+    return None
+
+
+def test_a_disk_writer(run: Run, tmp_path: Path) -> None:
+    """A job that writes and syncs waits for its disk, made slow where this machine allows it."""
+    slow = _slow_disk(tmp_path)
+    try:
+        summary, found = run(
+            "end = time.monotonic() + 2\n"
+            "block = os.urandom(1 << 20)\n"
+            "with open('data', 'wb', buffering=0) as file:\n"
+            "    while time.monotonic() < end:\n"
+            "        file.write(block)\n"
+            "        os.fsync(file.fileno())",
+            cgroup=slow,
+        )
+    finally:
+        if slow is not None:
+            slow.rmdir()
     _need(summary, "job_cpu_avg_cores", "io_stall_pct")
     if found.bottleneck == "cpu" and summary["cpu_stall_pct"] >= 25:
         pytest.skip("others keep this machine's CPUs busy: that is what the job waits for")

@@ -48,13 +48,14 @@ def test_output_input_and_exit_code_pass_through(client: MlflowClient) -> None:
 
 @pytest.mark.e2e
 def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClient) -> None:
-    """The CPU time of a command that ends at once is the command's."""
-    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    """CPU time and memory peak of a command that ends at once are the command's."""
+    burn = "import time\nx = bytearray(b'x') * (300 << 20)\nwhile time.process_time() < 0.2: pass"
     result = wrapped("--name", "short", "--", sys.executable, "-S", "-c", burn)
     assert (result.returncode, result.stderr) == (0, "")
     run = newest_run()
     assert run.info.status == "FINISHED"
     assert 0.19 < 3600 * run.data.metrics["job_cpu_hours"] < 0.3
+    assert 300 < run.data.metrics["job_max_mem_mb"] < 330
 
 
 @pytest.mark.e2e

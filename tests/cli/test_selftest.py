@@ -55,3 +55,11 @@ def test_the_table_names_each_check_and_what_was_not_run(run) -> None:
     assert result.exit_code == 0
     for text in ("CPU time", "1.6 s", "1.61 s", "+0.63%", "passed", "no network", "CPU per sample"):
         assert text in result.output
+
+
+def test_markdown_is_what_the_documentation_shows(run) -> None:
+    """One row per check, run or not, and one per cost."""
+    lines = run([GOOD, ABSENT], "--markdown").output.splitlines()
+    assert "| CPU time | 1.6 s | 1.61 s | +0.63% | ±1% | passed |" in lines
+    assert "| Sent over loopback |  |  |  |  | not run |" in lines
+    assert "| CPU per sample, µs | 100 |" in lines

@@ -25,6 +25,7 @@ from mlflow_perf.readers.portable import (
     PsutilMemoryReader,
     PsutilNetworkReader,
 )
+from mlflow_perf.readers.portable_tree import PsutilProcessTreeReader
 from mlflow_perf.readers.pressure import PressureReader
 from mlflow_perf.readers.processes import ProcessTreeReader
 from mlflow_perf.records import Kind
@@ -37,7 +38,7 @@ def owned_cpu_reader() -> Reader:
 
 def limits_reader() -> Reader:
     """Return the reader of what this process owns."""
-    return LimitsReader(owned())
+    return LimitsReader(owned)
 
 
 READERS: list[Callable[[], Reader]] = [
@@ -52,6 +53,7 @@ READERS: list[Callable[[], Reader]] = [
     PsutilDiskUsageReader,
     PsutilNetworkReader,
     ProcessTreeReader,
+    PsutilProcessTreeReader,
     PressureReader,
     owned_cpu_reader,
     limits_reader,
@@ -139,6 +141,6 @@ def test_an_added_reader_is_made_once_for_each_block(monkeypatch: pytest.MonkeyP
 def test_a_machine_that_shows_nothing(tmp_path: Path) -> None:
     """Without procfs, sysfs and cgroups no source of the job's is there, and none fails."""
     job = JobSources(proc=tmp_path, root=tmp_path, environ={}, cpus=frozenset({0}))
-    for make in (job.cpu, *job.others):
+    for make in (job.cpu, job.tree, *job.others):
         with pytest.raises(SourceUnavailableError):
             make()

@@ -85,7 +85,7 @@ def read(reader) -> dict[str, float]:
 def cgroup_reader(root: Path, proc: Path) -> CgroupReader:
     """Return the reader as the job's sources make it."""
     sources = JobSources(proc=proc, root=root, environ={}, cpus=EIGHT)
-    reader = sources._cgroup()
+    reader = sources._cgroup().inner
     assert isinstance(reader, CgroupReader)
     return reader
 
@@ -142,9 +142,9 @@ def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
     put(proc / "stat", stat(0, 0))
     now = [100.0]
     sources = JobSources(proc=proc, root=tmp_path, environ={}, cpus=EIGHT)
-    used = sources._used()
-    limits = sources.limits
-    host = sources.cpu()
+    limits = sources.limits.now()
+    used = sources._used(limits)
+    host = sources.cpu().inner
     assert isinstance(host, OwnedCpuReader)
     reader = OwnedCpuReader(host._owned, cores=limits.cores, used=used, clock=lambda: now[0])
     now[0] = 102.0

@@ -12,6 +12,7 @@ from dataclasses import replace
 from mlflow_perf.records import Column, Kind
 
 __all__ = [
+    "CARBON_COLUMNS",
     "CGROUP_COLUMNS",
     "COLUMNS",
     "CPU_COLUMNS",
@@ -87,6 +88,12 @@ _ONE_GPU_COLUMNS = (
 ENERGY_COLUMNS = (
     Column("cpu_energy_wh", _COUNTER, "Wh", "Energy of the CPU packages and their memory."),
 )
+CARBON_COLUMNS = (
+    Column(
+        "carbon_g", _COUNTER, "g", "CO2 equivalent that the node emitted: CodeCarbon's estimate."
+    ),
+    Column("carbon_energy_wh", _COUNTER, "Wh", "Energy that the estimate is of, modelled in part."),
+)
 MEMORY_COLUMNS = (
     Column("mem_percent", _GAUGE, "%", "Memory that is not available to a new process."),
     Column("swap_percent", _GAUGE, "%", "Swap space in use; absent without swap."),
@@ -121,6 +128,7 @@ COLUMNS: dict[str, Column] = {
         JOB_COLUMNS,
         GPU_COLUMNS,
         ENERGY_COLUMNS,
+        CARBON_COLUMNS,
     )
     for column in group
 }

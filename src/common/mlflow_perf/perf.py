@@ -1,7 +1,7 @@
 """The sampler and the collector: what runs beside the job.
 
-Imports readers, series and summary. The sampling thread knows a clock, its readers and a callback,
-and nothing else of us.
+Imports readers, sources, series and summary. The sampling thread knows a clock, its readers and a
+callback, and nothing else of us.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.clock import Clock, SystemClock
@@ -19,6 +19,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
 from mlflow_perf.series import BoundedSeries
+from mlflow_perf.sources import Sources
 from mlflow_perf.summary import RunningSummary
 
 __all__ = ["PerformanceMetricsCollector", "PerformanceReportingThread", "Report", "check_interval"]
@@ -27,6 +28,11 @@ Report = dict[str, float]
 """Column name → value, at one instant."""
 
 MIN_INTERVAL_SEC, MAX_INTERVAL_SEC = 0.05, 3600.0
+
+# What is over before the first interval is, say a command of 20 ms, peaks between two samples: the
+# waits between the glances at it, and the CPU time that all of them may cost together.
+_GLANCE_WAITS_SEC = (0.005, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+_GLANCES_CPU_SEC = 0.02
 
 # A reader that hangs in the kernel must not hang the job's exit.
 _JOIN_TIMEOUT_SEC = 2.0
@@ -47,70 +53,6 @@ def check_interval(value: Any, name: str = "interval") -> float:
             f"from {MIN_INTERVAL_SEC:g} to {MAX_INTERVAL_SEC:g}."
         )
     return float(value)
-
-
-class _Sources:
-    """The readers of one job: asks them all, and counts counters from the job's start."""
-
-    def __init__(self, readers: Iterable[Reader]) -> None:
-        self._readers = list(readers)
-        self._counters = {
-            column.name: [math.nan, 0.0]  # newest reading, sum of its growth
-            for reader in self._readers
-            for column in reader.columns
-            if column.kind is Kind.COUNTER
-        }
-        self._failed: set[str] = set()
-
-    @property
-    def counters(self) -> list[str]:
-        """Names of the columns that are counters."""
-        return list(self._counters)
-
-    def kind(self, name: str) -> Kind:
-        """Return how a column's values behave."""
-        return Kind.COUNTER if name in self._counters else kind_of(name)
-
-    def read(self, report: Report) -> Report:
-        """Ask every reader and return the report; one that fails costs only its own values."""
-        raw: Report = {}
-        for reader in self._readers:
-            try:
-                reader.read(raw)
-            # The sampler's edge: whatever a source does, the others go on and so does the job.
-            except Exception:  # noqa: BLE001
-                self._warn_once(reader.name)
-        counters = self._counters
-        for name, value in raw.items():
-            if value - value != 0.0:  # NaN or infinite
-                continue
-            counter = counters.get(name)
-            if counter is None:
-                report[name] = value
-                continue
-            growth = value - counter[0]
-            if growth > 0.0:
-                counter[1] += growth
-            counter[0] = value
-            report[name] = counter[1]
-        return report
-
-    def _warn_once(self, name: str) -> None:
-        if name not in self._failed:
-            self._failed.add(name)
-            _log.warning(
-                "The source %r cannot be read now; its figures are left out while that lasts.",
-                name,
-                exc_info=True,
-            )
-
-    def close(self) -> None:
-        """Close every reader."""
-        for reader in self._readers:
-            try:
-                reader.close()
-            except Exception:  # noqa: BLE001 - as in read: a source never ends the job
-                self._warn_once(reader.name)
 
 
 class PerformanceReportingThread(threading.Thread):
@@ -155,7 +97,7 @@ class PerformanceReportingThread(threading.Thread):
         self.cpu_time_sec = 0.0
         self.started = 0.0
         self._clock = clock or SystemClock()
-        self._sources = _Sources(default_readers() if readers is None else readers)
+        self._sources = Sources(default_readers() if readers is None else readers)
         self._stop_asked = threading.Event()
         self._origin = 0.0
         self._held: Report | None = None
@@ -181,6 +123,7 @@ class PerformanceReportingThread(threading.Thread):
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
         begin = time.thread_time()
+        self._glance_at_the_start()
         while not self._clock.wait(self._stop_asked, self._until_next()):
             self._report(self._sample())
         self._report(self._sample())
@@ -188,6 +131,18 @@ class PerformanceReportingThread(threading.Thread):
         self.cpu_time_sec += time.thread_time() - begin
         if self.callback_on_exit is not None:
             self._call(self.callback_on_exit)
+
+    def _glance_at_the_start(self) -> None:
+        begin, waited = time.thread_time(), 0.0
+        for wait in _GLANCE_WAITS_SEC:
+            waited += wait
+            if waited >= self.time_increment or not self._sources.glances:
+                return
+            if self._clock.wait(self._stop_asked, wait):
+                return
+            self._sources.glance()
+            if time.thread_time() - begin > _GLANCES_CPU_SEC:
+                return
 
     def _until_next(self) -> float:
         # On a fixed grid from the start, so that the pace does not drift; what a stalled machine

@@ -94,6 +94,7 @@ class BoundedSeries:
         self._stride = 1 if self._room else sys.maxsize  # reports in a full row
         self._filled = 0  # reports in the newest row
         self._has_peaks = False  # a report came that was merged before
+        self._plain: set[str] = set()  # names of the newest report, none of them a peak's
         self.count = 0
 
     def __len__(self) -> int:
@@ -112,10 +113,8 @@ class BoundedSeries:
         A report that was merged before carries its peaks in `<column>_max`.
         """
         self.count += 1
-        if not self._has_peaks and any(_is_peak(name, report) for name in report):
-            self._has_peaks = True
-            for name, column in self._values.items():
-                self._add_peaks(name, column)
+        if not self._has_peaks and report.keys() != self._plain:
+            self._look_for_peaks(report)
         if self._first is None:
             self._first = dict(report)
             return
@@ -124,6 +123,14 @@ class BoundedSeries:
         if self._last is not None:
             self._fold(self._last, self._last_span)
         self._last, self._last_span = dict(report), span
+
+    def _look_for_peaks(self, report: Mapping[str, float]) -> None:
+        if any(_is_peak(name, report) for name in report):
+            self._has_peaks = True
+            for name, column in self._values.items():
+                self._add_peaks(name, column)
+        else:
+            self._plain = set(report)
 
     def _fold(self, report: Mapping[str, float], span: float) -> None:
         if self._filled < self._stride and self._spans:

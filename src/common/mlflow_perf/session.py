@@ -319,6 +319,7 @@ def report(
         scrape=scrape,
         textfile=None,
         node_price=None,
+        carbon=None,
         opentelemetry=None,
         start_timeout=None,
         exit_timeout=None,

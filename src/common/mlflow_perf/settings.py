@@ -76,6 +76,13 @@ def _text(value: Any) -> str:
     return value
 
 
+def _country(value: Any) -> str:
+    text = str(value).strip().upper()
+    if len(text) != 3 or not (text.isascii() and text.isalpha()):
+        raise SettingError("must be the three letters of a country, such as 'FRA' (ISO 3166)")
+    return text
+
+
 def _any_text(value: Any) -> str:
     if not isinstance(value, str):
         raise SettingError("must be a text")
@@ -116,6 +123,8 @@ _TABLE = (
     Setting("opentelemetry", False, _flag,
             "Also hand the newest figures to OpenTelemetry's SDK."),
     Setting("node_price", None, _number(0, math.inf), "Price of one node for one hour."),
+    Setting("carbon", None, _country,
+            "Country of the node, as FRA: estimate its emissions through CodeCarbon."),
     Setting("disable", False, _flag, "Make `report()` do nothing."),
     Setting("start_timeout", 10.0, _number(0, 3600),
             "Most seconds that the start waits for the tracking server."),

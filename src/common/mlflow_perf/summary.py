@@ -62,9 +62,7 @@ class RunningSummary:
 
     def add(self, report: Mapping[str, float]) -> None:
         """Add one report: column name → value."""
-        if self._before is None:
-            self._add_first(report)
-        else:
+        if self._before is not None:
             span = span_between(self._before, report)
             if self._unweighted is not None:
                 # A list that does not start with a report at its start: the first one covers an
@@ -72,34 +70,24 @@ class RunningSummary:
                 self._weigh(self._unweighted, span)
                 self._unweighted = None
             self._weigh(report, span)
-        self._note(report)
-        self._before = dict(report)
-
-    def _add_first(self, report: Mapping[str, float]) -> None:
-        self._note(report)
-        if "elapsed_sec" in report:
+        elif "elapsed_sec" in report:
             self._weigh(report, report["elapsed_sec"])
         else:
+            self._weigh(report, 0.0)
             self._unweighted = dict(report)
-
-    def _note(self, report: Mapping[str, float]) -> None:
-        columns = self._columns
-        for name, value in report.items():
-            column = columns.get(name)
-            if column is None:
-                columns[name] = _Column(value, value, value)
-            else:
-                column.last = value
-                if value > column.peak:  # noqa: PLR1730 - max() costs 0.1 µs more, per value
-                    column.peak = value
+        self._before = dict(report)
 
     def _weigh(self, report: Mapping[str, float], span: float) -> None:
+        """Take note of each value, which held for so long."""
         self._duration += span
         columns = self._columns
         for name, value in report.items():
             column = columns.get(name)
             if column is None:
                 column = columns[name] = _Column(value, value, value)
+            column.last = value
+            if value > column.peak:  # noqa: PLR1730 - max() costs 0.1 µs more, per value
+                column.peak = value
             column.integral += value * span
             column.weight += span
         busy = report.get(SHARE_COLUMN)

@@ -44,7 +44,8 @@ def command(
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
     options = settings.resolve(
         interval=interval, run_id=run_id, scrape=list(scrape) or None, node=None, max_length=None,
-        artifact_path=None, metrics_prefix=None, live=None, start_timeout=None, exit_timeout=None,
+        artifact_path=None, metrics_prefix=None, live=None, node_price=None, carbon=None,
+        start_timeout=None, exit_timeout=None,
     )  # fmt: skip
     component = settings.setting("name", name) or component_of(argv)
     if options["run_id"] is not None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -18,6 +19,7 @@ from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.limits import host_facts
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
+from mlflow_perf.readers.rank_environs import RankEnvirons
 
 __all__ = ["Reader", "add_reader", "default_readers", "host_facts", "open_readers"]
 
@@ -34,6 +36,12 @@ def _portable(name: str) -> Reader:
     return reader
 
 
+def _portable_tree(root_pid: int | None) -> Reader:
+    from mlflow_perf.readers.portable_tree import PsutilProcessTreeReader
+
+    return PsutilProcessTreeReader(root_pid)
+
+
 # One row per source: the ways to read it, the best first.
 _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
     (MemoryReader, lambda: _portable("PsutilMemoryReader")),
@@ -43,24 +51,36 @@ _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
 )
 
 
-def _nvidia() -> Reader:
-    return GpuReader(_opener("nvidia", "open_nvidia"), marks=("/dev/nvidiactl", "/dev/dxg"))
+def _carbon() -> Reader:
+    if not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
+        raise SourceUnavailableError("No estimate of emissions was asked for.")
+    from mlflow_perf.readers.carbon import carbon_reader
+
+    return carbon_reader()
 
 
-def _amd() -> Reader:
-    return GpuReader(_opener("amd", "open_amd"), marks=("/dev/kfd",))
+def _device_sources(root_pid: int | None) -> tuple[tuple[ReaderFactory, ...], ...]:
+    ranks = RankEnvirons(root_pid)
 
+    def opener(module: str, name: str) -> OpenGpus:
+        # A maker's module is loaded only where its driver is found, in the reader's own thread.
+        def open_gpus() -> Sequence[Gpu]:
+            found: Sequence[Gpu] = getattr(import_module(f"{__name__}.{module}"), name)(
+                others=ranks.with_any_of
+            )
+            return found
 
-def _opener(module: str, name: str) -> OpenGpus:
-    # A maker's module is loaded where its driver is found only, in the reader's own thread.
-    def open_gpus() -> Sequence[Gpu]:
-        opener: OpenGpus = getattr(import_module(f"{__name__}.{module}"), name)
-        return opener()
+        return open_gpus
 
-    return open_gpus
-
-
-_DEVICE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = ((_nvidia, _amd), (RaplReader,))
+    nvidia, amd = opener("nvidia", "open_nvidia"), opener("amd", "open_amd")
+    return (
+        (
+            lambda: GpuReader(nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
+            lambda: GpuReader(amd, marks=("/dev/kfd",)),
+        ),
+        (RaplReader,),
+        (_carbon,),
+    )
 
 
 def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
@@ -111,7 +131,8 @@ def default_readers(root_pid: int | None = None) -> list[Reader]:
             cpu,
             *_NODE_SOURCES,
             *((make,) for make in job.others),
-            *_DEVICE_SOURCES,
+            (job.tree, lambda: _portable_tree(root_pid)),
+            *_device_sources(root_pid),
             *((make,) for make in _added),
         )
     )

@@ -9,19 +9,25 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.readers.gpu import Gpu, GpuState, visible_devices
+from mlflow_perf.readers.gpu import Gpu, GpuState, Others, visible_to_any
 
 __all__ = ["open_amd"]
 
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-def open_amd(amdsmi: ModuleType | Any = None, environ: Mapping[str, str] = os.environ) -> list[Gpu]:
+def open_amd(
+    amdsmi: ModuleType | Any = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    others: Others | None = None,
+) -> list[Gpu]:
     """Open the library and return the GPUs that the job may use.
 
     Args:
         amdsmi: The library, or a recorded stand-in for it.
         environ: Environment variables.
+        others: Returns the environments of the node's other ranks; see `visible_to_any`.
 
     Raises:
         MissingDependencyError: When amdsmi is not installed.
@@ -32,19 +38,23 @@ def open_amd(amdsmi: ModuleType | Any = None, environ: Mapping[str, str] = os.en
         except ImportError:
             raise MissingDependencyError("amdsmi", "amd") from None
     amdsmi.amdsmi_init()
-    devices = [_Amd(amdsmi, handle) for handle in amdsmi.amdsmi_get_processor_handles()]
-    wanted = visible_devices(_VISIBLE, environ)
+    devices = [
+        _Amd(amdsmi, handle, index)
+        for index, handle in enumerate(amdsmi.amdsmi_get_processor_handles())
+    ]
+    wanted = visible_to_any(_VISIBLE, environ, others)
     if wanted is None:
         return list(devices)
-    return [gpu for name in wanted if (gpu := _find(devices, name)) is not None]
+    found = [gpu for name in wanted if (gpu := _find(devices, name)) is not None]
+    return list({gpu.uuid: gpu for gpu in found}.values())
 
 
 class _Amd:
     """One GPU."""
 
-    def __init__(self, amdsmi: Any, handle: Any) -> None:
+    def __init__(self, amdsmi: Any, handle: Any, index: int) -> None:
         self._smi, self._handle = amdsmi, handle
-        self.uuid = str(self._ask(amdsmi.amdsmi_get_gpu_device_uuid) or "")
+        self.uuid = str(self._ask(amdsmi.amdsmi_get_gpu_device_uuid) or f"#{index}")
         kind = amdsmi.AmdSmiMemoryType.VRAM
         self._used = lambda handle: amdsmi.amdsmi_get_gpu_memory_usage(handle, kind)
         self._whole = self._ask(lambda handle: amdsmi.amdsmi_get_gpu_memory_total(handle, kind))
@@ -79,7 +89,7 @@ def _joules(count: Mapping[str, Any]) -> float | None:
 
 
 def _find(devices: list[_Amd], name: str) -> _Amd | None:
-    if name.isdigit():
+    if name.isdecimal():
         return devices[int(name)] if int(name) < len(devices) else None
     wanted = name.lower().removeprefix("gpu-")
     return next((d for d in devices if d.uuid.lower().replace("-", "").endswith(wanted)), None)

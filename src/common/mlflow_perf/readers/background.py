@@ -21,12 +21,18 @@ class Background(Generic[T]):
         open_source: Called once in the thread: makes the source ready and returns the question.
         name: Name of the thread.
         patience_sec: Most seconds that `newest` waits for a fresh answer.
+        on_close: Called in the thread when it ends, after the source was opened.
     """
 
     def __init__(
-        self, open_source: Callable[[], Callable[[], T]], *, name: str, patience_sec: float = 0.02
+        self,
+        open_source: Callable[[], Callable[[], T]],
+        *,
+        name: str,
+        patience_sec: float = 0.02,
+        on_close: Callable[[], object] | None = None,
     ) -> None:
-        self._open, self._patience_sec = open_source, patience_sec
+        self._open, self._patience_sec, self._on_close = open_source, patience_sec, on_close
         self._asked, self._answered = threading.Event(), threading.Event()
         self._closing = False
         self._value: T | None = None
@@ -43,6 +49,7 @@ class Background(Generic[T]):
             self._asked.wait()
             self._asked.clear()
             if self._closing:
+                self._leave()
                 return
             try:
                 self._value = ask()
@@ -50,6 +57,13 @@ class Background(Generic[T]):
                 _log.debug("A source did not answer.", exc_info=True)
                 self._value = None
             self._answered.set()
+
+    def _leave(self) -> None:
+        try:
+            if self._on_close is not None:
+                self._on_close()
+        except Exception:  # noqa: BLE001 - as above
+            _log.debug("A source could not be closed.", exc_info=True)
 
     def newest(self) -> T | None:
         """Ask, wait a little, and return the newest answer; None while there is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,15 @@ from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.background import Background
 from mlflow_perf.records import Column
 
-__all__ = ["Gpu", "GpuReader", "GpuState", "OpenGpus", "visible_devices"]
+__all__ = [
+    "Gpu",
+    "GpuReader",
+    "GpuState",
+    "OpenGpus",
+    "Others",
+    "visible_devices",
+    "visible_to_any",
+]
 
 _JOULES_IN_WH = 3600.0
 _DEVICE = re.compile(r"(nvidia|renderD)\d+")
@@ -42,7 +50,13 @@ class GpuState:
 
 
 class Gpu(Protocol):
-    """One GPU of the job, or one slice of one."""
+    """One GPU of the job, or one slice of one.
+
+    Attributes:
+        uuid: Tells it from all others.
+    """
+
+    uuid: str
 
     def state(self) -> GpuState:
         """Return how it is now."""
@@ -50,7 +64,10 @@ class Gpu(Protocol):
 
 
 OpenGpus = Callable[[], "Sequence[Gpu]"]
-"""Opens a maker's library and returns the job's GPUs, in the job's order."""
+"""Opens a maker's library and returns the job's GPUs, in the job's order.
+
+Called again now and then: a rank that starts late may bring a GPU of its own.
+"""
 
 
 def visible_devices(
@@ -77,6 +94,36 @@ def visible_devices(
             break
         devices.append(device)
     return devices
+
+
+Others = Callable[[tuple[str, ...]], Iterable[Mapping[str, str]]]
+"""From the variables that name devices to the environments of the node's other ranks."""
+
+
+def visible_to_any(
+    names: tuple[str, ...],
+    environ: Mapping[str, str],
+    others: Others | None = None,
+) -> list[str] | None:
+    """Return the devices that this rank or another one on the node may use.
+
+    Args:
+        names: As for `visible_devices`.
+        environ: This rank's environment.
+        others: Returns the other ranks' environments, given `names`.
+
+    Returns:
+        Names of devices, each once, this rank's own first; None for all.
+    """
+    found = visible_devices(names, environ)
+    if found is None or others is None:
+        return found
+    for other in others(names):
+        more = visible_devices(names, other)
+        if more is None:
+            return None
+        found += more
+    return list(dict.fromkeys(found))
 
 
 def _device_files(dev: Path) -> int:
@@ -108,7 +155,7 @@ class GpuReader:
             *GPU_COLUMNS,
             *(column for index in range(count) for column in gpu_columns_of(index)),
         )
-        self._source = Background(lambda: _all_of(opener()), name="perf-gpu")
+        self._source = Background(lambda: _Gpus(opener).states, name="perf-gpu")
 
     def read(self, report: dict[str, float]) -> None:
         """Put the newest figures of the GPUs into the report."""
@@ -123,8 +170,21 @@ class GpuReader:
         self._source.close()
 
 
-def _all_of(gpus: Sequence[Gpu]) -> Callable[[], list[GpuState]]:
-    return lambda: [gpu.state() for gpu in gpus]
+class _Gpus:
+    """The job's GPUs, which may become more while its ranks start."""
+
+    def __init__(self, opener: OpenGpus) -> None:
+        self._opener = opener
+        self._gpus = list(opener())
+        self._asked = 0
+
+    def states(self) -> list[GpuState]:
+        self._asked += 1
+        # At the 2nd, 4th, 8th … time, and then at every 64th.
+        if self._asked > 1 and self._asked % 64 & (self._asked % 64 - 1) == 0:
+            known = {gpu.uuid for gpu in self._gpus}
+            self._gpus += [gpu for gpu in self._opener() if gpu.uuid not in known]
+        return [gpu.state() for gpu in self._gpus]
 
 
 def _of_one(prefix: str, state: GpuState) -> dict[str, float]:

@@ -6,20 +6,23 @@ Imports the readers below it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
+from mlflow_perf.column_table import CGROUP_COLUMNS, CPU_COLUMNS, HOST_CPU_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup import CgroupCpuTime, CgroupReader
-from mlflow_perf.readers.cgroups import Group, Groups
+from mlflow_perf.readers.cgroups import CpuQuota, Group, Groups
 from mlflow_perf.readers.cpu import CpuReader
 from mlflow_perf.readers.limits import LimitsReader, Owned, owned
 from mlflow_perf.readers.owned_cpu import CpuTime, OwnedCpuReader
 from mlflow_perf.readers.pressure import PressureReader
 from mlflow_perf.readers.process import ProcessTable
 from mlflow_perf.readers.processes import ProcessTreeReader
+from mlflow_perf.readers.renewed import CurrentLimits, RenewedReader
 
 __all__ = ["JobSources"]
 
@@ -33,6 +36,7 @@ class JobSources:
         root: Where the mount points of `mountinfo` start.
         environ: Environment variables: the scheduler's allocation.
         cpus: Numbers of the CPUs that the job may run on; default: as the kernel says.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -43,14 +47,18 @@ class JobSources:
         root: Path | str = "/",
         environ: Mapping[str, str] = os.environ,
         cpus: frozenset[int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pid = root_pid
+        self._pid, self._clock = root_pid, clock
         self._proc, self._root = proc, root
         self._environ, self._cpus = environ, cpus
 
     @cached_property
-    def limits(self) -> Owned:
+    def limits(self) -> CurrentLimits:
         """What the job owns."""
+        return CurrentLimits(self._look_up, clock=self._clock)
+
+    def _look_up(self) -> Owned:
         return owned(
             self._pid,
             proc=self._proc,
@@ -74,28 +82,32 @@ class JobSources:
         Raises:
             SourceUnavailableError: When there is no `/proc/stat`.
         """
-        limits = self.limits
+        return RenewedReader(self._cpu_of, self.limits, (*CPU_COLUMNS, *HOST_CPU_COLUMNS))
+
+    def _cpu_of(self, limits: Owned) -> Reader:
         host = CpuReader(self._proc)
         if limits.cpus is None or len(limits.cpus) >= host.count:
             reader, host_too = host, None
         else:
             reader, host_too = CpuReader(self._proc, cpus=limits.cpus), host
         if limits.pooled:
-            return OwnedCpuReader(reader, host_too, cores=limits.cores, used=self._used())
+            return OwnedCpuReader(
+                reader, host_too, cores=limits.cores, used=self._used(limits), clock=self._clock
+            )
         return reader if host_too is None else OwnedCpuReader(reader, host_too)
 
-    def _used(self) -> CpuTime:
+    def _used(self, limits: Owned) -> CpuTime:
         """Return what tells the job's CPU time: its group's account, else its processes'."""
-        group = self._accounting_group()
+        group = self._accounting_group(limits.quota)
         if group is not None:
             try:
                 return CgroupCpuTime(group)
             except SourceUnavailableError:
                 pass
-        return self._tree()
+        return self.tree()
 
-    def _accounting_group(self) -> Group | None:
-        group, quota = self._step_group("cpuacct"), self.limits.quota
+    def _accounting_group(self, quota: CpuQuota | None) -> Group | None:
+        group = self._step_group("cpuacct")
         if group is None or group.is_root:
             return None
         if quota is None:
@@ -110,20 +122,27 @@ class JobSources:
             return None
         return Group(group.version, folder, group.top, group.path)
 
-    def _tree(self) -> ProcessTreeReader:
+    def tree(self) -> ProcessTreeReader:
+        """Return the reader of the job's processes.
+
+        Raises:
+            SourceUnavailableError: When there is no procfs.
+        """
         return ProcessTreeReader(self._pid, table=ProcessTable(self._proc))
 
     @property
     def others(self) -> tuple[Callable[[], Reader], ...]:
-        """The factories of the job's other readers."""
+        """The factories of the job's other readers, less that of its processes."""
         return (
-            lambda: LimitsReader(self.limits),
+            lambda: LimitsReader(self.limits.now),
             self._cgroup,
             lambda: PressureReader(self._proc, group=self._step_group("cpu")),
-            self._tree,
         )
 
     def _cgroup(self) -> Reader:
+        return RenewedReader(self._cgroup_of, self.limits, CGROUP_COLUMNS)
+
+    def _cgroup_of(self, limits: Owned) -> Reader:
         return CgroupReader(
-            cpu=self._groups.find("cpu"), memory=self._step_group("memory"), quota=self.limits.quota
+            cpu=self._groups.find("cpu"), memory=self._step_group("memory"), quota=limits.quota
         )

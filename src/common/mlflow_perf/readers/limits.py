@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,7 +136,7 @@ class LimitsReader:
     """The memory that the job may use; the CPUs are told by the CPU's reader.
 
     Args:
-        limits: What the job owns.
+        limits: Tells what the job owns now.
 
     Raises:
         SourceUnavailableError: When neither the node nor a limit tells.
@@ -145,14 +145,16 @@ class LimitsReader:
     name = "limits"
     columns: Sequence[Column] = LIMIT_COLUMNS
 
-    def __init__(self, limits: Owned) -> None:
-        if limits.mem_mb is None:
+    def __init__(self, limits: Callable[[], Owned]) -> None:
+        self._limits = limits
+        if limits().mem_mb is None:
             raise SourceUnavailableError("Nothing tells how much memory this node has.")
-        self._mem_mb = limits.mem_mb
 
     def read(self, report: dict[str, float]) -> None:
         """Put the limit into the report."""
-        report["mem_limit_mb"] = self._mem_mb
+        limit = self._limits().mem_mb
+        if limit is not None:
+            report["mem_limit_mb"] = limit
 
     def close(self) -> None:
         """Do nothing: no descriptor is kept."""

@@ -55,4 +55,5 @@ class MemoryReader:
 def _used_percent(total_and_free: re.Match[bytes] | None) -> float | None:
     if total_and_free is None or (whole := int(total_and_free[1])) == 0:
         return None
-    return 100.0 * (whole - int(total_and_free[2])) / whole
+    # A balloon driver may leave more available than there is, for a moment.
+    return 100.0 * max(0, whole - int(total_and_free[2])) / whole

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.readers.gpu import Gpu, GpuState, visible_devices
+from mlflow_perf.readers.gpu import Gpu, GpuState, Others, visible_to_any
 
 __all__ = ["open_nvidia"]
 
@@ -18,13 +18,17 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
 def open_nvidia(
-    pynvml: ModuleType | Any = None, environ: Mapping[str, str] = os.environ
+    pynvml: ModuleType | Any = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    others: Others | None = None,
 ) -> list[Gpu]:
     """Open the library and return the GPUs, or slices of GPUs (MIG), that the job may use.
 
     Args:
         pynvml: The library, or a recorded stand-in for it.
         environ: Environment variables.
+        others: Returns the environments of the node's other ranks; see `visible_to_any`.
 
     Raises:
         MissingDependencyError: When nvidia-ml-py is not installed.
@@ -35,11 +39,13 @@ def open_nvidia(
         except ImportError:
             raise MissingDependencyError("nvidia-ml-py", "gpu") from None
     pynvml.nvmlInit()
-    wanted = visible_devices(_VISIBLE, environ)
+    wanted = visible_to_any(_VISIBLE, environ, others)
     devices = list(_devices(pynvml))
     if wanted is None:
         return [gpu for whole in devices for gpu in (whole.slices or [whole])]
-    return [gpu for name in wanted if (gpu := _find(devices, name)) is not None]
+    found = [gpu for name in wanted if (gpu := _find(devices, name)) is not None]
+    # One rank may name a GPU by its number, another one by its UUID.
+    return list({gpu.uuid: gpu for gpu in found}.values())
 
 
 class _Nvidia:
@@ -108,10 +114,10 @@ def _slices(pynvml: Any, handle: Any) -> Iterator[_Nvidia]:
 
 def _find(devices: Sequence[_Nvidia], name: str) -> _Nvidia | None:
     """Return the GPU or slice that a variable names: `0`, `GPU-8932f9`, `MIG-…`, `0:1`."""
-    if name.isdigit():
+    if name.isdecimal():
         return devices[int(name)] if int(name) < len(devices) else None
     gpu, _, part = name.partition(":")
-    if gpu.isdigit() and part.isdigit() and int(gpu) < len(devices):
+    if gpu.isdecimal() and part.isdecimal() and int(gpu) < len(devices):
         slices = devices[int(gpu)].slices
         return slices[int(part)] if int(part) < len(slices) else None
     everything = [*devices, *(part for whole in devices for part in whole.slices)]

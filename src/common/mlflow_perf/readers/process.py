@@ -1,4 +1,4 @@
-"""One process as procfs shows it. Imports procfile."""
+"""One process as procfs shows it. Imports ended and procfile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.ended import EndedChild, ended_child, reaped_sec
 from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless, read_text
 
 __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
@@ -160,7 +161,7 @@ class ProcessTable:
 
     def keep(self, pid: int) -> None:
         """Keep a process's files open, if there is room."""
-        for name in (b"%d/stat" % pid, b"%d/io" % pid, b"%d/status" % pid):
+        for name in _names(pid, own=pid == self._own_pid):
             file = _kept(f"{self._folder.path}/{name.decode()}")
             if file is not None and len(self._files) < _FILES_KEPT:
                 self._files[name] = file
@@ -169,7 +170,7 @@ class ProcessTable:
 
     def drop(self, pid: int) -> None:
         """Close the files of a process that ended."""
-        for name in (b"%d/stat" % pid, b"%d/io" % pid, b"%d/status" % pid):
+        for name in _names(pid, own=pid == self._own_pid):
             if name in self._files:
                 self._files.pop(name).close()
 
@@ -187,6 +188,8 @@ class ProcessTable:
         process.moved = clock is None or clock != process.clock_sec
         if not process.moved:
             return True
+        if clock is not None and process.pid == self._own_pid:
+            return self._refresh_own(process, clock)
         fields = self._stat(process.pid)
         if fields is None or int(fields[19]) != process.started:
             return False
@@ -198,7 +201,19 @@ class ProcessTable:
         read, written = self._io(process.pid) or (
             process.usage.read_bytes, process.usage.write_bytes
         )  # fmt: skip
-        process.usage = Usage(own + process.children_sec, read, written)
+        ended = self.ended_child(process.pid) if fields[0] == b"Z" else None
+        used = own + process.children_sec if ended is None else ended.cpu_sec
+        process.usage = Usage(used, read, written)
+        return True
+
+    def _refresh_own(self, process: Process, clock: float) -> bool:
+        """Bring this very process up to date: `stat` costs as much as all that is asked here."""
+        pages = (self._read(b"%d/statm" % process.pid) or b"").split(None, 2)
+        if len(pages) > 1:
+            process.rss_bytes = int(pages[1]) * self._page
+        process.children_sec, process.clock_sec = reaped_sec(), clock
+        read, written = self._io(process.pid) or (0, 0)
+        process.usage = Usage(clock + process.children_sec, read, written)
         return True
 
     def _clock_of(self, pid: int) -> float | None:
@@ -220,6 +235,23 @@ class ProcessTable:
     def _io(self, pid: int) -> tuple[int, int] | None:
         found = _READ_BYTES.search(self._read(b"%d/io" % pid) or b"")
         return (int(found[1]), int(found[2])) if found else None
+
+    def ended_child(self, pid: int) -> EndedChild | None:
+        """Return the account of an ended child of this process that nobody waited for yet."""
+        return ended_child(pid) if self._own_pid == os.getpid() else None
+
+    def is_copy(self, pid: int) -> bool:
+        """Return whether a process is a fork of this one that became no other program yet."""
+        if self._own_pid != os.getpid():
+            return False
+        own, other = self._layout(self._own_pid), self._layout(pid)
+        return own is not None and own == other
+
+    def _layout(self, pid: int) -> list[bytes] | None:
+        data = self._folder.read(b"%d/stat" % pid)
+        fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
+        # Where its program, stack, arguments and environment lie: a fork's are its parent's.
+        return [*fields[23:26], *fields[42:49]] if len(fields) > 48 else None
 
     def peak_bytes(self, pid: int) -> int:
         """Return the most memory that a process ever had, as the kernel keeps it; 0 if unknown."""
@@ -243,31 +275,16 @@ class ProcessTable:
         self._files.clear()
 
 
+def _names(pid: int, *, own: bool) -> tuple[bytes, ...]:
+    first = b"%d/statm" if own else b"%d/stat"
+    return first % pid, b"%d/io" % pid, b"%d/status" % pid
+
+
 def _kept(path: str) -> ProcFile | None:
     try:
         return ProcFile(path)
     except SourceUnavailableError:
         return None
-
-
-def reaped_sec() -> float:
-    """Return the CPU time of all ended children of this process, to the microsecond."""
-    # Imported here, as Windows has no such module.
-    from resource import RUSAGE_CHILDREN, getrusage
-
-    children = getrusage(RUSAGE_CHILDREN)
-    return children.ru_utime + children.ru_stime
-
-
-def reaped_peak_bytes() -> int:
-    """Return the peak memory of the largest ended child of this process.
-
-    The kernel counts what a child shared with this process before it became another program, so a
-    figure below this process's own peak may be that.
-    """
-    from resource import RUSAGE_CHILDREN, getrusage
-
-    return getrusage(RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _own_pid(proc: Path | str) -> int | None:

@@ -1,6 +1,6 @@
 """What the job's own processes use: a process and all that descend from it, ended ones included.
 
-Imports process, tree_memory and the column table.
+Imports ended, process, tree_memory and the column table.
 
 The kernel adds a child that ended to the parent that waited for it, so the sum over the living
 processes is that of all, as long as somebody waits. Processes that leave the tree without that
@@ -15,13 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mlflow_perf.column_table import JOB_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.process import (
-    Process,
-    ProcessTable,
-    Usage,
-    reaped_peak_bytes,
-    reaped_sec,
-)
+from mlflow_perf.readers.ended import reaped_peak_bytes, reaped_sec
+from mlflow_perf.readers.process import Process, ProcessTable, Usage
 from mlflow_perf.readers.tree_memory import TreeMemory
 from mlflow_perf.records import Column
 
@@ -73,7 +68,10 @@ class ProcessTreeReader:
         self._find_root()
         self._follow()
         # A command that this process started is the job from its first instruction on.
-        whole = self._reaps and self._root != self._table.own_pid
+        whole = self._whole = self._reaps and self._root != self._table.own_pid
+        # Before that, its memory is a copy of this process's.
+        self._held = whole and self._table.is_copy(self._root)
+        self._copied = self._table.peak_bytes(self._root) if self._held else 0
         self._base = Usage() if whole else self._sum()
         self._total = Usage()
         self._was_read = not whole
@@ -210,12 +208,29 @@ class ProcessTreeReader:
             self._cores = min(self._most_cores, (cpu_sec - self._cpu_since) / span)
             self._since, self._cpu_since = now, cpu_sec
 
+    def glance(self) -> None:
+        """Note the memory between two reads, where a sum over processes or a command may peak."""
+        if self._whole or not self._table.is_childless(self._root):
+            self._update()
+            together = self._note_memory()
+            self._peak = max(self._peak, together)
+
     def _read_memory(self, report: dict[str, float]) -> None:
-        if self._members:
-            report["job_mem_mb"] = self._memory.total(self._members.values()) / _MB
-        self._peak = max(self._peak, self._kernels_peak())
+        now = self._note_memory()
+        if now:
+            report["job_mem_mb"] = now / _MB
         if self._peak:
             report["job_mem_peak_mb"] = self._peak / _MB
+
+    def _note_memory(self) -> int:
+        """Return the bytes of all members together and take note of the kernel's peaks."""
+        was_held = self._held
+        self._held = was_held and self._table.is_copy(self._root)
+        if self._held or not self._members:
+            return 0
+        self._peak = max(self._peak, self._kernels_peak())
+        # Its size was read before it was seen to be a program: it may be the copy's.
+        return 0 if was_held else self._memory.total(self._members.values())
 
     def _kernels_peak(self) -> int:
         """Return the most that any one process had during the job, between the reads too."""
@@ -228,9 +243,16 @@ class ProcessTreeReader:
             if (peak := self._table.peak_bytes(process.pid))
             > self._peaks_before.get(process.pid, 0)
         ]
-        if (peak := self._peak_of_reaped()) > self._reaped_peak_before:
-            peaks.append(peak)
-        return max(peaks, default=0)
+        return max(*peaks, self._peak_of_reaped(), self._peak_of_ended_root(), 0)
+
+    def _peak_of_ended_root(self) -> int:
+        """Return the peak of a command that ended and of its children: exact above its copy."""
+        ended = self._table.ended_child(self._root) if self._whole else None
+        if ended is None:
+            return 0
+        surely_its_own = ended.peak_bytes > self._copied + _MB
+        # Of one that was never seen while it ran, this is at least the most that it can have had.
+        return ended.peak_bytes if surely_its_own or not self._peak else 0
 
     def _peak_of_reaped(self) -> int:
         """Return the peak of the largest child that ended, where it is surely a child's own."""

@@ -43,6 +43,7 @@ CHECKS = (
     Spec("loopback", "Sent over loopback", "MB", 2.0),
     Spec("memory_peak", "Memory peak of 300 ms", "MB", 2.0),
     Spec("duration", "Duration", "s", 1.0),
+    Spec("gpu_busy", "GPU busy for two seconds", "%", 10.0),
 )
 # fmt: on
 """Every check, in the order in which it runs."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.selftest.gpu_load import gpu_multiplier
 
 __all__ = ["LOADS", "Load"]
 
@@ -30,9 +31,9 @@ Load = Callable[[Path], "tuple[float, float]"]
 
 
 @contextlib.contextmanager
-def _measured() -> Iterator[dict[str, float]]:
+def _measured(interval: float = 1.0) -> Iterator[dict[str, float]]:
     """Measure a block as `report()` does; the figures are there after it."""
-    collector = PerformanceMetricsCollector(interval=1.0)
+    collector = PerformanceMetricsCollector(interval=interval)
     found: dict[str, float] = {}
     collector.start()
     try:
@@ -160,6 +161,17 @@ def duration(_: Path) -> tuple[float, float]:
     return true, _figure(metrics, "duration_sec")
 
 
+def gpu_busy(_: Path) -> tuple[float, float]:
+    """Keep the first GPU busy for two seconds without a pause: 100% of that time."""
+    multiply = gpu_multiplier()
+    multiply()  # what starts up at first is not measured
+    with _measured(0.2) as metrics:
+        end = time.monotonic() + 2.0
+        while time.monotonic() < end:
+            multiply()
+    return 100.0, _figure(metrics, "gpu0_avg_utilization_pct")
+
+
 LOADS: dict[str, Load] = {
     load.__name__: load
     for load in (
@@ -171,6 +183,7 @@ LOADS: dict[str, Load] = {
         loopback,
         memory_peak,
         duration,
+        gpu_busy,
     )
 }
 """Name → load."""

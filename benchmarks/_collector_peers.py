@@ -1,0 +1,130 @@
+"""What others do for one sample, and the floor: each as a function to call again and again.
+
+- floor: the same kernel files through kept descriptors, read and not looked at;
+- psutil: one call per source, nothing else;
+- seed: what lightgbm-benchmark's collector does per report, in our words: utilisation of each CPU
+  over an interval of its own, memory, disk, disk IO, and each interface's counters;
+- MLflow: its system metrics monitors, asked once each;
+- resource-tracker: SpareCores' own questions for one line of its system's and process's tables;
+- tree (psutil): a process and its descendants, one by one, as process trackers do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+Sample = Callable[[], Any]
+
+
+def floor() -> Sample:
+    """Return what reads the seed's sources through kept descriptors."""
+    paths = ("stat", "meminfo", "diskstats", "net/dev")
+    files = [os.open(f"/proc/{path}", os.O_RDONLY) for path in paths]
+
+    def read() -> None:
+        for file in files:
+            os.pread(file, 1 << 16, 0)
+        os.statvfs("/")
+
+    return read
+
+
+def bare_psutil() -> Sample:
+    """Return what asks psutil for each source once."""
+
+    def ask() -> None:
+        psutil.cpu_percent(percpu=True)
+        psutil.virtual_memory()
+        psutil.disk_usage("/")
+        psutil.disk_io_counters()
+        psutil.net_io_counters(pernic=True)
+
+    return ask
+
+
+def seed() -> Sample:
+    """Return what takes one report as the seed does, less the wait for its interval."""
+    return _seed_report
+
+
+def _seed_report() -> dict[str, float]:
+    busy = psutil.cpu_percent(interval=1e-6, percpu=True)
+    report = {
+        "cpu_avg": sum(busy) / len(busy), "cpu_min": min(busy), "cpu_max": max(busy),
+        "mem": psutil.virtual_memory().percent, "disk": psutil.disk_usage("/").percent,
+    }  # fmt: skip
+    io = psutil.disk_io_counters(perdisk=False)
+    if io is not None:
+        report["read"], report["written"] = io.read_bytes / 2**20, io.write_bytes / 2**20
+    nics = psutil.net_io_counters(pernic=True)
+    for name, nic in nics.items():
+        side = "lo" if name == "lo" else "ext"
+        report[f"{side}_sent"] = report.get(f"{side}_sent", 0.0) + nic.bytes_sent / 2**20
+        report[f"{side}_recv"] = report.get(f"{side}_recv", 0.0) + nic.bytes_recv / 2**20
+    return report
+
+
+def mlflow_monitors() -> Sample:
+    """Return what asks MLflow's own monitors once."""
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+
+    monitors = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+
+    def ask() -> None:
+        for monitor in monitors:
+            monitor.collect_metrics()
+            monitor.clear_metrics()
+
+    return ask
+
+
+def resource_tracker_system() -> Sample:
+    """Return what asks for one line of resource-tracker's table of the system."""
+    from resource_tracker import SystemTracker
+
+    return SystemTracker(autostart=False).get_system_stats  # type: ignore[no-any-return]  # untyped
+
+
+def resource_tracker_both() -> Sample:
+    """Return what asks for one line of resource-tracker's tables of the system and the process."""
+    from resource_tracker import ProcessTracker
+
+    system = resource_tracker_system()
+    process = ProcessTracker(autostart=False).get_process_stats
+
+    def ask() -> None:
+        system()
+        process(os.getpid(), True)
+
+    return ask
+
+
+def psutil_tree() -> Sample:
+    """Return what walks this process's tree with psutil."""
+    root = psutil.Process()
+
+    def walk() -> None:
+        for process in (root, *root.children(recursive=True)):
+            with process.oneshot():
+                process.cpu_times()
+                process.memory_info()
+                process.io_counters()
+
+    return walk
+
+
+def present(makers: dict[str, Callable[[], Sample]]) -> dict[str, Sample]:
+    """Return the contenders whose library is installed: name -> function."""
+    found = {}
+    for name, make in makers.items():
+        try:
+            found[name] = make()
+        except ImportError:
+            print(f"Left out, not installed: {name}")
+    return found

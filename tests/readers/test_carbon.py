@@ -1,0 +1,105 @@
+"""Emissions through CodeCarbon: only when asked for, once per node, absent otherwise."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from mlflow_perf.errors import MissingDependencyError, SettingError
+from mlflow_perf.metric_table import metric_for
+from mlflow_perf.readers import carbon, default_readers
+from mlflow_perf.readers.carbon import CarbonReader, carbon_reader
+from mlflow_perf.settings import setting
+from mlflow_perf.summary import summarise, summarise_run
+
+
+class Tracker:
+    """A tracker whose every answer is a gram and two watt-hours more."""
+
+    def __init__(self) -> None:
+        self.asked, self.stopped = 0, threading.Event()
+
+    def flush(self) -> float:
+        self.asked += 1
+        return self.asked / 1000
+
+    @property
+    def _total_energy(self) -> SimpleNamespace:
+        return SimpleNamespace(kWh=self.asked / 500)
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def test_emissions_and_their_energy_are_counters() -> None:
+    """CodeCarbon's kilograms and kilowatt-hours become grams and watt-hours; the end stops it."""
+    tracker, countries = Tracker(), []
+    reader = CarbonReader("FRA", lambda country: countries.append(country) or tracker)
+    reader._source._patience_sec = 10.0
+    reports = [{"elapsed_sec": float(i)} for i in range(3)]
+    for report in reports:
+        reader.read(report)
+    reader.close()
+    assert countries == ["FRA"]
+    assert reports[-1]["carbon_g"] == pytest.approx(3.0)
+    assert reports[-1]["carbon_energy_wh"] == pytest.approx(6.0)
+    assert tracker.stopped.is_set()
+    metrics = summarise(reports, counters_from_first=True)
+    assert metrics["node_carbon_g"] == pytest.approx(2.0)
+    assert summarise_run([metrics, metrics])["run_carbon_g"] == pytest.approx(4.0)
+    assert not [key for key in metrics if metric_for(key) is None and "carbon_g" in key]
+
+
+def test_a_tracker_that_cannot_be_opened_costs_only_its_figures(caplog) -> None:
+    """One warning, no figure, and the job goes on."""
+    reader = CarbonReader("FRA", lambda _: 1 / 0)
+    reader._source._thread.join(10)
+    report: dict[str, float] = {}
+    reader.read(report)
+    reader.close()
+    assert report == {}
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
+
+
+def test_nothing_is_estimated_unless_asked_for() -> None:
+    """Without a country there is no reader."""
+    readers = default_readers()
+    assert "carbon" not in {reader.name for reader in readers}
+    for reader in readers:
+        reader.close()
+
+
+def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for without the library, the error names the extra."""
+    monkeypatch.setenv("MLFLOW_PERF_CARBON", "fra")
+    monkeypatch.setattr(carbon, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match="carbon"):
+        carbon_reader()
+
+
+@pytest.mark.parametrize("wrong", ["FR", "France", "12A", "Ñña"])
+def test_a_country_has_three_letters(wrong: str) -> None:
+    """Anything else is a wrong setting, told in one line."""
+    assert setting("carbon", " fra ") == "FRA"
+    with pytest.raises(SettingError, match="three letters"):
+        setting("carbon", wrong)
+
+
+@pytest.mark.e2e
+def test_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CodeCarbon itself, offline: a small positive estimate that grows."""
+    pytest.importorskip("codecarbon")
+    monkeypatch.setenv("MLFLOW_PERF_CARBON", "FRA")
+    reader = carbon_reader()
+    reader._source._patience_sec = 60.0
+    first: dict[str, float] = {}
+    reader.read(first)
+    time.sleep(0.1)
+    second: dict[str, float] = {}
+    reader.read(second)
+    reader.close()
+    assert 0 <= first["carbon_g"] < second["carbon_g"] < 10
+    assert second["carbon_energy_wh"] > 0

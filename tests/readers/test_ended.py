@@ -1,0 +1,163 @@
+"""Commands and children that end before the first interval does: their peaks and CPU time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.perf import PerformanceMetricsCollector, PerformanceReportingThread
+from mlflow_perf.readers.ended import ended_child
+from mlflow_perf.readers.process import ProcessTable
+from mlflow_perf.readers.processes import ProcessTreeReader
+from mlflow_perf.testing import FakeClock
+
+pytestmark = pytest.mark.e2e
+
+MB = 1 << 20
+HOLD = "x = bytearray(b'x') * ({} << 20); del x"
+
+
+class Held:
+    """A fork of this process that becomes a command when it is told to."""
+
+    def __init__(self, code: str) -> None:
+        held, self._go = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            os.read(held, 1)
+            os.execv(sys.executable, [sys.executable, "-S", "-c", code])
+        os.close(held)
+
+    def run(self) -> None:
+        """Let it run to its end, without waiting for it."""
+        os.close(self._go)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    def reap(self) -> os.wait4:
+        """Wait for it and return the kernel's account."""
+        return os.wait4(self.pid, 0)[2]
+
+
+@pytest.fixture
+def ballast() -> bytearray:
+    """Give this process, and so each fork of it, more memory than any command here has."""
+    return bytearray(b"x") * (150 * MB)
+
+
+def read(reader) -> dict[str, float]:
+    """Return one report of one reader."""
+    report: dict[str, float] = {}
+    reader.read(report)
+    return report
+
+
+def test_the_account_of_an_ended_child_is_the_kernels() -> None:
+    """CPU time and peak of a child that ended and that nobody waited for yet."""
+    child = Held(HOLD.format(300))
+    if ended_child(os.getpid()) is None and sys.platform != "linux":
+        pytest.skip("only Linux tells it")
+    assert ended_child(child.pid) is None, "it has not ended"
+    child.run()
+    found = ended_child(child.pid)
+    usage = child.reap()
+    assert found is not None
+    assert found.cpu_sec == pytest.approx(usage.ru_utime + usage.ru_stime)
+    assert found.peak_bytes == usage.ru_maxrss * 1024 > 300 * MB
+    assert ended_child(child.pid) is None, "nobody is left"
+
+
+def test_what_a_held_command_copied_is_not_its_memory(ballast: bytearray) -> None:
+    """Until it becomes its program, a fork's memory is that of the process it was forked from."""
+    child = Held("import time; time.sleep(0.2)")
+    reader = ProcessTreeReader(child.pid)
+    assert ProcessTable().is_copy(child.pid)
+    held = [read(reader) for _ in range(3)]
+    child.run()
+    reader.glance()
+    report = read(reader)
+    child.reap()
+    reader.close()
+    assert all(r.keys().isdisjoint({"job_mem_mb", "job_mem_peak_mb"}) for r in held)
+    assert report["job_mem_peak_mb"] > 150, "never seen running: no less than it can have had"
+
+
+def test_a_command_shorter_than_the_interval_has_its_true_peak() -> None:
+    """With an hour between samples, the peak of a command of milliseconds is the kernel's."""
+    child = Held(HOLD.format(400))
+    collector = PerformanceMetricsCollector(
+        interval=3600, readers=[ProcessTreeReader(child.pid)], clock=FakeClock()
+    )
+    collector.start()
+    child.run()
+    collector.finalize()
+    usage = child.reap()
+    metrics = collector.metrics()
+    assert metrics["job_max_mem_mb"] == pytest.approx(usage.ru_maxrss / 1024, rel=0.01)
+    true_hours = (usage.ru_utime + usage.ru_stime) / 3600
+    assert metrics["job_cpu_hours"] == pytest.approx(true_hours, rel=0.01)
+
+
+def test_a_small_command_is_seen_while_it_runs(ballast: bytearray) -> None:
+    """A glance in its first moments tells the peak of a command smaller than what it copied."""
+    child = Held("print(end='', flush=True); import time; time.sleep(0.3)")
+    reader = ProcessTreeReader(child.pid)
+    os.close(child._go)
+    while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+        reader.glance()
+    report = read(reader)
+    child.reap()
+    reader.close()
+    assert 0.3 < report["job_mem_peak_mb"] < 50
+
+
+def test_workers_of_a_short_block_are_summed() -> None:
+    """Two children that hold 60 MB each between two samples are 120 MB together, once seen."""
+    code = "x = bytearray(b'x') * (60 << 20); print(flush=True); input()"
+    reader = ProcessTreeReader()
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    reader.glance()
+    for child in children:
+        child.communicate(b"\n")
+    report = read(reader)
+    reader.close()
+    assert report["job_processes"] == 1.0
+    own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MB
+    assert report["job_mem_peak_mb"] > 110 + 0.5 * own
+
+
+def test_the_sampler_glances_before_its_first_interval_is_over() -> None:
+    """Some looks within the first second, none once the first interval has passed."""
+
+    class Glanced:
+        name, columns = "glanced", ()
+
+        def __init__(self) -> None:
+            self.at: list[float] = []
+
+        def read(self, report: dict[str, float]) -> None:
+            pass
+
+        def glance(self) -> None:
+            self.at.append(clock.elapsed)
+
+        def close(self) -> None:
+            pass
+
+    clock, reader = FakeClock(stop_after=10.0), Glanced()
+    thread = PerformanceReportingThread(0.5, readers=[reader], clock=clock)
+    thread.start()
+    thread.join()
+    assert reader.at == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
