@@ -19,8 +19,16 @@ __all__ = [
 ]
 
 
+_LONGEST = 2000
+
+
 class MlflowPerfError(Exception):
     """Whatever mlflow-perf raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message, cut where what it quotes of a hostile file is endless."""
+        text = super().__str__()
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class SettingError(MlflowPerfError, ValueError):

@@ -196,8 +196,8 @@ def node_file(index: int) -> str:
 def clean_key(key: str) -> str:
     """Return a metric key that every MLflow store takes; one bad key spoils a whole batch."""
     text = re.sub(r"[^\w\-. :/]", "_", key, flags=re.ASCII)
-    parts = [part for part in text.split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)[:_MAX_KEY].rstrip("/. ") or "_"
+    key = "/".join(part for part in text.split("/") if part.strip("."))
+    return re.sub(r"^\.\.+", "", key)[:_MAX_KEY].rstrip("/. ") or "_"
 
 
 def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:

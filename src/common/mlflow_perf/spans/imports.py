@@ -32,6 +32,7 @@ _DAMAGE = (
     ValueError,
     TypeError,
     LookupError,
+    AttributeError,
     ArithmeticError,
     RecursionError,
 )

@@ -92,8 +92,8 @@ def build_workflow(data: Mapping[str, Any]) -> Workflow:
         status=worst_status(str(step.get("status") or "") for step in steps),
         started=clock_time(start) if start > 0 else "",
         tiles=_tiles(data, steps, end - start),
-        findings=[str(text) for text in data.get("findings") or []],
-        critical_path=[str(name) for name in data.get("critical_path") or []],
+        findings=[str(text) for text in _list(data.get("findings"))],
+        critical_path=[str(name) for name in _list(data.get("critical_path"))],
         ticks=axis.ticks(),
         bars=[_bar(step, axis) for step in steps[:_MOST_STEPS]],
         rows=[_row(step) for step in steps[:_MOST_STEPS]],
@@ -102,7 +102,11 @@ def build_workflow(data: Mapping[str, Any]) -> Workflow:
 
 
 def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value or [] if isinstance(one, Mapping)]
+    return [one for one in _list(value) if isinstance(one, Mapping)]
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _number(value: Any) -> float | None:
@@ -224,7 +228,7 @@ def _row(step: Mapping[str, Any]) -> dict[str, Any]:
         "status": str(step.get("status") or ""),
         "critical": bool(step.get("critical")),
         "run_id": str(step.get("run_id") or ""),
-        "after": ", ".join(str(name) for name in step.get("depends_on") or []),
+        "after": ", ".join(str(name) for name in _list(step.get("depends_on"))),
         "cells": [{"value": value, "text": text} for value, text in cells],
     }
 
