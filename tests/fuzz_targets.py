@@ -262,7 +262,7 @@ def spans() -> Target:
         root = str(analyses.types(db)[0]["type"])
         analyses.durations(db)
         analyses.span_durations(db, root)
-        analyses.concurrency(db, "started", "ended", root=root)
+        analyses.concurrency(db, root)
         type_graph(db)
         to_chrome_trace(db, folder / "out.json")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf import transfers
@@ -73,7 +74,8 @@ class Delivery:
         maybe = ("run_id", "experiment_id", "experiment_name", "run_name", "note")
         sound = sound and all(isinstance(data.get(name), (str, type(None))) for name in maybe)
         sound = sound and all(isinstance(tag, str) for tag in data["tags"].values())
-        if not sound or ".." in delivery.artifact_path.split("/"):
+        leaves = Path(delivery.artifact_path).is_absolute()
+        if not sound or leaves or ".." in delivery.artifact_path.split("/"):
             raise DocumentError("The journal's header is damaged.")
         return delivery
 

@@ -20,7 +20,7 @@ from flask import current_app, request
 from werkzeug.wrappers import Response
 
 from mlflow_perf.document import NodeDocument, PerfDocument
-from mlflow_perf.errors import DocumentError
+from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.runs.run import PARENT_TAG, PerfRun, of_mlflow
 from mlflow_perf.storage import from_json
 from mlflow_perf.web.listing import Choice, search_of
@@ -97,7 +97,8 @@ class Access:
 
         Raises:
             mlflow.exceptions.MlflowException: When the condition cannot be searched for.
-            SettingError: When MLflow's search language cannot say a value.
+            SettingError: When MLflow's search language cannot say a value, or there is no such
+                page.
         """
         if not experiments:
             return Found([])
@@ -105,8 +106,16 @@ class Access:
             rows = rows_of(_store(), experiments, choice)
             if rows is not None:
                 return _page_of(rows, choice)
+        from mlflow.exceptions import MlflowException
+
         condition, order = search_of(choice)
-        return _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+        try:
+            return _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+        except MlflowException as error:
+            # MLflow takes this one for an error of its own.
+            if "page token" not in str(error):
+                raise
+            raise SettingError("There is no such page of runs: open the list anew.") from error
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.

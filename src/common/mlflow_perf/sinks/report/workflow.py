@@ -20,6 +20,7 @@ __all__ = ["Bar", "Workflow", "build_workflow"]
 _MOST_STEPS = 1000
 _MOST_NODES = 64
 _TICKS = 6
+_LONGEST_SEC = 1e15  # the difference of two times of a damaged file may be infinite
 
 
 @dataclass
@@ -86,7 +87,7 @@ def build_workflow(data: Mapping[str, Any]) -> Workflow:
     """Return what the page shows of a workflow."""
     steps = sorted(_dicts(data.get("steps")), key=lambda step: _number(step.get("started")) or 0.0)
     start, end = _span(data, steps)
-    axis = _Axis(start, max(end - start, 1e-9))
+    axis = _Axis(start, min(max(end - start, 1e-9), _LONGEST_SEC))
     return Workflow(
         name=str(data.get("name") or ""),
         status=worst_status(str(step.get("status") or "") for step in steps),
