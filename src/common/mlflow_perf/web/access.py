@@ -112,8 +112,8 @@ class Access:
         try:
             return _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
         except MlflowException as error:
-            # MLflow takes this one for an error of its own.
-            if "page token" not in str(error):
+            # A token that is none fails anywhere in MLflow, which takes it for its own error.
+            if not choice.page or error.error_code != "INTERNAL_ERROR":
                 raise
             raise SettingError("There is no such page of runs: open the list anew.") from error
 

@@ -139,7 +139,9 @@ def _limit(text: str) -> int:
         return _MOST_RUNS
     digits = text.isascii() and text.isdigit() and len(text) < _DIGITS
     if not digits or not 1 <= int(text) <= _MOST_RUNS:
-        raise SettingError(f"limit is {text[:20]!r}; it must be a whole number from 1 to {_MOST_RUNS}.")
+        raise SettingError(
+            f"limit is {text[:20]!r}; it must be a whole number from 1 to {_MOST_RUNS}."
+        )
     return int(text)
 
 
