@@ -105,6 +105,14 @@ def test_a_document_of_endless_numbers_is_drawn() -> None:
     assert document.merge(document).run_summary
 
 
+@pytest.mark.parametrize("times", [[-1e308, 1e308], [float("inf"), 1.0], [float("nan")] * 2])
+def test_a_document_of_endless_times_is_drawn(times: list[float]) -> None:
+    """Times whose difference no float holds are gaps of the curves."""
+    reports = {"timestamp": times, "mem_percent": [1.0, float("inf")]}
+    text = json.dumps({"schema": "mlflow-perf/1", "nodes": {"0": {"reports": reports}}})
+    assert "</html>" in render(PerfDocument.from_json(text))
+
+
 def test_a_journal_of_endless_numbers_is_recovered() -> None:
     """A journal's rows with such numbers are read like any other."""
     delivery = Delivery(run_id="r").header()

@@ -273,9 +273,9 @@ def _heat_map(peaks: npt.NDArray[np.float32]) -> dict[str, Any]:
 
 
 def plain(values: npt.NDArray[Any], decimals: int) -> list[float | None]:
-    """Return an array as a list for JSON: rounded, None for NaN, whole numbers without a point."""
+    """Return an array as a list for JSON: rounded, None for what is not finite, whole numbers without a point."""
     rounded = np.round(values.astype(np.float64), decimals).tolist()
-    return [None if math.isnan(v) else int(v) if v == int(v) else v for v in rounded]
+    return [None if not math.isfinite(v) else int(v) if v == int(v) else v for v in rounded]
 
 
 def _rounded(values: npt.NDArray[Any]) -> list[float | None]:
