@@ -17,6 +17,8 @@ from click.testing import CliRunner
 
 from mlflow_perf import cli, node, transfers
 from mlflow_perf.analysis.markdown import code, escape
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.analysis.workflow import workflow_of
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import (
@@ -26,10 +28,12 @@ from mlflow_perf.errors import (
     SpansError,
     StepFailedError,
 )
+from mlflow_perf.integrations._scraped import Scraped
 from mlflow_perf.journal import FORMAT
 from mlflow_perf.operations import OperationMetrics
 from mlflow_perf.readers.limits import owned
 from mlflow_perf.recovery import read_journal
+from mlflow_perf.runs.run import of_document
 from mlflow_perf.runs.source import _document_names
 from mlflow_perf.sinks.html import render
 from mlflow_perf.sinks.mlflow import clean_key
@@ -111,6 +115,29 @@ def test_a_document_of_endless_times_is_drawn(times: list[float]) -> None:
     reports = {"timestamp": times, "mem_percent": [1.0, float("inf")]}
     text = json.dumps({"schema": "mlflow-perf/1", "nodes": {"0": {"reports": reports}}})
     assert "</html>" in render(PerfDocument.from_json(text))
+
+
+def test_advice_on_endless_figures_has_an_end() -> None:
+    """Figures that are infinite, or whose sum is, get a size and a duration all the same."""
+    odd = 1.7e308
+    summary = {"duration_sec": odd, "job_max_mem_mb": odd, "mem_limit_mb": odd, "oom_kills": 1.0}
+    summary |= {"node_cpu_hours": odd, "job_max_cpu_cores": odd, "cpu_limit_cores": odd}
+    node = NodeDocument(summary=summary, started=-1e308, duration_sec=1e308)
+    later = NodeDocument(summary=summary, started=1e308, duration_sec=1e308)
+    runs = [of_document(name, PerfDocument({0: n})) for name, n in (("a", node), ("b", later))]
+    workflow = workflow_of(runs[0], runs)
+    assert workflow is not None
+    json.dumps(workflow.as_dict())
+    assert (right_size(runs).memory_mb or 0) > 0
+
+
+def test_an_endpoint_of_endless_numbers_is_read() -> None:
+    """A figure of an endpoint that no float holds is left out, and the others are taken."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    text = f"# TYPE a gauge\na {HUGE}\n# TYPE b gauge\nb 2\n"
+    scraped = Scraped("p")
+    scraped.update(parser.text_string_to_metric_families(text), first=True)
+    assert set(scraped.summary_metrics().values()) == {2.0}
 
 
 def test_a_journal_of_endless_numbers_is_recovered() -> None:
