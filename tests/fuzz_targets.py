@@ -291,7 +291,7 @@ def scraped() -> Target:
             first, second = list(families(text)), list(families(text.replace("1", "2")))
         except Exception:  # noqa: BLE001  # as above
             return
-        found = Scraped("endpoint")
+        found = Scraped()
         _finite(found.update(first, first=True))
         _finite(found.update(second, first=False))
         _finite(found.summary_metrics())

@@ -78,7 +78,7 @@ def _seconds(node: NodeDocument, length: int) -> Array:
         if name in node.reports:
             values = np.array(node.reports[name], dtype=np.float64)
             return _filled_up(_near(values) + _near(origin))
-    return np.arange(length, dtype=np.float64) + _near(node.started or 0.0)
+    return np.arange(length, dtype=np.float64) + float(_near(node.started or 0.0))
 
 
 def _near(seconds: Any) -> Any:
