@@ -122,7 +122,8 @@ def test_advice_on_endless_figures_has_an_end() -> None:
     odd = 1.7e308
     summary = {"duration_sec": odd, "job_max_mem_mb": odd, "mem_limit_mb": odd, "oom_kills": 1.0}
     summary |= {"node_cpu_hours": odd, "job_max_cpu_cores": odd, "cpu_limit_cores": odd}
-    node = NodeDocument(summary=summary, started=-1e308, duration_sec=1e308)
+    facts = {"world_size": float("inf"), "count": 1e-300}
+    node = NodeDocument(facts, summary=summary, started=-1e308, duration_sec=1e308)
     later = NodeDocument(summary=summary, started=1e308, duration_sec=1e308)
     runs = [of_document(name, PerfDocument({0: n})) for name, n in (("a", node), ("b", later))]
     workflow = workflow_of(runs[0], runs)
