@@ -183,6 +183,8 @@ def test_a_workflow_is_compared_step_by_step(client: Any, store: Filled) -> None
         ("/perf/run", 400, "names no run"),
         ("/perf?sort=nothing", 400, "no column"),
         ("/perf?filter=not+a+condition", 400, "Invalid"),
+        ("/perf?limit=" + "9" * 5000, 400, "must be a whole number"),
+        ("/perf?filter=attributes.status+%3D+%27X%27&page=%C2%B2", 400, "no such page"),
         ("/perf/run?id=%3Cimg%20src=x%20onerror=alert(1)%3E", 404, "not found"),
     ],
 )
@@ -192,6 +194,24 @@ def test_bad_input_gets_a_sentence(client: Any, address: str, status: int, said:
     assert answer.status_code == status
     assert said in answer.text
     assert "<img" not in answer.text
+
+
+@pytest.mark.parametrize("page", ["9" * 19, "9" * 5000, "%C2%B2", "-1", "x"])
+def test_a_page_that_is_none_is_the_first(client: Any, page: str) -> None:
+    """What is no number of runs in the address of a page is left out of account."""
+    answer = client.get(f"/perf?limit=3&page={page}")
+    assert answer.status_code == 200
+    assert len(_shown(answer.text)) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["component", "q", "filter", "sort", "status", "experiment", "page"]
+)
+def test_no_part_of_an_address_is_markup(client: Any, name: str) -> None:
+    """Whatever stands in an address, the page shows it escaped."""
+    answer = client.get("/perf", query_string={name: '\'"><xq9 a="'})
+    assert answer.status_code < 500
+    assert "<xq9" not in answer.text
 
 
 def test_hostile_names_are_escaped(client: Any, store: Filled) -> None:

@@ -6,7 +6,6 @@ wrote, keeps keys that it does not know, and merges.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.storage import Columns, columns_of, to_json, write_text
+from mlflow_perf.storage import Columns, columns_of, from_json, to_json, write_text
 from mlflow_perf.summary import summarise, summarise_run
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ class PerfDocument:
             DocumentError: When it is not JSON, or not a document.
         """
         try:
-            data = json.loads(text)
+            data = from_json(text)
         except (ValueError, RecursionError) as error:
             raise DocumentError(f"This is not a JSON document: {error}.") from error
         return cls.from_dict(data)

@@ -6,6 +6,8 @@ code which knows nothing of us still catches it under the usual name.
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "DocumentError",
     "MissingDependencyError",
@@ -19,8 +21,21 @@ __all__ = [
 ]
 
 
+_LONGEST = 2000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def _one_line(text: str) -> str:
+    plain = _CONTROL.sub(" ", text)
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
+
+
 class MlflowPerfError(Exception):
     """Whatever mlflow-perf raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message on one line, whatever it quotes of a hostile file."""
+        return _one_line(super().__str__())
 
 
 class SettingError(MlflowPerfError, ValueError):
@@ -57,6 +72,10 @@ class StepFailedError(MlflowPerfError, RuntimeError):
     def __init__(self, step: str, message: str) -> None:
         super().__init__(message)
         self.step = step
+
+    def __str__(self) -> str:
+        """Return a line for each step that failed."""
+        return "\n".join(_one_line(line) for line in Exception.__str__(self).split("\n"))
 
 
 class MissingDependencyError(MlflowPerfError, ImportError):

@@ -21,6 +21,7 @@ __all__ = ["LAUNCHERS", "Launcher", "Node", "detect", "without_launcher"]
 _INDEX = "MLFLOW_PERF_NODE"
 _COUNT = "MLFLOW_PERF_NODE_COUNT"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"
+_DIGITS = 19  # more of them are no rank, and beyond what MLflow takes for a step
 _AZURE_NODES = "AZ_BATCH_NODE_LIST"
 _AZURE_NODE = "AZ_BATCHAI_NODE_IP"
 
@@ -284,4 +285,4 @@ def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name, "").strip() if name else ""
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None

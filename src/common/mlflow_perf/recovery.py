@@ -6,7 +6,6 @@ is damaged is cut off, and nothing outside the folder is touched.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -40,6 +39,7 @@ from mlflow_perf.operations.spool import drain
 from mlflow_perf.records import Kind
 from mlflow_perf.series import BoundedSeries
 from mlflow_perf.sinks.mlflow import MlflowSink
+from mlflow_perf.storage import from_json
 from mlflow_perf.summary import RunningSummary
 
 __all__ = ["Recovered", "read_journal", "recover"]
@@ -102,7 +102,7 @@ def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
         if not raw:
             continue
         try:
-            line = json.loads(raw)
+            line = from_json(raw)
         except (ValueError, RecursionError):
             return lines, True
         if not isinstance(line, dict):

@@ -9,6 +9,7 @@ and pulls in protobuf; the part of it that is needed is the two formulas below, 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ SMALLEST = 1e-9
 OFFSET = 1 - math.log(SMALLEST) * SCALE
 """Shifts the bucket of `SMALLEST` to 1, so that `int` rounds every bucket the same way."""
 
+_MOST = sys.float_info.max
 _MAX_BUCKET = int(math.log(1.7e308) * SCALE + OFFSET) + 1
 
 Buckets = dict[int, int]
@@ -240,7 +242,7 @@ class Distribution:
             new.total = finite(data["total"])
             new.smallest = finite(data["min"]) if new.count else math.inf
             new.largest = finite(data["max"]) if new.count else 0.0
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DocumentError(f"A distribution of values cannot be read: {error!r}.") from error
         if new.count != len(new._samples) + new._sketch.count:
             raise DocumentError("A distribution's count is not that of its values.")
@@ -258,7 +260,7 @@ def finite(value: Any) -> float:
     Raises:
         ValueError: If it is negative, not finite, or no number.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
         raise ValueError(f"{value!r} is not a finite number of at least zero")
     return float(value)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Columns", "columns_of", "to_json", "write_text"]
+__all__ = ["Columns", "columns_of", "from_json", "to_json", "write_text"]
 
 Columns = dict[str, list["float | None"]]
 """Column name → values in the order of time, all of one length, None where one is missing."""
@@ -36,6 +37,25 @@ def to_json(data: Any) -> str:
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
     except ValueError:
         return json.dumps(_strict(data), allow_nan=False, separators=(",", ":"))
+
+
+_MOST_DIGITS = 300
+
+
+def from_json(text: str | bytes) -> Any:
+    """Return the data in a JSON text; a whole number beyond every float becomes the largest one.
+
+    Raises:
+        ValueError: When it is not JSON.
+        RecursionError: When it is nested without end.
+    """
+    return json.loads(text, parse_int=_whole)
+
+
+def _whole(digits: str) -> float:
+    if len(digits) <= _MOST_DIGITS:
+        return int(digits)
+    return -sys.float_info.max if digits[0] == "-" else sys.float_info.max
 
 
 def write_text(path: Path, text: str) -> Path:

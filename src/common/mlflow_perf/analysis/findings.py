@@ -15,6 +15,7 @@ _WAIT_SHARE = 0.1
 _UNUSED_SHARE = 0.5
 _OUTSIDE_SHARE = 0.2
 _OUTSIDE_MIN_SEC = 2.0
+_LONGEST_SEC = 1e15  # a damaged document's time may be infinite
 _NAMED_MAX = 5
 
 
@@ -151,7 +152,7 @@ def _time(seconds: float) -> str:
     """Return a duration for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
+    whole = round(min(seconds, _LONGEST_SEC))
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:

@@ -9,7 +9,7 @@ __all__ = ["code", "escape", "table"]
 
 # An underscore inside a word means nothing; one at its edge starts emphasis.
 _SPECIAL = re.compile(r"[\\`*\[\]<>|#~&]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def escape(text: str) -> str:

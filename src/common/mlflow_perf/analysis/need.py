@@ -13,6 +13,7 @@ from mlflow_perf.runs import PerfRun
 
 __all__ = ["Need", "needs_of"]
 
+_MOST_TASKS = 1_000_000
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
 _GPU_USED_PCT = 0.5
 
@@ -99,7 +100,8 @@ def _peak_memory(usage: Usage, total_mb: float) -> float | None:
 
 def _tasks(facts: Mapping[str, Any]) -> int:
     ranks, nodes = _positive(facts.get("world_size")), _positive(facts.get("count"))
-    return max(1, math.ceil(ranks / nodes)) if ranks and nodes else 1
+    # A damaged document may say any number.
+    return max(1, math.ceil(min(ranks / nodes, _MOST_TASKS))) if ranks and nodes else 1
 
 
 def _gpus(summary: Mapping[str, float], usage: Usage) -> tuple[int, int]:

@@ -26,6 +26,7 @@ beyond it is helper threads for an instant, and the ticks of short intervals."""
 
 MEMORY_STEP_MB = 64
 MEMORY_MIN_MB = 128
+_MOST = 1e15
 _OOM_FACTOR = 1.5
 _SATURATED_PCT = 90.0
 _THROTTLED_PCT = 10.0
@@ -199,7 +200,7 @@ def _cpus(needs: Sequence[Sequence[Need]], nodes: int) -> tuple[int | None, list
     if wanted <= SERIAL_PEAK and all(map(_is_serial, _flat(needs))):
         evidence.append("CPU: its work is serial, one CPU is what it can use.")
         return 1, evidence
-    return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
+    return max(1, math.ceil(min(wanted, _MOST) - CPU_TOLERANCE)), evidence
 
 
 def _is_serial(need: Need) -> bool:
@@ -230,7 +231,8 @@ def _memory(
 
 
 def _up(value: float, step: int) -> int:
-    return math.ceil(value / step) * step
+    # A damaged document's figure may be infinite.
+    return math.ceil(min(value, _MOST) / step) * step
 
 
 def _basis(runs: Sequence[PerfRun], needs: Sequence[Sequence[Need]]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from mlflow_perf._version import __version__
+from mlflow_perf.cli import _tables
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 __all__ = ["main"]
@@ -53,7 +54,9 @@ class _LazyGroup(click.Group):
 
 
 def _end(error: MlflowPerfError, status: int) -> None:
-    click.echo(f"mlflow-perf: {error}", err=True)
+    # What it quotes of somebody's file must not steer the terminal.
+    lines = [_tables.clean(line) for line in str(error).split("\n")]
+    click.echo("mlflow-perf: " + "\n".join(lines), err=True)
     sys.exit(status)
 
 

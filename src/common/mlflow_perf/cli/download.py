@@ -29,7 +29,7 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
     """
     _options.prepare()
     found = get_run(run)
-    folder = directory or Path(f"perf-{(found.run_id or 'run')[:8]}")
+    folder = directory or Path(f"perf-{_folder_name((found.run_id or 'run')[:8])}")
     try:
         files = _write(run, found, folder)
     except OSError as error:
@@ -58,5 +58,5 @@ def _write(source: str, run: PerfRun, folder: Path) -> list[Path]:
 
 
 def _folder_name(step: str) -> str:
-    """Return a step's name as the name of one folder, which cannot lead out of its parent."""
+    """Return a name as that of one folder, which cannot lead out of its parent."""
     return _UNSAFE.sub("_", step).strip(". ")[:100] or "step"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from mlflow_perf.cli import _tables
 from mlflow_perf.errors import SettingError
 from mlflow_perf.journal import state_folder
 from mlflow_perf.recovery import recover
@@ -31,7 +32,8 @@ def command(folder: Path | None, *, as_json: bool) -> None:
     for recovered in recover(place):
         sent.append(asdict(recovered))
         if not as_json:
-            click.echo(f"run {recovered.run_id}, node {recovered.node}: {recovered.cause}")
+            said = f"run {recovered.run_id}, node {recovered.node}: {recovered.cause}"
+            click.echo(_tables.clean(said))
     if as_json:
         click.echo(json.dumps(sent))
     elif not sent:

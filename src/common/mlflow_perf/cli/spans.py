@@ -15,6 +15,7 @@ from mlflow_perf.cli._spans_output import (
     echo_rows,
     json_option,
     plot_option,
+    printable,
 )
 from mlflow_perf.errors import SettingError
 
@@ -56,9 +57,9 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
             if result.unchanged
             else f"{result.spans} new spans, {result.events} new events, {result.seconds:.1f} s"
         )
-        click.echo(f"{result.source} ({result.importer}): {what}")
+        click.echo(printable(f"{result.source} ({result.importer}): {what}"))
         for wording, count in sorted(result.unread.items(), key=lambda item: -item[1]):
-            click.echo(f"  not understood: {count} × {wording}")
+            click.echo(printable(f"  not understood: {count} × {wording}"))
 
 
 @command.command()

@@ -296,7 +296,8 @@ def _by_labels(family: Family) -> dict[_Labels, dict[float | str, float]]:
     for sample in family.samples:
         labels = {k: v for k, v in sample.labels.items() if k not in ("le", "quantile")}
         part = _part(family, sample)
-        value = float(sample.value)
+        # The parser gives whole numbers as they are, and some are beyond the floats.
+        value = float(str(sample.value))
         if part is not None and math.isfinite(value):
             series.setdefault(tuple(sorted(labels.items())), {})[part] = value
     return series

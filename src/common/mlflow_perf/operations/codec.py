@@ -118,7 +118,8 @@ def _times(name: str, data: Mapping[str, Any]) -> Times:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    # Not `isfinite`, which takes no whole number beyond the floats: a counter may be one.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
         raise ValueError(f"{value!r} is not a finite number")
     return value
 

@@ -6,6 +6,7 @@ scheduler's allocation.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -100,7 +101,7 @@ def host_memory_mb(proc: Path | str = "/proc") -> float | None:
 def _number(environ: Mapping[str, str], name: str) -> float | None:
     text = environ.get(name, "").strip()
     # Per-node lists ("16(x2),8") do not say which of them is this node.
-    return float(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+    return float(text) if text.isascii() and text.isdigit() and 0 < float(text) < math.inf else None
 
 
 def _slurm_cores(environ: Mapping[str, str]) -> float | None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -235,7 +236,7 @@ def _document_names(client: MlflowClient, run_id: str) -> list[str]:
     names = _node_files(client, run_id, ARTIFACT_PATH)
     if names:
         return names
-    folders = [f.path for f in client.list_artifacts(run_id) if f.is_dir]
+    folders = [f.path for f in client.list_artifacts(run_id) if f.is_dir and _is_name(f.path)]
     for folder in sorted(set(folders) - {ARTIFACT_PATH})[:_OTHER_FOLDERS_MAX]:
         names = _node_files(client, run_id, folder)
         if names:
@@ -245,4 +246,10 @@ def _document_names(client: MlflowClient, run_id: str) -> list[str]:
 
 def _node_files(client: MlflowClient, run_id: str, folder: str) -> list[str]:
     files = client.list_artifacts(run_id, folder)
-    return [f.path for f in files if not f.is_dir and Path(f.path).match(_NODE_FILES)]
+    names = [f.path.removeprefix(f"{folder}/") for f in files if not f.is_dir]
+    return [f"{folder}/{n}" for n in names if _is_name(n) and fnmatch(n, _NODE_FILES)]
+
+
+def _is_name(path: str) -> bool:
+    """Return whether a path of a server, which may be hostile, is that of one file or folder."""
+    return path not in ("", ".", "..") and not re.search(r"[/\\:\x00]", path)

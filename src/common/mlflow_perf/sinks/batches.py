@@ -68,8 +68,8 @@ def limits_of(tracking_uri: str) -> StoreLimits:
 def clean_key(key: str) -> str:
     """Return a metric key that every MLflow store takes; one bad key spoils a whole batch."""
     text = re.sub(r"[^\w\-. :/]", "_", key, flags=re.ASCII)
-    parts = [part for part in text.split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)[:_MAX_KEY].rstrip("/. ") or "_"
+    key = "/".join(part for part in text.split("/") if part.strip("."))
+    return re.sub(r"^\.\.+", "", key)[:_MAX_KEY].rstrip("/. ") or "_"
 
 
 def metrics_of(summary: Mapping[str, float], prefix: str, step: int) -> list[Metric]:

@@ -177,10 +177,11 @@ def _other_nodes(client: MlflowClient, delivery: Delivery, known: PerfDocument) 
     document = PerfDocument({i: n for i, n in known.nodes.items() if i != delivery.index})
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
         for path in files:
-            name = re.fullmatch(r"node-(\d+)\.json", path.rpartition("/")[2])
+            name = re.fullmatch(r"node-(\d{1,18})\.json", path.rpartition("/")[2])
             if name is None or int(name[1]) in (delivery.index, *document.nodes):
                 continue
-            local = Path(client.download_artifacts(run_id, path, folder))
+            mine = f"{delivery.artifact_path}/{name[0]}"  # the server's own path may lead out
+            local = Path(client.download_artifacts(run_id, mine, folder))
             try:
                 document = document.merge(PerfDocument.from_json(local.read_bytes()))
             except DocumentError as error:

@@ -260,6 +260,9 @@ def _packed(array: Ints) -> bytes:
 
 def _unpacked(data: bytes) -> Ints:
     width, length = json.loads(data[:32])
+    # Before so much memory is asked for: each number takes a byte at the least.
+    if width * length > len(data):
+        raise ValueError("a column is longer than its bytes")
     array = np.empty((width, length), dtype=np.int64)
     at = 32
     for row in range(width):

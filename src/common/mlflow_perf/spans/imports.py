@@ -35,6 +35,7 @@ _DAMAGE = (
     ValueError,
     TypeError,
     LookupError,
+    AttributeError,
     ArithmeticError,
     RecursionError,
 )

@@ -21,6 +21,8 @@ SCHEMA_VERSION = 1
 # "MPSP": tells our file from any other SQLite file, so that we never write into a user's own.
 _APPLICATION_ID = 0x4D505350
 _BUSY_SEC = 30.0
+# What a database that is damaged, or was made by somebody else, makes its reader raise.
+_DAMAGE = (sqlite3.Error, ValueError, TypeError, LookupError, OverflowError)
 # From version N to N+1; a database of version N runs the scripts from index N on.
 _MIGRATIONS: tuple[str, ...] = ("schema.sql",)
 
@@ -53,7 +55,7 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
         raise SpansError(f"{path} cannot be opened: {error}.") from error
     try:
         _prepare(db, path, write=write)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         db.close()
         raise SpansError(f"{path} cannot be used as a spans database: {error}.") from error
     except SpansError:
@@ -67,14 +69,22 @@ def reading(db: str | Path | sqlite3.Connection) -> Iterator[sqlite3.Connection]
     """Give a connection for reading: the caller's own, or one for the block of a path.
 
     Raises:
-        SpansError: As `connect`.
+        SpansError: As `connect`, or the block finds the database damaged.
     """
     if isinstance(db, sqlite3.Connection):
         yield db
         return
     connection = connect(db)
+    # What a hostile source had for text need not be UTF-8; it must not hide all the rest.
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
         yield connection
+    except SpansError:
+        raise
+    except _DAMAGE as error:
+        raise SpansError(
+            f"{db} is damaged ({type(error).__name__}: {error}): import its sources into a new one."
+        ) from error
     finally:
         connection.close()
 

@@ -275,7 +275,7 @@ class NixlKVConnectorStats(KVConnectorStats):
                 self._figures[name] = _distribution(data.get(name, ()))
             for name in COUNTS:
                 self._counts[name] = _count(data.get(name, 0))
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DocumentError(f"Statistics of transfers cannot be read: {error!r}.") from error
 
 
@@ -302,7 +302,7 @@ def _distribution(data: Any) -> Distribution:
 def _count(data: Any) -> int:
     """Return a count, which vLLM keeps as a list of ones."""
     number = sum(data) if isinstance(data, list) else data
-    if type(number) is not int or number < 0:
+    if type(number) is not int or not 0 <= number < 1 << 63:
         raise ValueError(f"{number!r} is not a count")
     return number
 

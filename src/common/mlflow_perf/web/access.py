@@ -20,8 +20,9 @@ from flask import current_app, request
 from werkzeug.wrappers import Response
 
 from mlflow_perf.document import NodeDocument, PerfDocument
-from mlflow_perf.errors import DocumentError
+from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.runs.run import PARENT_TAG, PerfRun, of_mlflow
+from mlflow_perf.storage import from_json
 from mlflow_perf.web.listing import Choice, Found, search_of
 from mlflow_perf.web.table import rows_of, steps_of
 
@@ -83,7 +84,8 @@ class Access:
 
         Raises:
             mlflow.exceptions.MlflowException: When the condition cannot be searched for.
-            SettingError: When MLflow's search language cannot say a value.
+            SettingError: When MLflow's search language cannot say a value, or there is no such
+                page.
         """
         if not experiments:
             return Found([])
@@ -91,8 +93,16 @@ class Access:
             rows = rows_of(_store(), experiments, choice)
             if rows is not None:
                 return _with_steps(_page_of(rows, choice))
+        from mlflow.exceptions import MlflowException
+
         condition, order = search_of(choice)
-        found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+        try:
+            found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+        except MlflowException as error:
+            # A token that is none fails anywhere in MLflow, which takes it for its own error.
+            if not choice.page or error.error_code != "INTERNAL_ERROR":
+                raise
+            raise SettingError("There is no such page of runs: open the list anew.") from error
         return _with_steps(found)
 
     def run(self, run_id: str) -> PerfRun:
@@ -112,7 +122,7 @@ class Access:
 
     def with_document(self, run: PerfRun) -> PerfRun:
         """Return the run with the documents of its nodes, where it has any."""
-        nodes = {int(node.node.get("index", i)): node for i, node in enumerate(self.nodes(run))}
+        nodes = {_index(node, i): node for i, node in enumerate(self.nodes(run))}
         return replace(run, document=PerfDocument(nodes)) if nodes else run
 
     def nodes(self, run: PerfRun) -> Iterator[NodeDocument]:
@@ -134,8 +144,8 @@ class Access:
         """Return what the workflow's runner wrote of it, or None."""
         content = self._artifact(str(run.run_id), f"{_ARTIFACT_PATH}/workflow.json")
         try:
-            data = json.loads(content) if content else None
-        except ValueError:
+            data = from_json(content) if content else None
+        except (ValueError, RecursionError):
             return None
         return data if isinstance(data, dict) else None
 
@@ -177,6 +187,11 @@ class Access:
         return context.run(Response.from_app, current_app.wsgi_app, environ, buffered=True)
 
 
+def _index(node: NodeDocument, place: int) -> int:
+    index = node.node.get("index")
+    return index if type(index) is int else place
+
+
 def _reason(answer: Response) -> str:
     try:
         message = json.loads(answer.get_data())["message"]
@@ -206,9 +221,8 @@ def _search(
 
 def _page_of(rows: list[PerfRun], choice: Choice) -> Found:
     """Return a page from rows of which the last, where there is one too many, is the next one's."""
-    offset = int(choice.page) if choice.page.isdecimal() else 0
     more = len(rows) > choice.limit
-    return Found(rows[: choice.limit], str(offset + choice.limit) if more else None)
+    return Found(rows[: choice.limit], str(choice.offset + choice.limit) if more else None)
 
 
 def _with_steps(found: Found) -> Found:

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _MOST_RUNS = 1000
+_DIGITS = 19  # more of them are beyond what a database counts to
 _OURS = "tags.`mlflow_perf.component` LIKE '%'"
 _STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING")
 
@@ -107,6 +108,11 @@ class Choice:
     limit: int = _MOST_RUNS
     page: str = ""
 
+    @property
+    def offset(self) -> int:
+        """How many rows come before the page; 0 where `page` is a token of MLflow's search."""
+        return int(self.page) if self.page.isdecimal() and len(self.page) < _DIGITS else 0
+
     @classmethod
     def from_query(cls, values: Mapping[str, list[str]]) -> Choice:
         """Return the choice in an address.
@@ -146,8 +152,11 @@ class Choice:
 def _limit(text: str) -> int:
     if not text:
         return _MOST_RUNS
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_RUNS:
-        raise SettingError(f"limit is {text!r}; it must be a whole number from 1 to {_MOST_RUNS}.")
+    digits = text.isascii() and text.isdigit() and len(text) < _DIGITS
+    if not digits or not 1 <= int(text) <= _MOST_RUNS:
+        raise SettingError(
+            f"limit is {text[:20]!r}; it must be a whole number from 1 to {_MOST_RUNS}."
+        )
     return int(text)
 
 

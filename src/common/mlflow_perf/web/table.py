@@ -69,8 +69,7 @@ def _runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any:
         else:
             found = found.where(run.status == value)
     found, orders = _ordered(found, models, choice)
-    offset = int(choice.page) if choice.page.isdecimal() else 0
-    return found.order_by(*orders).offset(offset).limit(choice.limit + 1)
+    return found.order_by(*orders).offset(choice.offset).limit(choice.limit + 1)
 
 
 def _with_figures(found: Any, models: Any, choice: Choice) -> Any:

@@ -27,6 +27,8 @@ Places = npt.NDArray[np.int64]
 FEW_NODES = 8
 """Most nodes that are drawn one by one."""
 
+# The difference of two times of a damaged file may be more than a float holds.
+_FARTHEST_SEC = 1e15
 _MOST_POINTS = 1000
 _POINTS_OF_ALL = 4000
 _FEWEST_POINTS = 240
@@ -74,9 +76,13 @@ def _seconds(node: NodeDocument, length: int) -> Array:
     # On the clock that never jumps where there is one, from the wall clock's start.
     for name, origin in (("elapsed_sec", node.started or 0.0), ("timestamp", 0.0)):
         if name in node.reports:
-            values = np.array(node.reports[name], dtype=np.float64) + origin
-            return _filled_up(values)
-    return np.arange(length, dtype=np.float64) + (node.started or 0.0)
+            values = np.array(node.reports[name], dtype=np.float64)
+            return _filled_up(_near(values) + _near(origin))
+    return np.arange(length, dtype=np.float64) + float(_near(node.started or 0.0))
+
+
+def _near(seconds: Any) -> Any:
+    return np.clip(seconds, -_FARTHEST_SEC, _FARTHEST_SEC)
 
 
 def _filled_up(values: Array) -> Array:
@@ -294,9 +300,9 @@ def _heat_map(peaks: Array) -> dict[str, Any]:
 
 
 def plain(values: npt.NDArray[Any], decimals: int) -> list[float | None]:
-    """Return an array as a list for JSON: rounded, None for NaN, whole numbers without a point."""
+    """Return an array as a list for JSON: rounded, whole numbers as such, None for no number."""
     rounded = np.round(values.astype(np.float64), decimals).tolist()
-    return [None if math.isnan(v) else int(v) if v == int(v) else v for v in rounded]
+    return [None if not math.isfinite(v) else int(v) if v == int(v) else v for v in rounded]
 
 
 def _rounded(values: npt.NDArray[Any]) -> list[float | None]:

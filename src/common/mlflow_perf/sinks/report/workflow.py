@@ -20,6 +20,7 @@ __all__ = ["Bar", "Workflow", "build_workflow"]
 _MOST_STEPS = 1000
 _MOST_NODES = 64
 _TICKS = 6
+_LONGEST_SEC = 1e15  # the difference of two times of a damaged file may be infinite
 
 
 @dataclass
@@ -88,14 +89,14 @@ def build_workflow(data: Mapping[str, Any]) -> Workflow:
         _dicts(data.get("steps")), key=lambda step: number_in(step.get("started")) or 0.0
     )
     start, end = _span(data, steps)
-    axis = _Axis(start, max(end - start, 1e-9))
+    axis = _Axis(start, min(max(end - start, 1e-9), _LONGEST_SEC))
     return Workflow(
         name=str(data.get("name") or ""),
         status=worst_status(str(step.get("status") or "") for step in steps),
         started=clock_time(start) if start > 0 else "",
         tiles=_tiles(data, steps, end - start),
-        findings=[str(text) for text in data.get("findings") or []],
-        critical_path=[str(name) for name in data.get("critical_path") or []],
+        findings=[str(text) for text in _list(data.get("findings"))],
+        critical_path=[str(name) for name in _list(data.get("critical_path"))],
         ticks=axis.ticks(),
         bars=[_bar(step, axis) for step in steps[:_MOST_STEPS]],
         rows=[_row(step) for step in steps[:_MOST_STEPS]],
@@ -104,7 +105,11 @@ def build_workflow(data: Mapping[str, Any]) -> Workflow:
 
 
 def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value or [] if isinstance(one, Mapping)]
+    return [one for one in _list(value) if isinstance(one, Mapping)]
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _span(data: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -216,7 +221,7 @@ def _row(step: Mapping[str, Any]) -> dict[str, Any]:
         "status": str(step.get("status") or ""),
         "critical": bool(step.get("critical")),
         "run_id": str(step.get("run_id") or ""),
-        "after": ", ".join(str(name) for name in step.get("depends_on") or []),
+        "after": ", ".join(str(name) for name in _list(step.get("depends_on"))),
         "cells": [{"value": value, "text": text} for value, text in cells],
     }
 

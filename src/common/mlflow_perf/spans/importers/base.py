@@ -70,7 +70,7 @@ def tables_of(source: Path) -> set[str]:
             rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         finally:
             db.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise SpansError(
             f"{source} cannot be read as an SQLite database: {error}. If it is being written, try "
             "again; if its writer crashed, open it once with `sqlite3`, which repairs it."

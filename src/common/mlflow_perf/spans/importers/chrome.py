@@ -7,9 +7,11 @@ lies within another on the same track is part of it.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from mlflow_perf.spans.store import Store
 
 __all__ = ["ChromeTraceImporter"]
 
+_MOST_BYTES = 4 << 30
 _Track = tuple[Any, Any]
 
 
@@ -30,7 +33,7 @@ class ChromeTraceImporter:
 
     def recognises(self, source: Path, head: bytes) -> bool:
         """Say whether it is JSON with `traceEvents`, or an array of events with phases."""
-        head = _plain(head).lstrip()
+        head = _plain(head, 1 << 20).lstrip()
         if head[:1] == b"{":
             return b'"traceEvents"' in head
         return head[:1] == b"[" and b'"ph"' in head and b'"ts"' in head
@@ -39,10 +42,10 @@ class ChromeTraceImporter:
         """Import the events as spans, and instants as events of the span they fall in.
 
         Raises:
-            SpansError: It is not JSON.
+            SpansError: It is not JSON, or unpacks to more than fits in memory.
         """
         data = source.read_bytes()
-        head = _plain(data[: 1 << 16])
+        head = _plain(data[: 1 << 16], 1 << 16)
         trace = _Trace(scope_of("chrome", source, head[:4096]), store)
         for event in _events(source, data):
             trace.add(event)
@@ -144,7 +147,12 @@ def _nest(spans: list[Nested], instants: list[tuple[int, str]]) -> None:
 
 
 def _events(source: Path, data: bytes) -> list[dict[str, Any]]:
-    text = _plain(data).decode("utf-8", "replace")
+    plain = _plain(data, _MOST_BYTES + 1)
+    if len(plain) > _MOST_BYTES:
+        raise SpansError(
+            f"{source} unpacks to more than {_MOST_BYTES >> 30} GiB: unpack it, and import parts."
+        )
+    text = plain.decode("utf-8", "replace")
     try:
         whole = json.loads(text)
     except ValueError:
@@ -165,11 +173,15 @@ def _mended(source: Path, text: str) -> list[Any]:
     raise SpansError(f"{source} is not JSON: it was cut off or damaged.")
 
 
-def _plain(data: bytes) -> bytes:
+def _plain(data: bytes, most: int) -> bytes:
+    """Return so many bytes of the data, unpacked where they are packed, as far as it goes."""
     if data[:2] != b"\x1f\x8b":
         return data
     try:
-        return gzip.decompress(data)
-    except (EOFError, OSError):
-        # The head of a file: what can be unpacked of it.
-        return zlib.decompressobj(wbits=31).decompress(data)
+        with gzip.open(io.BytesIO(data)) as file:
+            return file.read(most)
+    except (EOFError, OSError, zlib.error):
+        # The head of a file, or a file that was cut off or damaged.
+        with suppress(zlib.error):
+            return zlib.decompressobj(wbits=31).decompress(data, most)
+    return b""

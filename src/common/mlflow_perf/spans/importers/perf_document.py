@@ -76,7 +76,7 @@ def _identity(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def _node(index: str, node: dict[str, Any], component: Nested) -> Nested:
-    facts: dict[str, Any] = node.get("node") or {}
+    facts, summary = _dict(node.get("node")), _dict(node.get("summary"))
     start = round(node["started"] * 1e6)
     duration = node.get("duration_sec")
     return Nested(
@@ -91,7 +91,7 @@ def _node(index: str, node: dict[str, Any], component: Nested) -> Nested:
             "host": facts.get("hostname"),
             "status": node.get("status"),
             **{k: v for k, v in facts.items() if k not in ("name", "host")},
-            **{f"summary.{k}": v for k, v in (node.get("summary") or {}).items()},
+            **{f"summary.{k}": v for k, v in summary.items()},
         },
         metrics=list(_figures(node.get("reports"))),
     )
@@ -99,10 +99,10 @@ def _node(index: str, node: dict[str, Any], component: Nested) -> Nested:
 
 def _figures(reports: Any) -> Iterator[tuple[str, int, float]]:
     """Yield the figures of the columns, each at the time of its row."""
-    columns = reports if isinstance(reports, dict) else {}
-    times = columns.get("timestamp") or []
+    columns = _dict(reports)
+    times = columns.get("timestamp")
     for name, values in columns.items():
-        if name == "timestamp" or not isinstance(values, list):
+        if name == "timestamp" or not (isinstance(values, list) and isinstance(times, list)):
             continue
         for time, value in zip(times, values, strict=False):
             if isinstance(time, int | float) and _finite(value):
@@ -127,6 +127,10 @@ def _parts(index: str, node: dict[str, Any], parent: Nested) -> Iterator[Nested]
                 parent=(parent.scope, parent.key),
                 about={**plain, "name": name, "host": parent.about["host"]},
             )
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _widen(component: Nested, node: Nested) -> None:
