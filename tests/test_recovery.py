@@ -108,6 +108,23 @@ def test_what_comes_after_damage_is_cut_off(
     assert "cut.journal is cut off or damaged" in line
 
 
+def test_a_store_that_is_gone_is_not_made_anew(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A journal whose sqlite store was deleted is kept, and no empty store takes its place."""
+    store, folder = tmp_path / "gone.db", tmp_path / "journals"
+    folder.mkdir()
+    file = folder / "a.journal"
+    file.write_bytes(delivery_with(run_id="abc", tracking_uri=f"sqlite:///{store}"))
+    assert list(recover(folder)) == []
+    assert sent == []
+    assert file.exists()
+    assert not store.exists()
+    assert f"was in {store}, which is not there" in caplog.text
+    store.touch()
+    assert len(list(recover(folder))) == 1
+
+
 def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) -> None:
     """Numbers beyond a float, NaN and infinity are left out, and the rest stands."""
     text = '{"rows": [{"elapsed_sec": 1.0, "mem_percent": 1e999, "a": NaN, "b": 1%s}]}'

@@ -15,6 +15,8 @@ from mlflow import MlflowClient
 from tests.test_summary import EIGHTEEN
 
 import mlflow_perf
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers import Reader
 from mlflow_perf.session import current
 
 KEYS = EIGHTEEN | {"duration_sec", "node_used_cpu_hours", "node_count", "perf_overhead_pct"}
@@ -309,3 +311,30 @@ def test_another_thread_than_the_main_one_touches_no_signal(store: str) -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+@pytest.mark.usefixtures("store")
+def test_a_price_gives_the_cost() -> None:
+    """The price of a node-hour is an argument as well as a variable; a wrong one is refused."""
+    with mlflow_perf.report("train", node_price=36.0) as perf:
+        burn(0.05)
+    assert perf.summary["node_cost"] == pytest.approx(perf.summary["duration_sec"] / 100)
+    with pytest.raises(ValueError, match="node_price"):
+        mlflow_perf.report("train", node_price=-1.0)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_country_reaches_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The country of the electricity is an argument as well as a variable."""
+    asked: list[str | None] = []
+
+    def carbon_reader(country: str | None) -> Reader:
+        asked.append(country)
+        raise SourceUnavailableError("not in this test")
+
+    monkeypatch.setattr("mlflow_perf.readers.carbon.carbon_reader", carbon_reader)
+    with mlflow_perf.report("train", carbon="FRA"):
+        pass
+    assert asked == ["FRA"]
+    with pytest.raises(ValueError, match="carbon"):
+        mlflow_perf.report("train", carbon="France")

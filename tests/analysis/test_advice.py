@@ -20,6 +20,8 @@ CASES: list[tuple[str, dict[str, float], str]] = [
     ("cpu", {"cpu_avg_utilization_pct": 30.0, "job_cpu_avg_cores": 1.0}, "(1 of 4 CPUs)"),
     ("cpu", {"cpu_avg_utilization_pct": 95.0, "job_cpu_avg_cores": 1.6, "cpu_stall_pct": 60.0},
      "others use this node"),
+    ("cpu", {"cpu_avg_utilization_pct": 97.0, "job_cpu_avg_cores": 0.9, "job_max_cpu_cores": 2.0,
+             "cpu_stall_pct": 65.0}, "others use this node"),
     ("cpu", {"cpu_avg_utilization_pct": 65.0, "gpu_avg_utilization_pct": 12.0},
      "while the GPUs were 12% busy"),
     ("gpu", {"cpu_avg_utilization_pct": 40.0, "gpu_avg_utilization_pct": 92.0}, "GPUs were 92%"),

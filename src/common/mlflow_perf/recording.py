@@ -135,7 +135,10 @@ class Recording:
         collector = PerformanceMetricsCollector(
             self._options["max_length"],
             interval=self._options["interval"],
-            readers=[*readers_of(root_pid, self.node), *self._scrapers],
+            readers=[
+                *readers_of(root_pid, self.node, carbon=self._options.get("carbon")),
+                *self._scrapers,
+            ],
             on_report=self._append,
         )
         if self._options["live"]:

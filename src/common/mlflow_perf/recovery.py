@@ -281,6 +281,20 @@ def _add_spooled(folder: Path, document: NodeDocument) -> None:
     add_recorded(document, operations, transfers.collect(folder))
 
 
+def _check_store(delivery: Delivery) -> None:
+    """See that the run's embedded store is there: asking for it would make a new, empty one.
+
+    Raises:
+        DocumentError: When it is not.
+    """
+    scheme, _, place = (delivery.tracking_uri or "").partition(":///")
+    file = Path(place.partition("?")[0])
+    if delivery.run_id and scheme.startswith("sqlite") and file.is_absolute() and not file.exists():
+        raise DocumentError(
+            f"its run was in {file}, which is not there; bring that back, or delete the journal"
+        )
+
+
 def _send(path: Path, data: bytes) -> Recovered | None:
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     if lines and not _of_this_host(lines[0]):
@@ -290,6 +304,7 @@ def _send(path: Path, data: bytes) -> Recovered | None:
     folder = _spool_folder(path.parent, lines[0].get("spool")) if lines else None
     if folder is not None and not delivery.document.operations:
         _add_spooled(folder, delivery.document)
+    _check_store(delivery)
     run_id = MlflowSink().write(delivery)
     path.unlink(missing_ok=True)
     if folder is not None:

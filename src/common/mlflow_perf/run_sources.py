@@ -66,18 +66,21 @@ def without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
     return {key: value for key, value in summary.items() if not key.startswith(heads)}
 
 
-def readers_of(root_pid: int | None, node: nodes.Node) -> list[Reader]:
+def readers_of(
+    root_pid: int | None, node: nodes.Node, *, carbon: str | None = None
+) -> list[Reader]:
     """Return the readers of this node and of the job that begins with a process.
 
     Args:
         root_pid: First process of the job; None for this one, or for the launcher's process above
             all ranks of this node where there are several.
         node: This process's place in its job.
+        carbon: Country to estimate emissions for.
     """
     several = node.world_size > node.count and not node.pool
     if root_pid is None and several and os.getppid() > 1:
         root_pid = os.getppid()
-    return default_readers(root_pid=root_pid)
+    return default_readers(root_pid=root_pid, carbon=carbon)
 
 
 def scrapers_of(urls: Sequence[str], interval: float) -> list[ScrapeReader]:

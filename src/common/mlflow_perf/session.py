@@ -283,6 +283,8 @@ def report(
     metrics_prefix: str | None = None,
     live: bool | None = None,
     scrape: Sequence[str] | str | None = None,
+    node_price: float | None = None,
+    carbon: str | None = None,
 ) -> Session:
     """Report what a block of code uses, wastes and waits for, to MLflow.
 
@@ -301,6 +303,8 @@ def report(
         metrics_prefix: Put before each metric's key; default none.
         live: Whether to log the curves while the job runs too; default no.
         scrape: Prometheus endpoints to read during the job: `["http://127.0.0.1:8000/metrics"]`.
+        node_price: Price of one node for one hour, for `node_cost` and `node_unused_cost`.
+        carbon: Country whose electricity to estimate emissions for, by its three letters.
 
     Raises:
         SettingError: When a setting is wrong; a `ValueError`.
@@ -318,8 +322,8 @@ def report(
         live=live,
         scrape=scrape,
         textfile=None,
-        node_price=None,
-        carbon=None,
+        node_price=node_price,
+        carbon=carbon,
         opentelemetry=None,
         start_timeout=None,
         exit_timeout=None,

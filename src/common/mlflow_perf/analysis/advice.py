@@ -158,7 +158,9 @@ def _is_contended(usage: Usage) -> bool:
 
 
 def _is_serial(usage: Usage) -> bool:
-    return usage.cores >= 1.5 and 0.85 <= usage.used_cores <= 1.15
+    # A parallel job that others leave one CPU to has had more of them at some time.
+    crowded = _is_contended(usage) and usage["job_max_cpu_cores"] >= 1.3
+    return usage.cores >= 1.5 and 0.85 <= usage.used_cores <= 1.15 and not crowded
 
 
 def _io_stall_limit(usage: Usage) -> float:
@@ -205,7 +207,8 @@ RULES: tuple[Rule, ...] = (
     Rule("cpu", _is_serial,
          lambda u: f"The job kept one CPU busy ({_cores(u)}): run it in parallel, "
                    "or ask for one CPU.",
-         "0.85 to 1.15 cores busy where the job has more"),
+         "0.85 to 1.15 cores busy where the job has more, and no sign that others took the "
+         "rest"),
     Rule("disk", lambda u: u.touches_disks and u["io_stall_pct"] >= _io_stall_limit(u),
          lambda u: f"The job waited for disks {u['io_stall_pct']:.0f}% of the time "
                    f"({_short(u.disk_mb_s)} MB/s moved, CPUs {u.busy_pct:.0f}% busy): "

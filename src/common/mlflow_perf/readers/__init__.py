@@ -51,15 +51,17 @@ _NODE_SOURCES: tuple[tuple[ReaderFactory, ...], ...] = (
 )
 
 
-def _carbon() -> Reader:
-    if not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
+def _carbon(country: str | None) -> Reader:
+    if not country and not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
         raise SourceUnavailableError("No estimate of emissions was asked for.")
     from mlflow_perf.readers.carbon import carbon_reader
 
-    return carbon_reader()
+    return carbon_reader(country)
 
 
-def _device_sources(root_pid: int | None) -> tuple[tuple[ReaderFactory, ...], ...]:
+def _device_sources(
+    root_pid: int | None, carbon: str | None
+) -> tuple[tuple[ReaderFactory, ...], ...]:
     ranks = RankEnvirons(root_pid)
 
     def opener(module: str, name: str) -> OpenGpus:
@@ -79,7 +81,7 @@ def _device_sources(root_pid: int | None) -> tuple[tuple[ReaderFactory, ...], ..
             lambda: GpuReader(amd, marks=("/dev/kfd",)),
         ),
         (RaplReader,),
-        (_carbon,),
+        (lambda: _carbon(carbon),),
     )
 
 
@@ -118,11 +120,13 @@ def add_reader(factory: ReaderFactory) -> None:
         _added.append(factory)
 
 
-def default_readers(root_pid: int | None = None) -> list[Reader]:
+def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -> list[Reader]:
     """Return the readers of this node's and of the job's own figures.
 
     Args:
         root_pid: The process that is the job, with all that descend from it; default: this one.
+        carbon: The country whose electricity to estimate emissions for, by its three letters;
+            default: that of `MLFLOW_PERF_CARBON`, and without one no estimate.
     """
     job = JobSources(root_pid)
     cpu = (job.cpu, lambda: _portable("PsutilCpuReader"))
@@ -132,7 +136,7 @@ def default_readers(root_pid: int | None = None) -> list[Reader]:
             *_NODE_SOURCES,
             *((make,) for make in job.others),
             (job.tree, lambda: _portable_tree(root_pid)),
-            *_device_sources(root_pid),
+            *_device_sources(root_pid, carbon),
             *((make,) for make in _added),
         )
     )

@@ -96,15 +96,18 @@ def _open_codecarbon(country: str) -> Any:
     return tracker
 
 
-def carbon_reader() -> CarbonReader:
-    """Return the reader for the country of `MLFLOW_PERF_CARBON`.
+def carbon_reader(country: str | None = None) -> CarbonReader:
+    """Return the reader for a country.
+
+    Args:
+        country: Its three letters; default: that of `MLFLOW_PERF_CARBON`.
 
     Raises:
         SourceUnavailableError: When no country is given: nothing is estimated then.
         SettingError: When it is no country's three letters.
         MissingDependencyError: When codecarbon is not installed.
     """
-    country = settings.setting("carbon")
+    country = settings.setting("carbon", country)
     if country is None:
         raise SourceUnavailableError("No estimate of emissions was asked for.")
     return CarbonReader(country)
