@@ -97,7 +97,9 @@ def test_a_command_shorter_than_the_interval_has_its_true_peak() -> None:
     collector.finalize()
     usage = child.reap()
     metrics = collector.metrics()
-    assert metrics["job_max_mem_mb"] == pytest.approx(usage.ru_maxrss / 1024, rel=0.01)
+    # The kernel's own figure is that of the fork where this process is larger than the command.
+    assert 400 < metrics["job_max_mem_mb"] < 425
+    assert metrics["job_max_mem_mb"] <= usage.ru_maxrss / 1024 * 1.01
     true_hours = (usage.ru_utime + usage.ru_stime) / 3600
     assert metrics["job_cpu_hours"] == pytest.approx(true_hours, rel=0.01)
 
@@ -119,6 +121,7 @@ def test_workers_of_a_short_block_are_summed() -> None:
     """Two children that hold 60 MB each between two samples are 120 MB together, once seen."""
     code = "x = bytearray(b'x') * (60 << 20); print(flush=True); input()"
     reader = ProcessTreeReader()
+    before = read(reader)["job_processes"]
     children = [
         subprocess.Popen(
             [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -133,7 +136,7 @@ def test_workers_of_a_short_block_are_summed() -> None:
         child.communicate(b"\n")
     report = read(reader)
     reader.close()
-    assert report["job_processes"] == 1.0
+    assert report["job_processes"] == before
     own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MB
     assert report["job_mem_peak_mb"] > 110 + 0.5 * own
 

@@ -29,6 +29,7 @@ class _Known:
 
     def __init__(self, process: Any) -> None:
         self.process = process
+        self.has_ended = False
         self.own_sec = self.children_sec = 0.0
         self.read_bytes = self.write_bytes = self.rss_bytes = self.peak_bytes = 0
 
@@ -88,7 +89,7 @@ class PsutilProcessTreeReader:
         try:
             with process.oneshot():
                 if process.status() == self._psutil.STATUS_ZOMBIE:
-                    known.rss_bytes = 0
+                    known.rss_bytes, known.has_ended = 0, True
                     return bool(process.is_running())
                 times, memory = process.cpu_times(), process.memory_info()
         except self._psutil.NoSuchProcess:
@@ -144,7 +145,7 @@ class PsutilProcessTreeReader:
         report["job_io_read_mb"] = read_bytes / _MB
         report["job_io_write_mb"] = write_bytes / _MB
         self._read_cores(report, cpu_sec)
-        report["job_processes"] = float(len(self._known))
+        report["job_processes"] = float(sum(not p.has_ended for p in self._known.values()))
         self._read_memory(report)
 
     def _read_cores(self, report: dict[str, float], cpu_sec: float) -> None:
