@@ -33,6 +33,7 @@ TEST = [
     "pytest>=8.0",
     "pytest-cov>=5.0",
     "pytest-randomly>=3.15",
+    "pytest-rerunfailures>=14.0",
     "pytest-timeout>=2.3",
     "mpich>=4.1; sys_platform == 'linux'",
     "mpi4py>=4.0; sys_platform == 'linux'",
