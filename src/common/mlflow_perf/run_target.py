@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errand import Errand, first_line, is_http, is_refused
@@ -130,6 +131,7 @@ class RunTarget:
                 self.uri,
             )
         else:
+            _check_place(self.uri)
             if wait:
                 # Up to ten seconds on a busy machine, and no fault of the server's.
                 import_module("mlflow")
@@ -255,3 +257,17 @@ def _active_run_id() -> str | None:
 
     run = mlflow.active_run()
     return None if run is None else str(run.info.run_id)
+
+
+def _check_place(uri: str) -> None:
+    """See that an embedded store can be there; some versions of MLflow try for a minute.
+
+    Raises:
+        SettingError: When what should be a folder above it is none.
+    """
+    scheme, _, place = uri.partition(":///")
+    if not scheme.startswith("sqlite") or not place.startswith("/"):
+        return
+    above = next(folder for folder in Path(place.partition("?")[0]).parents if folder.exists())
+    if not above.is_dir():
+        raise SettingError(f"The MLflow store {uri} cannot be used: {above} is no folder")
