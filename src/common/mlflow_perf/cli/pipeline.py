@@ -164,7 +164,7 @@ def _report(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) 
 def _server_line(folder: Path) -> str:
     shown = os.path.relpath(folder)
     return (
-        f"mlflow server --app-name mlflow-perf --backend-store-uri {'sqlite:///' + shown + '/mlflow.db'} "
+        f"mlflow server --app-name mlflow-perf --backend-store-uri sqlite:///{shown}/mlflow.db "
         f"--artifacts-destination {shown}/artifacts"
     )
 
