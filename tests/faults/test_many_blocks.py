@@ -40,11 +40,7 @@ def run(blocks: int) -> None:
 def test_many_blocks_leak_nothing(
     fault, monkeypatch, tmp_path, warm_up: int, blocks: int, most: float
 ) -> None:
-    """No thread, no descriptor, no file and no object of Python's is left by a block.
-
-    Beneath Python one thing grows: the C library keeps each value that an environment variable
-    ever had, and the name of a block's spool folder is one, of about 100 bytes.
-    """
+    """No thread, no descriptor, no file and no object of Python's is left by a block."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
     monkeypatch.setattr(MlflowSink, "write", lambda self, delivery, **_: str(delivery.run_id))

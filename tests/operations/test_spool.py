@@ -437,3 +437,16 @@ class TestContext:
         _, status = os.waitpid(child, 0)
         context.deactivate()
         assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_folders_take_the_names_of_earlier_ones(tmp_path: Path) -> None:
+    """Session after session uses few names, never one that is still in use."""
+    names = set()
+    for _ in range(100):
+        folder = spool.create(tmp_path)
+        names.add(folder.name)
+        spool.remove(folder)
+    assert len(names) <= 32
+    kept = [spool.create(tmp_path) for _ in range(40)]
+    assert len(set(kept)) == 40
+    assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in kept)

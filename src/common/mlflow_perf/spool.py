@@ -21,6 +21,7 @@ import mmap
 import os
 import stat
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,10 +201,25 @@ def create(parent: Path | None = None) -> Path:
     Raises:
         OSError: If it cannot be made.
     """
+    if len(_made) == _made.maxlen:
+        again = _made.popleft()
+        with contextlib.suppress(OSError):
+            if again.parent == parent:
+                again.mkdir(mode=0o700)
+                _made.append(again)
+                return again
     # Here: it takes as long to import as all the rest, and only a session makes folders.
     import tempfile
 
-    return Path(tempfile.mkdtemp(prefix="mlflow-perf-spool-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-spool-", dir=parent))
+    _made.append(folder)
+    return folder
+
+
+# The names of this process's last folders are taken again in turn: the C library keeps each value
+# that an environment variable ever had, and there they stand. So many sessions later, no process of
+# the first one writes any more.
+_made: deque[Path] = deque(maxlen=16)
 
 
 def remove(folder: Path) -> None:
