@@ -18,13 +18,15 @@ pytestmark = pytest.mark.e2e
 COMMAND = """
 import os, sys, time
 print("terminal", os.isatty(0), os.isatty(1), os.isatty(2), *os.get_terminal_size(), flush=True)
-print("said", input("say: "), flush=True)
+word = input("say: ")
 if sys.argv[1] == "own":
     try:
+        print("said", word, flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         print("cleaned up", flush=True)
         sys.exit(9)
+print("said", word, flush=True)
 time.sleep(60)
 """
 
@@ -79,7 +81,8 @@ def test_ctrl_c(faults, fault, tmp_path: Path, how: str, code: int) -> None:
         "MLFLOW_PERF_DIR": str(faults.state),
         "MLFLOW_TRACKING_URI": faults.proxy.uri,
     }
-    wrapped = ["-m", "mlflow_perf", "run", "--name", f"typed-{how}", "--interval", "0.1", "--"]
+    name = f"typed-{tmp_path.name}"
+    wrapped = ["-m", "mlflow_perf", "run", "--name", name, "--interval", "0.1", "--"]
     argv = [sys.executable, *wrapped, sys.executable, "-S", "-c", COMMAND, how]
     terminal = Terminal(argv, environ)
     terminal.read_until("say: ")
@@ -91,7 +94,7 @@ def test_ctrl_c(faults, fault, tmp_path: Path, how: str, code: int) -> None:
     # What Python says of the interrupt is the command's; we say nothing.
     assert terminal.screen.count("Traceback") == (how == "dies")
     assert ("cleaned up" in terminal.screen) == (how == "own")
-    (run,) = faults.named(f"typed-{how}")
+    (run,) = faults.named(name)
     assert run.info.status == "KILLED"
     assert run.data.tags["mlflow_perf.cause"] == "signal SIGINT"
     assert faults.has_all(run.info.run_id)

@@ -189,6 +189,8 @@ class SignalWatch:
         done: set[int] = set()
         while True:
             data = os.read(self._pipe[0], 4096)
+            # Before an event loop hears of it: one that ends by it gives its handler back at once.
+            fatal = {number for number in {*data} & {*_watched()} if self._is_fatal(number)}
             self._pass_on(data)
             for number in dict.fromkeys(data):
                 if number == _STOP:
@@ -198,7 +200,7 @@ class SignalWatch:
                 elif number not in done and number in _watched():
                     done.add(number)
                     self.received.append(number)
-                    self._deal_with(number)
+                    self._deal_with(number, fatal=number in fatal)
             self._over.wait(_REST_SEC)
 
     def _pass_on(self, data: bytes) -> None:
@@ -213,8 +215,7 @@ class SignalWatch:
         # The kernel lets no signal end the first process of a container that does not handle it.
         return ours and self._previous.get(number) is signal.SIG_DFL and os.getpid() != 1
 
-    def _deal_with(self, number: int) -> None:
-        fatal = self._is_fatal(number)
+    def _deal_with(self, number: int, *, fatal: bool) -> None:
         try:
             if fatal:
                 self._on_fatal(number)
