@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from _timing import best_of
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
@@ -36,16 +35,6 @@ def log_runs(client: MlflowClient, experiment: str, count: int) -> list[str]:
         client.set_terminated(run_id)
         ids.append(run_id)
     return ids
-
-
-def best_of(times: int, work: Callable[[], object]) -> float:
-    """Return the shortest time that some work took, in seconds."""
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
 
 
 def steps(count: int) -> list[PerfRun]:

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from _timing import best_of
 
 from mlflow_perf.metric_table import METRICS, RUN_METRICS
 
@@ -49,16 +50,6 @@ def fill(store: Any, experiment: str, count: int) -> None:
                                        step=0, is_nan=False)
                 for row in (*METRICS, *RUN_METRICS)
             )  # fmt: skip
-
-
-def best_of(times: int, work: Callable[[], object]) -> float:
-    """Return the shortest time that some work took, in seconds."""
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
 
 
 def measure(name: str, uri: str, count: int) -> None:

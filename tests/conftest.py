@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -141,3 +142,18 @@ def server(_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mlflow.set_tracking_uri(_server)
     yield _server
     _leave_mlflow()
+
+
+class _NoCredential:
+    """Asks nobody: what validates offline needs no token."""
+
+    def get_token(self, *scopes: str, **options: Any) -> Any:
+        raise AssertionError("the validation asked the network")
+
+
+@pytest.fixture(scope="session")
+def offline_client() -> Any:
+    """azure-ai-ml's own client, whose validation is public and needs no network."""
+    from azure.ai.ml import MLClient
+
+    return MLClient(_NoCredential(), "subscription", "group", "workspace")
