@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,16 +24,27 @@ HOLD = "x = bytearray(b'x') * ({} << 20); del x"
 
 
 class Held:
-    """A fork of this process that becomes a command when it is told to."""
+    """A fork of this process that becomes a command when it is told to.
 
-    def __init__(self, code: str) -> None:
+    Args:
+        code: The command, in Python.
+        before: Called in the fork, between being told and becoming the command.
+    """
+
+    def __init__(self, code: str, before: Callable[[], object] = lambda: None) -> None:
         held, self._go = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._go)
             os.read(held, 1)
+            before()
             os.execv(sys.executable, [sys.executable, "-S", "-c", code])
         os.close(held)
+
+    def has_ended(self) -> bool:
+        """Return whether it is over; it is still to be waited for."""
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self.pid, flags) is not None
 
     def run(self) -> None:
         """Let it run to its end, without waiting for it."""
@@ -108,7 +121,24 @@ def test_a_small_command_is_seen_while_it_runs(ballast: bytearray) -> None:
     child = Held("print(end='', flush=True); import time; time.sleep(0.3)")
     reader = ProcessTreeReader(child.pid)
     os.close(child._go)
-    while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+    while not child.has_ended():
+        reader.glance()
+    report = read(reader)
+    child.reap()
+    reader.close()
+    assert 0.3 < report["job_mem_peak_mb"] < 50
+
+
+def test_a_copy_grows_until_it_becomes_the_command(tmp_path: Path, ballast: bytearray) -> None:
+    """A fork finds the files that this process has mapped only as it touches them."""
+    (tmp_path / "mapped").write_bytes(bytes(64 * MB))
+    with (tmp_path / "mapped").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    sum(mapped[:: mmap.PAGESIZE])
+    child = Held("import time; time.sleep(0.3)", before=lambda: sum(mapped[:: mmap.PAGESIZE]))
+    reader = ProcessTreeReader(child.pid)
+    os.close(child._go)
+    while not child.has_ended():
         reader.glance()
     report = read(reader)
     child.reap()

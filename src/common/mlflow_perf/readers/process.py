@@ -258,6 +258,10 @@ class ProcessTable:
         found = _PEAK.search(self._read(b"%d/status" % pid) or b"")
         return int(found[1]) * 1024 if found else 0
 
+    def own_peak_bytes(self) -> int:
+        """Return the most memory that this process ever had; 0 where it is not in this procfs."""
+        return 0 if self._own_pid is None else self.peak_bytes(self._own_pid)
+
     def proportional_bytes(self, pid: int) -> int | None:
         """Return a process's memory, what it shares divided by how many share it; None if unknown.
 

@@ -71,7 +71,7 @@ class ProcessTreeReader:
         whole = self._whole = self._reaps and self._root != self._table.own_pid
         # Before that, its memory is a copy of this process's.
         self._held = whole and self._table.is_copy(self._root)
-        self._copied = self._table.peak_bytes(self._root) if self._held else 0
+        self._copied = self._most_copied() if self._held else 0
         self._base = Usage() if whole else self._sum()
         self._total = Usage()
         self._was_read = not whole
@@ -92,6 +92,11 @@ class ProcessTreeReader:
         # What ends below this process is known from its own account, if the tree hangs on it.
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
         self._reaped_sec = reaped_sec() if self._reaps else 0.0
+
+    def _most_copied(self) -> int:
+        """Return the most that a copy of this process can have before it is another program."""
+        # The kernel copies no pages of mapped files: the copy gets those as it touches them.
+        return max(self._table.peak_bytes(self._root), self._table.own_peak_bytes())
 
     def _follow(self) -> None:
         """Find new members, then bring all up to date: parents first, and so none counts twice."""
@@ -259,7 +264,7 @@ class ProcessTreeReader:
         peak = reaped_peak_bytes() if self._reaps else 0
         if peak <= self._reaped_peak_before or self._table.own_pid is None:
             return 0
-        return peak if peak > self._table.peak_bytes(self._table.own_pid) else 0
+        return peak if peak > self._table.own_peak_bytes() else 0
 
     def close(self) -> None:
         """Close procfs."""
