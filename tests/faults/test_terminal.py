@@ -17,17 +17,21 @@ pytestmark = pytest.mark.e2e
 
 COMMAND = """
 import os, sys, time
+def wait():
+    # A signal between Python's last look and a long sleep would be heard after the sleep.
+    for _ in range(600):
+        time.sleep(0.1)
 print("terminal", os.isatty(0), os.isatty(1), os.isatty(2), *os.get_terminal_size(), flush=True)
 word = input("say: ")
 if sys.argv[1] == "own":
     try:
         print("said", word, flush=True)
-        time.sleep(60)
+        wait()
     except KeyboardInterrupt:
         print("cleaned up", flush=True)
         sys.exit(9)
 print("said", word, flush=True)
-time.sleep(60)
+wait()
 """
 
 
