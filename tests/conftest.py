@@ -32,6 +32,19 @@ settings.register_profile("shared", deadline=None, max_examples=50)
 settings.load_profile("shared")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each fault led to, whichever process tested it."""
+    reports = terminalreporter.stats.get("passed", [])
+    rows = {tuple(row) for r in reports for name, row in r.user_properties if name == "fault"}
+    if not rows:
+        return
+    terminalreporter.section("faults")
+    table = [("fault", "outcome", "data lost"), *sorted(rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(2)]
+    for row in table:
+        terminalreporter.line(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}")
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Take our own and MLflow's run variables out of the environment; keep state in tmp_path."""

@@ -17,23 +17,11 @@ from mlflow.entities import Run
 from tests.faults.nursery import Job, Nursery
 from tests.faults.proxy import FaultyProxy
 
-_rows: list[tuple[str, str, str]] = []
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each fault led to."""
-    if not _rows:
-        return
-    terminalreporter.section("faults")
-    widths = [max(len(row[i]) for row in [*_rows, ("fault", "outcome", "")]) for i in range(2)]
-    for row in [("fault", "outcome", "data lost"), *sorted(_rows)]:
-        terminalreporter.line(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}")
-
 
 @pytest.fixture
-def fault() -> Callable[[str, str, str], None]:
+def fault(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
     """Return what adds a row to the table at the end: fault, outcome, data lost."""
-    return lambda *row: _rows.append(row)
+    return lambda *row: request.node.user_properties.append(("fault", row))
 
 
 @dataclass(frozen=True)
