@@ -41,10 +41,11 @@ ui: $(DEMO_STAMP)
 	@echo "MLflow on what the demo logged: http://127.0.0.1:5000, performance at http://127.0.0.1:5000/perf (Ctrl-C ends it)"
 	$(BIN)/mlflow server --app-name mlflow-perf --backend-store-uri sqlite:///demo/mlflow.db --artifacts-destination demo/artifacts --port 5000
 
-# Real signals, servers and launches on a machine that others use too: what fails is run once more, and
-# named in the summary. A fault of the code fails twice.
+# Real signals, servers and launches on a machine that others use too: what fails is run up to twice more
+# and named in the summary: a fault of the code fails each time. Two processes, as half of the time goes by
+# in waiting for servers, launchers and browsers; a file stays with one, for its servers' sake.
 test: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest --reruns 1 $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist loadfile --reruns 2 $(ARGS)
 
 # torchrun and Ray, too large for the environment of development, start real jobs from one of their own.
 test-launchers: setup

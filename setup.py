@@ -34,6 +34,7 @@ TEST = [
     "pytest-cov>=5.0",
     "pytest-randomly>=3.15",
     "pytest-rerunfailures>=14.0",
+    "pytest-xdist>=3.5",
     "pytest-timeout>=2.3",
     "mpich>=4.1; sys_platform == 'linux'",
     "mpi4py>=4.0; sys_platform == 'linux'",
