@@ -88,7 +88,20 @@ def test_a_country_has_three_letters(wrong: str) -> None:
         setting("carbon", wrong)
 
 
+@pytest.mark.parametrize(
+    ("tracker", "quiet"),
+    [
+        (lambda save_to_file=True: None, {"save_to_file": False}),
+        (lambda save_to_file=True, output_methods=None: None, {"output_methods": []}),
+    ],
+)
+def test_it_writes_no_file_and_uses_no_deprecated_argument(tracker, quiet) -> None:
+    """A version that knows `output_methods` is not given the older `save_to_file`."""
+    assert carbon._no_output(SimpleNamespace(EmissionsTracker=tracker)) == quiet
+
+
 @pytest.mark.e2e
+@pytest.mark.filterwarnings("error::DeprecationWarning:codecarbon")
 def test_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """CodeCarbon itself, offline: a small positive estimate that grows."""
     pytest.importorskip("codecarbon")

@@ -6,6 +6,7 @@ models what has no counter, and that is never done without being asked for.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -82,11 +83,12 @@ def _open_codecarbon(country: str) -> Any:
     log = logging.getLogger("codecarbon")
     was_disabled, log.disabled = log.disabled, True  # it writes to the job's own output
     try:
-        tracker = import_module("codecarbon").OfflineEmissionsTracker(
+        codecarbon = import_module("codecarbon")
+        tracker = codecarbon.OfflineEmissionsTracker(
             country_iso_code=country,
             measure_power_secs=_MEASURE_EVERY_SEC,
             tracking_mode="machine",
-            save_to_file=False,
+            **_no_output(codecarbon),
             log_level="critical",
             allow_multiple_runs=True,
         )
@@ -94,6 +96,12 @@ def _open_codecarbon(country: str) -> Any:
     finally:
         log.disabled = was_disabled
     return tracker
+
+
+def _no_output(codecarbon: Any) -> dict[str, Any]:
+    """Return the arguments that keep CodeCarbon from writing files; later versions changed them."""
+    known = inspect.signature(codecarbon.EmissionsTracker).parameters
+    return {"output_methods": []} if "output_methods" in known else {"save_to_file": False}
 
 
 def carbon_reader(country: str | None = None) -> CarbonReader:
