@@ -147,8 +147,7 @@ def test_away_at_the_start_and_back_at_the_end(faults, fault, tmp_path: Path) ->
     faults.proxy.heal()
     file.touch()
     assert job.wait() == 0, job.output
-    experiments = [e.experiment_id for e in faults.client.search_experiments()]
-    run = faults.client.search_runs(experiments, max_results=1)[0]
+    run = faults.newest_run()
     assert run.info.status == "FINISHED"
     assert faults.has_all(run.info.run_id)
     assert faults.journals == []
@@ -169,8 +168,7 @@ def test_a_slow_server(faults, fault, tmp_path: Path) -> None:
     faults.proxy.heal()
     file.touch()
     assert job.wait() == 0, job.output
-    experiments = [e.experiment_id for e in faults.client.search_experiments()]
-    run = faults.client.search_runs(experiments, max_results=1)[0]
+    run = faults.newest_run()
     assert run.info.status == "FINISHED"
     assert faults.has_all(run.info.run_id)
     fault("server slow, 2 s an answer", f"job begins after {started:.1f} s, all sent", "none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.readers.test_devices import FakeNvml
 from tests.readers.trees import put
 
-from mlflow_perf.readers.gpu import GpuReader, visible_to_any
+from mlflow_perf.readers.gpu import Gpu, GpuReader, GpuState, gpus_of
 from mlflow_perf.readers.nvidia import open_nvidia
 from mlflow_perf.readers.rank_environs import RankEnvirons
 
@@ -43,11 +44,27 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
+class Named:
+    """A GPU that is called what the variable calls it."""
+
+    def __init__(self, name: str) -> None:
+        self.uuid = name
+
+    def state(self) -> GpuState:
+        """Return nothing: it is never asked."""
+        return GpuState()
+
+
+def names_of(gpus: Sequence[Gpu] | None) -> list[str] | None:
+    """Return the names of GPUs; None for all."""
+    return None if gpus is None else [gpu.uuid for gpu in gpus]
+
+
 def seen(proc: Path, *, root: int | None = LAUNCHER, **own: str) -> list[str] | None:
     """Return the devices that rank 0, which samples, takes for the job's."""
     environ = {"OMPI_COMM_WORLD_RANK": "0", **own}
     others = RankEnvirons(root, proc=proc, environ=environ).with_any_of
-    return visible_to_any(CUDA, environ, others)
+    return names_of(gpus_of(Named, CUDA, environ, others))
 
 
 def test_the_gpus_of_all_ranks_are_the_jobs(proc: Path) -> None:
@@ -88,7 +105,7 @@ def test_a_forbidden_or_vanished_environment_is_passed_over(proc: Path) -> None:
 def test_the_union_has_each_device_once(texts: list[str]) -> None:
     """Whatever the ranks' variables hold: each device once, this rank's own first, or all."""
     environs = [{CUDA[0]: text} for text in texts]
-    found = visible_to_any(CUDA, {CUDA[0]: "2"}, lambda _: environs)
+    found = names_of(gpus_of(Named, CUDA, {CUDA[0]: "2"}, lambda _: environs))
     if found is not None:
         assert found[0] == "2"
         assert len(found) == len(set(found))

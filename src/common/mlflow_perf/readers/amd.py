@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.readers.gpu import Gpu, GpuState, Others, visible_to_any
+from mlflow_perf.readers.gpu import Gpu, GpuState, Others, gpus_of
 
 __all__ = ["open_amd"]
 
@@ -27,7 +27,7 @@ def open_amd(
     Args:
         amdsmi: The library, or a recorded stand-in for it.
         environ: Environment variables.
-        others: Returns the environments of the node's other ranks; see `visible_to_any`.
+        others: Returns the environments of the node's other ranks; see `gpus_of`.
 
     Raises:
         MissingDependencyError: When amdsmi is not installed.
@@ -42,11 +42,8 @@ def open_amd(
         _Amd(amdsmi, handle, index)
         for index, handle in enumerate(amdsmi.amdsmi_get_processor_handles())
     ]
-    wanted = visible_to_any(_VISIBLE, environ, others)
-    if wanted is None:
-        return list(devices)
-    found = [gpu for name in wanted if (gpu := _find(devices, name)) is not None]
-    return list({gpu.uuid: gpu for gpu in found}.values())
+    found = gpus_of(lambda name: _find(devices, name), _VISIBLE, environ, others)
+    return list(devices) if found is None else found
 
 
 class _Amd:

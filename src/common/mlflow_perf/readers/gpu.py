@@ -24,8 +24,8 @@ __all__ = [
     "GpuState",
     "OpenGpus",
     "Others",
+    "gpus_of",
     "visible_devices",
-    "visible_to_any",
 ]
 
 _JOULES_IN_WH = 3600.0
@@ -100,21 +100,34 @@ Others = Callable[[tuple[str, ...]], Iterable[Mapping[str, str]]]
 """From the variables that name devices to the environments of the node's other ranks."""
 
 
-def visible_to_any(
+def gpus_of(
+    find: Callable[[str], Gpu | None],
     names: tuple[str, ...],
     environ: Mapping[str, str],
     others: Others | None = None,
-) -> list[str] | None:
-    """Return the devices that this rank or another one on the node may use.
+) -> list[Gpu] | None:
+    """Return the GPUs that this rank or another one on the node may use.
 
     Args:
+        find: Returns the GPU of a name, as `names` hold it; None where there is none.
         names: As for `visible_devices`.
         environ: This rank's environment.
         others: Returns the other ranks' environments, given `names`.
 
     Returns:
-        Names of devices, each once, this rank's own first; None for all.
+        Each once, this rank's own first; None for all.
     """
+    wanted = _visible_to_any(names, environ, others)
+    if wanted is None:
+        return None
+    found = [gpu for name in wanted if (gpu := find(name)) is not None]
+    # One rank may name a GPU by its number, another one by its UUID.
+    return list({gpu.uuid: gpu for gpu in found}.values())
+
+
+def _visible_to_any(
+    names: tuple[str, ...], environ: Mapping[str, str], others: Others | None
+) -> list[str] | None:
     found = visible_devices(names, environ)
     if found is None or others is None:
         return found

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.readers.gpu import Gpu, GpuState, Others, visible_to_any
+from mlflow_perf.readers.gpu import Gpu, GpuState, Others, gpus_of
 
 __all__ = ["open_nvidia"]
 
@@ -28,7 +28,7 @@ def open_nvidia(
     Args:
         pynvml: The library, or a recorded stand-in for it.
         environ: Environment variables.
-        others: Returns the environments of the node's other ranks; see `visible_to_any`.
+        others: Returns the environments of the node's other ranks; see `gpus_of`.
 
     Raises:
         MissingDependencyError: When nvidia-ml-py is not installed.
@@ -39,13 +39,11 @@ def open_nvidia(
         except ImportError:
             raise MissingDependencyError("nvidia-ml-py", "gpu") from None
     pynvml.nvmlInit()
-    wanted = visible_to_any(_VISIBLE, environ, others)
     devices = list(_devices(pynvml))
-    if wanted is None:
+    found = gpus_of(lambda name: _find(devices, name), _VISIBLE, environ, others)
+    if found is None:
         return [gpu for whole in devices for gpu in (whole.slices or [whole])]
-    found = [gpu for name in wanted if (gpu := _find(devices, name)) is not None]
-    # One rank may name a GPU by its number, another one by its UUID.
-    return list({gpu.uuid: gpu for gpu in found}.values())
+    return found
 
 
 class _Nvidia:
