@@ -31,15 +31,21 @@ $(STAMP): setup.py pyproject.toml | $(BIN)/python
 
 # The demo needs less than development does, and so is there sooner.
 $(DEMO_STAMP): setup.py pyproject.toml | $(BIN)/python
+	@echo "Installing what the demo needs into $(VENV): a few minutes, once."
 	$(call install,--editable '.[demo]')
 	touch $(DEMO_STAMP)
 
 demo: $(DEMO_STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow-perf pipeline run pipelines/lightgbm_training.py --to demo --monitor $(ARGS)
+	@echo "next: make ui"
 
+# One worker and no job runner: MLflow's default of four workers takes minutes to start on two busy cores.
 ui: $(DEMO_STAMP)
-	@echo "MLflow on what the demo logged: http://127.0.0.1:5000, performance at http://127.0.0.1:5000/perf (Ctrl-C ends it)"
-	$(BIN)/mlflow server --app-name mlflow-perf --backend-store-uri sqlite:///demo/mlflow.db --artifacts-destination demo/artifacts --port 5000
+	@test -f demo/mlflow.db || { echo "Nothing is logged yet: run make demo first."; exit 1; }
+	@echo "Starting MLflow on what the demo logged. Once it says that it is running, open"
+	@echo "  http://127.0.0.1:5000       the MLflow UI"
+	@echo "  http://127.0.0.1:5000/perf  the performance of all runs        (Ctrl-C ends it)"
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --workers 1 --app-name mlflow-perf --backend-store-uri sqlite:///demo/mlflow.db --artifacts-destination demo/artifacts --port 5000
 
 # Real signals, servers and launches on a machine that others use too: what fails is run up to twice more
 # and named in the summary: a fault of the code fails each time. Two processes, as half of the time goes by

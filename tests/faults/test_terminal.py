@@ -95,12 +95,13 @@ def test_ctrl_c(faults, fault, tmp_path: Path, how: str, code: int) -> None:
     terminal.type("\x03")
     assert terminal.wait() == code, terminal.screen
     assert "terminal True True True 97 31" in terminal.screen
-    # What Python says of the interrupt is the command's; we say nothing.
+    # What Python says of the interrupt is the command's; we say nothing of it.
     assert terminal.screen.count("Traceback") == (how == "dies")
     assert ("cleaned up" in terminal.screen) == (how == "own")
     (run,) = faults.named(name)
     assert run.info.status == "KILLED"
     assert run.data.tags["mlflow_perf.cause"] == "signal SIGINT"
     assert faults.has_all(run.info.run_id)
+    assert f"mlflow-perf show {run.info.run_id}" in terminal.screen
     assert faults.journals == []
     fault(f"Ctrl-C at a terminal, command {how}", f"logged, exit code {code} passes", "none")

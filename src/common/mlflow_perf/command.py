@@ -102,7 +102,14 @@ def run_command(argv: Sequence[str], name: str, options: dict[str, Any]) -> int:
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a line said so
         child.allow_interrupt()
         _unharmed(lambda: recording.finish(end))
+        _unharmed(lambda: _say_where(recording))
     return code
+
+
+def _say_where(recording: Recording) -> None:
+    """Name the run to who sits at a terminal; elsewhere all output is the command's own."""
+    if recording.sent and sys.stderr.isatty():
+        sys.stderr.write(f"mlflow-perf: reported; to see it: mlflow-perf show {recording.run_id}\n")
 
 
 def _unharmed(step: Callable[[], object]) -> None:

@@ -71,6 +71,7 @@ class Recording:
         operations: What this process, and later all of the job, recorded.
         summary: Metric key → value, after `finish`.
         document: What was reported, after `finish`.
+        sent: Whether MLflow has all of it, after `finish`.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -79,6 +80,7 @@ class Recording:
         self.operations = OperationMetrics()
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
+        self.sent = False
         self._options = options
         self._target = RunTarget(
             name,
@@ -231,10 +233,10 @@ class Recording:
         delivery = self._delivery(self._final_document(outcome))
         self.document = PerfDocument({delivery.index: delivery.document})
         self.summary = dict(delivery.document.summary)
-        sent = dispatch(
+        self.sent = dispatch(
             delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
         )
-        if sent and delivery.run_id is not None:
+        if self.sent and delivery.run_id is not None:
             self._target.made(delivery.run_id)
         if self._spool is not None:
             self._spool.remove()

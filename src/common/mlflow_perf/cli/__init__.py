@@ -22,6 +22,7 @@ __all__ = ["main"]
 
 _USAGE_ERROR = 2
 _FAILED = 1
+_SENTENCE = 200  # characters: more than any first sentence has
 
 
 class _LazyGroup(click.Group):
@@ -42,6 +43,13 @@ class _LazyGroup(click.Group):
         module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the whole first sentence of its help, which click would cut."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, command.get_short_help_str(_SENTENCE)) for name, command in found if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end with one line and a status where the error is one of ours."""

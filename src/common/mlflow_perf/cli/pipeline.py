@@ -156,16 +156,18 @@ def _report(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) 
     click.echo(render(rows))
     for name, path in result.outputs.items():
         click.echo(f"output {name}: {path}")
-    click.echo(f"run: {link}")
     if tracking.place.folder:
-        click.echo(f"to open it: {_server_line(tracking.place.folder)}")
+        click.echo(f"to see it: {_server_line(tracking.place.folder)}")
+        click.echo(f"then open: {link}")
+    else:
+        click.echo(f"run: {link}")
 
 
 def _server_line(folder: Path) -> str:
     shown = os.path.relpath(folder)
     return (
-        f"mlflow server --app-name mlflow-perf --backend-store-uri sqlite:///{shown}/mlflow.db "
-        f"--artifacts-destination {shown}/artifacts"
+        "mlflow server --workers 1 --app-name mlflow-perf "
+        f"--backend-store-uri sqlite:///{shown}/mlflow.db --artifacts-destination {shown}/artifacts"
     )
 
 
