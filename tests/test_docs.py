@@ -71,6 +71,13 @@ def train() -> Callable[[], int]:
     return lambda: sum(range(100_000))
 
 
+def test_the_reference_has_every_public_name() -> None:
+    """What `import mlflow_perf` offers is explained."""
+    listed = re.findall(r"^::: mlflow_perf\.[\w.]*?(\w+)$", (DOCS / "reference.md").read_text(), re.M)
+    assert {*mlflow_perf.__all__} - {"__version__", "MlflowPerfError"} <= {*listed}
+    assert "errors" in listed
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_all_python_parses(page: Path) -> None:
     """What is shown as Python is Python."""
