@@ -73,7 +73,9 @@ def train() -> Callable[[], int]:
 
 def test_the_reference_has_every_public_name() -> None:
     """What `import mlflow_perf` offers is explained."""
-    listed = re.findall(r"^::: mlflow_perf\.[\w.]*?(\w+)$", (DOCS / "reference.md").read_text(), re.M)
+    listed = re.findall(
+        r"^::: mlflow_perf\.[\w.]*?(\w+)$", (DOCS / "reference.md").read_text(), re.M
+    )
     assert {*mlflow_perf.__all__} - {"__version__", "MlflowPerfError"} <= {*listed}
     assert "errors" in listed
 

@@ -116,3 +116,13 @@ def test_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
     reader.close()
     assert 0 <= first["carbon_g"] < second["carbon_g"] < 10
     assert second["carbon_energy_wh"] > 0
+
+
+def test_a_missing_library_is_one_line(caplog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that says what to do is warned of without a traceback."""
+    monkeypatch.setattr(carbon, "find_spec", lambda name: None)
+    for reader in default_readers(carbon="FRA"):
+        reader.close()
+    (record,) = (r for r in caplog.records if "carbon" in r.getMessage())
+    assert "pip install 'mlflow-perf[carbon]'" in record.getMessage()
+    assert record.exc_info is None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.background import warn_left_out
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
 from mlflow_perf.readers.energy import RaplReader
@@ -101,8 +102,8 @@ def _first_that_opens(ways: Sequence[ReaderFactory]) -> Reader | None:
             return make()
         except SourceUnavailableError as error:
             _log.debug("Source not used: %s", error)
-        except Exception:  # noqa: BLE001 - an odd machine costs one source, never the job
-            _log.warning("A source cannot be read and is left out.", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - an odd machine costs one source, never the job
+            warn_left_out(error)
     return None
 
 

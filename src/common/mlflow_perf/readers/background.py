@@ -1,4 +1,4 @@
-"""Asking a source that may block, without ever blocking the sampler. Imports nothing of ours."""
+"""Asking a source that may block, without ever blocking the sampler. Imports errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Background"]
+from mlflow_perf.errors import MlflowPerfError
+
+__all__ = ["Background", "warn_left_out"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+def warn_left_out(error: Exception) -> None:
+    """Warn of a source that cannot be read: in one line where the error says what to do."""
+    if isinstance(error, MlflowPerfError):
+        _log.warning("A source is left out: %s", error)
+    else:
+        _log.warning("A source cannot be read and is left out.", exc_info=error)
 
 
 class Background(Generic[T]):
@@ -42,8 +52,9 @@ class Background(Generic[T]):
     def _run(self) -> None:
         try:
             ask = self._open()
-        except Exception:  # noqa: BLE001 - a driver at odds costs its own figures, never the job
-            _log.warning("A source cannot be read and is left out.", exc_info=True)
+        # A driver at odds costs its own figures, never the job.
+        except Exception as error:  # noqa: BLE001 - see above
+            warn_left_out(error)
             return
         while True:
             self._asked.wait()
