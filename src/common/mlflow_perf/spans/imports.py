@@ -145,8 +145,9 @@ def _one_line(error: BaseException) -> str:
 def _note(importer: Importer, source: Path, fingerprint: str, store: Store) -> None:
     store.db.execute(
         "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
-        " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (importer, location) DO UPDATE"
-        " SET fingerprint = ?3, imported_us = ?4, unread = ?5",
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (importer, location) DO UPDATE SET"
+        " fingerprint = excluded.fingerprint, imported_us = excluded.imported_us,"
+        " unread = excluded.unread",
         (
             importer.name,
             _location(source),

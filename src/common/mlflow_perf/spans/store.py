@@ -158,9 +158,9 @@ class Store:
         """
         note_id = self.string(note)
         self.db.executemany(
-            "INSERT OR IGNORE INTO facet_row SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
-            " (SELECT 1 FROM facet_row WHERE left_id = ?2 AND right_id = ?1)",
-            ((left, right, note_id) for left, right in rows),
+            "INSERT OR IGNORE INTO facet_row SELECT :left, :right, :note WHERE NOT EXISTS"
+            " (SELECT 1 FROM facet_row WHERE left_id = :right AND right_id = :left)",
+            ({"left": left, "right": right, "note": note_id} for left, right in rows),
         )
 
     def add_metrics(self, rows: Iterable[tuple[int, str, int, float]]) -> None:
