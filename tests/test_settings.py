@@ -21,7 +21,9 @@ def test_every_setting_has_a_variable(monkeypatch) -> None:
     assert all(row.variable == f"MLFLOW_PERF_{name.upper()}" for name, row in ENVIRONMENT.items())
     monkeypatch.setenv("MLFLOW_PERF_MAX_LENGTH", "50")
     monkeypatch.setenv("MLFLOW_PERF_LIVE", "yes")
-    assert resolve(max_length=None, live=None) == {"max_length": 50, "live": True}
+    found = resolve(max_length=None, interval=2)
+    assert found.keys() == ENVIRONMENT.keys()
+    assert (found["max_length"], found["live"], found["interval"]) == (50, True, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -32,10 +33,15 @@ def newest_run() -> Run:
 
 
 @pytest.mark.e2e
-def test_output_input_and_exit_code_pass_through(client: MlflowClient) -> None:
+def test_output_input_and_exit_code_pass_through(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What goes in and comes out is the command's own; its run is FAILED, with all figures."""
-    script = "cat; echo err >&2; exit 7"
-    result = wrapped("--interval", "0.1", "--", "sh", "-c", script, input="given")
+    # The settings that are no options of the command hold too: it waits for the file of one.
+    monkeypatch.setenv("MLFLOW_PERF_TEXTFILE", str(tmp_path / "command.prom"))
+    exported = 'until grep -qs component= "$MLFLOW_PERF_TEXTFILE"; do sleep 0.1; done'
+    script = f"cat; {exported}; echo err >&2; exit 7"
+    result = wrapped("--interval", "0.1", "--", "sh", "-c", script, input="given", timeout=120)
     assert (result.returncode, result.stdout, result.stderr) == (7, "given", "err\n")
     run = newest_run()
     assert run.info.run_name == "sh"

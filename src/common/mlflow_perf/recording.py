@@ -138,7 +138,7 @@ class Recording:
             self._options["max_length"],
             interval=self._options["interval"],
             readers=[
-                *readers_of(root_pid, self.node, carbon=self._options.get("carbon")),
+                *readers_of(root_pid, self.node, carbon=self._options["carbon"]),
                 *self._scrapers,
             ],
             on_report=self._append,
@@ -181,7 +181,7 @@ class Recording:
         )
 
     def _facts(self) -> dict[str, float]:
-        price = self._options.get("node_price")
+        price = self._options["node_price"]
         facts = {"node_count": float(self.node.count)}
         return facts if price is None else {**facts, "node_price": float(price)}
 

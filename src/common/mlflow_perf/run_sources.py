@@ -49,11 +49,11 @@ def exporters_of(options: Mapping[str, Any], *, component: str, node: int) -> li
     """
     labels = {"component": component, "node": str(node)}
     found: list[Listener] = []
-    if options.get("textfile"):
+    if options["textfile"]:
         from mlflow_perf.integrations.textfile import TextfileExporter
 
         found.append(TextfileExporter(options["textfile"], labels))
-    if options.get("opentelemetry"):
+    if options["opentelemetry"]:
         from mlflow_perf.integrations.opentelemetry import OpenTelemetryExporter
 
         found.append(OpenTelemetryExporter(labels))

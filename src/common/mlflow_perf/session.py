@@ -306,6 +306,7 @@ def report(
     if settings.is_disabled():
         return _NoSession(name or "disabled", {})
     options = settings.resolve(
+        name=name,
         interval=interval,
         node=node,
         run_id=run_id,
@@ -314,17 +315,12 @@ def report(
         metrics_prefix=metrics_prefix,
         live=live,
         scrape=scrape,
-        textfile=None,
         node_price=node_price,
         carbon=carbon,
-        opentelemetry=None,
-        start_timeout=None,
-        exit_timeout=None,
     )
-    component = settings.setting("name", name) or _script_name()
     if options["run_id"] is not None:
         check_run(options["run_id"], options["start_timeout"])
-    return Session(component, options)
+    return Session(options["name"] or _script_name(), options)
 
 
 def _script_name() -> str:

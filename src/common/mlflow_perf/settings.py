@@ -162,12 +162,15 @@ def setting(name: str, given: Any = None, environ: Mapping[str, str] | None = No
 
 
 def resolve(**given: Any) -> dict[str, Any]:
-    """Return the value of each named setting, with `setting` for each.
+    """Return the value of every setting, with `setting` for each.
+
+    Args:
+        given: Arguments by their names in the table; None where the caller gave none.
 
     Raises:
         SettingError: As `setting`.
     """
-    return {name: setting(name, value) for name, value in given.items()}
+    return {name: setting(name, given.get(name)) for name in ENVIRONMENT}
 
 
 def is_disabled() -> bool:

@@ -43,14 +43,11 @@ def command(
     if settings.is_disabled():
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
     options = settings.resolve(
-        interval=interval, run_id=run_id, scrape=list(scrape) or None, node=None, max_length=None,
-        artifact_path=None, metrics_prefix=None, live=None, node_price=None, carbon=None,
-        start_timeout=None, exit_timeout=None,
-    )  # fmt: skip
-    component = settings.setting("name", name) or component_of(argv)
+        name=name, interval=interval, run_id=run_id, scrape=list(scrape) or None
+    )
     if options["run_id"] is not None:
         check_run(options["run_id"], options["start_timeout"])
-    code = run_command(argv, component, options)
+    code = run_command(argv, options["name"] or component_of(argv), options)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
