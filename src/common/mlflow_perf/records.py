@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Column", "Kind"]
+__all__ = ["MB", "Column", "Kind"]
+
+MB = 1 << 20
+"""Bytes in what every key, column and page calls a MB."""
 
 
 class Kind(Enum):

@@ -13,11 +13,10 @@ from mlflow_perf.column_table import CGROUP_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.cgroups import CpuQuota, Group, memory_limit
 from mlflow_perf.readers.procfile import ProcFile
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = ["CgroupCpuTime", "CgroupReader"]
 
-_MB = 1 << 20
 _NS = 1e-9
 
 
@@ -128,7 +127,7 @@ class _Memory:
     def read(self, report: dict[str, float]) -> None:
         if self._usage is not None:
             used = int(self._usage.read()) - (_counter(self._stat, self._inactive) or 0)
-            report["cgroup_mem_mb"] = max(0, used) / _MB
+            report["cgroup_mem_mb"] = max(0, used) / MB
             if self._limit:
                 report["cgroup_mem_percent"] = min(100.0, 100.0 * max(0, used) / self._limit)
         kills = _counter(self._events, _OOM_KILLS)

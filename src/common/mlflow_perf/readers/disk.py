@@ -14,11 +14,10 @@ from pathlib import Path
 from mlflow_perf.column_table import DISK_IO_COLUMNS, DISK_USAGE_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.procfile import ProcFile
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = ["DiskIoReader", "DiskUsageReader", "used_percent"]
 
-_MB = 1 << 20
 _SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector is
 _NOT_DISKS = ("loop", "ram", "zram")
 
@@ -87,8 +86,8 @@ class DiskIoReader:
     def read(self, report: dict[str, float]) -> None:
         """Put the megabytes moved since this reader was made into the report."""
         self._count_up()
-        report["disk_io_read_mb"] = self._read_sectors * _SECTOR_BYTES / _MB
-        report["disk_io_write_mb"] = self._written_sectors * _SECTOR_BYTES / _MB
+        report["disk_io_read_mb"] = self._read_sectors * _SECTOR_BYTES / MB
+        report["disk_io_write_mb"] = self._written_sectors * _SECTOR_BYTES / MB
 
     def close(self) -> None:
         """Close `/proc/diskstats`."""

@@ -18,11 +18,10 @@ from mlflow_perf.column_table import LIMIT_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.cgroups import CpuQuota, Groups, cpu_quota, memory_limit
 from mlflow_perf.readers.procfile import read_text
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = ["LimitsReader", "Owned", "host_facts", "owned"]
 
-_MB = 1 << 20
 _MEM_TOTAL = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
 _CPU_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 
@@ -73,7 +72,7 @@ def owned(
     of_group = memory_limit(groups.find("memory"))
     limits = (
         host_memory_mb(proc),
-        None if of_group is None else of_group[0] / _MB,
+        None if of_group is None else of_group[0] / MB,
         _slurm_memory_mb(environ, cores),
     )
     return Owned(

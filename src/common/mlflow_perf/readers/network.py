@@ -9,11 +9,10 @@ from pathlib import Path
 from mlflow_perf.column_table import NETWORK_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.procfile import ProcFile
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = ["NetworkReader"]
 
-_MB = 1 << 20
 # Name, then bytes received and seven more counters, then bytes sent.
 _COUNTERS = re.compile(rb"\n *([^\s:]+):\s*(\d+)(?: +\d+){7} +(\d+)")
 
@@ -77,10 +76,10 @@ class NetworkReader:
         """Put the megabytes moved since this reader was made into the report."""
         self._count_up()
         lo_sent, lo_received, ext_sent, ext_received = self._sum
-        report["net_io_lo_sent_mb"] = lo_sent / _MB
-        report["net_io_lo_recv_mb"] = lo_received / _MB
-        report["net_io_ext_sent_mb"] = ext_sent / _MB
-        report["net_io_ext_recv_mb"] = ext_received / _MB
+        report["net_io_lo_sent_mb"] = lo_sent / MB
+        report["net_io_lo_recv_mb"] = lo_received / MB
+        report["net_io_ext_sent_mb"] = ext_sent / MB
+        report["net_io_ext_recv_mb"] = ext_received / MB
 
     def close(self) -> None:
         """Close `net/dev`."""

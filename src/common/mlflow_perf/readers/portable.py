@@ -19,7 +19,7 @@ from mlflow_perf.column_table import (
     NETWORK_COLUMNS,
 )
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = [
     "PsutilCpuReader",
@@ -29,7 +29,6 @@ __all__ = [
     "PsutilNetworkReader",
 ]
 
-_MB = 1 << 20
 _IDLE = ("idle", "iowait")
 
 
@@ -119,8 +118,8 @@ class PsutilDiskIoReader:
         """Put the counters into the report, when there are any now."""
         counters = self._psutil.disk_io_counters()
         if counters is not None:
-            report["disk_io_read_mb"] = counters.read_bytes / _MB
-            report["disk_io_write_mb"] = counters.write_bytes / _MB
+            report["disk_io_read_mb"] = counters.read_bytes / MB
+            report["disk_io_write_mb"] = counters.write_bytes / MB
 
     def close(self) -> None:
         """Do nothing: psutil keeps no descriptor."""
@@ -165,7 +164,7 @@ class PsutilNetworkReader:
             side = "lo" if name == "lo" or "loopback" in name.lower() else "ext"
             sums[f"net_io_{side}_sent_mb"] += nic.bytes_sent
             sums[f"net_io_{side}_recv_mb"] += nic.bytes_recv
-        report.update({key: value / _MB for key, value in sums.items()})
+        report.update({key: value / MB for key, value in sums.items()})
 
     def close(self) -> None:
         """Do nothing: psutil keeps no descriptor."""

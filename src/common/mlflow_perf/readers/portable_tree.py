@@ -17,11 +17,9 @@ import psutil as _psutil
 
 from mlflow_perf.column_table import JOB_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = ["PsutilProcessTreeReader"]
-
-_MB = 1 << 20
 
 
 class _Known:
@@ -142,8 +140,8 @@ class PsutilProcessTreeReader:
         cpu_sec, read_bytes, write_bytes = self._total if self._was_read else (0.0, 0, 0)
         self._was_read = True
         report["job_cpu_sec"] = cpu_sec
-        report["job_io_read_mb"] = read_bytes / _MB
-        report["job_io_write_mb"] = write_bytes / _MB
+        report["job_io_read_mb"] = read_bytes / MB
+        report["job_io_write_mb"] = write_bytes / MB
         self._read_cores(report, cpu_sec)
         report["job_processes"] = float(sum(not p.has_ended for p in self._known.values()))
         self._read_memory(report)
@@ -157,12 +155,12 @@ class PsutilProcessTreeReader:
 
     def _read_memory(self, report: dict[str, float]) -> None:
         together = sum(known.rss_bytes for known in self._known.values())
-        report["job_mem_mb"] = together / _MB
+        report["job_mem_mb"] = together / MB
         for process, known in self._known.items():
             if known.peak_bytes > self._peaks_before.get(process, 0):
                 self._peak = max(self._peak, known.peak_bytes)
         if self._peak:
-            report["job_mem_peak_mb"] = self._peak / _MB
+            report["job_mem_peak_mb"] = self._peak / MB
 
     def close(self) -> None:
         """Do nothing: psutil keeps no descriptor."""

@@ -18,11 +18,10 @@ from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.ended import reaped_peak_bytes, reaped_sec
 from mlflow_perf.readers.process import Process, ProcessTable, Usage
 from mlflow_perf.readers.tree_memory import TreeMemory
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 __all__ = ["ProcessTreeReader"]
 
-_MB = 1 << 20
 # Shorter than this, the 10 ms steps of a child's CPU time would make false peaks.
 _LEAST_SPAN_SEC = 0.1
 # A number that was given again between two reads is seen at the latest after this many.
@@ -198,8 +197,8 @@ class ProcessTreeReader:
         total = self._update() if self._was_read else Usage()
         self._was_read = True
         report["job_cpu_sec"] = total.cpu_sec
-        report["job_io_read_mb"] = total.read_bytes / _MB
-        report["job_io_write_mb"] = total.write_bytes / _MB
+        report["job_io_read_mb"] = total.read_bytes / MB
+        report["job_io_write_mb"] = total.write_bytes / MB
         self._note_cores(total.cpu_sec)
         if self._cores is not None:
             report["job_cpu_cores"] = self._cores
@@ -223,9 +222,9 @@ class ProcessTreeReader:
     def _read_memory(self, report: dict[str, float]) -> None:
         now = self._note_memory()
         if now:
-            report["job_mem_mb"] = now / _MB
+            report["job_mem_mb"] = now / MB
         if self._peak:
-            report["job_mem_peak_mb"] = self._peak / _MB
+            report["job_mem_peak_mb"] = self._peak / MB
 
     def _note_memory(self) -> int:
         """Return the bytes of all members together and take note of the kernel's peaks."""
@@ -255,7 +254,7 @@ class ProcessTreeReader:
         ended = self._table.ended_child(self._root) if self._whole else None
         if ended is None:
             return 0
-        surely_its_own = ended.peak_bytes > self._copied + _MB
+        surely_its_own = ended.peak_bytes > self._copied + MB
         # Of one that was never seen while it ran, this is at least the most that it can have had.
         return ended.peak_bytes if surely_its_own or not self._peak else 0
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
     from mlflow.store.entities import PagedList
 
-__all__ = ["children", "find_runs", "get_run", "get_runs"]
+__all__ = ["children", "find_runs", "get_run", "get_runs", "quoted"]
 
 Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 """What sees each of so many things go by: a progress bar."""
@@ -101,7 +101,7 @@ def find_runs(
     """
     conditions = [filter_string] if filter_string.strip() else []
     if component is not None:
-        conditions.insert(0, f"tags.`{TAG}component` = {_quoted(component)}")
+        conditions.insert(0, f"tags.`{TAG}component` = {quoted(component)}")
     client = new_client()
     experiments = _experiment_ids(client, experiment_names)
     found = _pages(client, experiments, " and ".join(conditions), min(_PAGE, 2 * max_results))
@@ -118,13 +118,17 @@ def children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
     """
     if run.run_id is None or run.experiment_id is None:
         return []
-    query = f"tags.`{PARENT_TAG}` = {_quoted(run.run_id)}"
+    query = f"tags.`{PARENT_TAG}` = {quoted(run.run_id)}"
     found = _search(new_client(), [run.experiment_id], query, 100 * _PAGE)
     return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
 
 
-def _quoted(text: str) -> str:
-    """Return a text as a literal of MLflow's search language, which has no escape for quotes."""
+def quoted(text: str) -> str:
+    """Return a text as a literal of MLflow's search language, which has no escape for quotes.
+
+    Raises:
+        SettingError: When it holds both kinds of quotes.
+    """
     if "'" not in text:
         return f"'{text}'"
     if '"' not in text:
@@ -139,7 +143,7 @@ def _by_id(client: MlflowClient, ids: Sequence[str]) -> list[Run]:
         return [fetch(client, run_id) for run_id in ids]
     experiments = _experiment_ids(client, ())
     chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
-    queries = ["attributes.run_id IN ({})".format(", ".join(map(_quoted, c))) for c in chunks]
+    queries = ["attributes.run_id IN ({})".format(", ".join(map(quoted, c))) for c in chunks]
     watched = watch.get()(queries, len(queries))
     found = {r.info.run_id: r for q in watched for r in _search(client, experiments, q, _PAGE)}
     # What a search does not show (a deleted experiment) is asked for by its id, which says why.

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.records import MB
 from mlflow_perf.selftest.gpu_load import gpu_multiplier
 
 __all__ = ["LOADS", "Load"]
 
-_MB = 1 << 20
-_CHUNK = b"\xa5" * _MB
+_CHUNK = b"\xa5" * MB
 _HOUR_SEC = 3600.0
 
 Load = Callable[[Path], "tuple[float, float]"]
@@ -116,7 +116,7 @@ def disk_read(folder: Path) -> tuple[float, float]:
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         with _measured() as metrics:
-            while file.read(_MB):
+            while file.read(MB):
                 pass
     return 64.0, _figure(metrics, "job_io_read_mb")
 
@@ -124,7 +124,7 @@ def disk_read(folder: Path) -> tuple[float, float]:
 def _receive(server: socket.socket) -> None:
     connection, _ = server.accept()
     with connection:
-        while connection.recv(_MB):
+        while connection.recv(MB):
             pass
 
 
@@ -144,11 +144,11 @@ def memory_peak(_: Path) -> tuple[float, float]:
     """Hold 256 MB for 300 ms, between two samples."""
     with _measured() as metrics:
         before = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-        block = bytearray(b"\xa5") * (256 * _MB)
+        block = bytearray(b"\xa5") * (256 * MB)
         time.sleep(0.3)
         del block
         time.sleep(0.1)
-    page_mb = os.sysconf("SC_PAGE_SIZE") / _MB
+    page_mb = os.sysconf("SC_PAGE_SIZE") / MB
     return 256.0, _figure(metrics, "job_max_mem_mb") - int(before) * page_mb
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.metric_table import metric_for
+from mlflow_perf.runs.find import quoted
 from mlflow_perf.runs.run import PARENT_TAG, PerfRun
 from mlflow_perf.sinks.report.text import clock_time, quantity
 
@@ -167,19 +168,11 @@ def search_of(choice: Choice) -> tuple[str, list[str]]:
         SettingError: When a value holds both kinds of quotes, which that language cannot say.
     """
     conditions = [_OURS]
-    conditions += [f"{_FILTERS[name]} = {_quoted(v)}" for name, v in choice.equal.items()]
+    conditions += [f"{_FILTERS[name]} = {quoted(v)}" for name, v in choice.equal.items()]
     if choice.query:
         conditions.append(choice.query)
     order = _ORDERS[choice.sort.removeprefix("-")]
     return " AND ".join(conditions), [f"{order} {'DESC' if choice.sort[0] == '-' else 'ASC'}"]
-
-
-def _quoted(text: str) -> str:
-    if "'" not in text:
-        return f"'{text}'"
-    if '"' not in text:
-        return f'"{text}"'
-    raise SettingError(f"MLflow cannot search for {text!r}: it holds both kinds of quotes.")
 
 
 @dataclass(frozen=True)
