@@ -127,6 +127,12 @@ def test_the_page_of_the_document(folder: Path) -> None:
     assert (folder / "train.json").is_file()
 
 
+def test_the_verdict_of_the_page_of_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    """The figures that it shows lead to the verdict that it names."""
+    run(examples("advice.md")["verdict"])
+    assert capsys.readouterr().out.startswith("The job waited for disks 71% of the time (")
+
+
 @pytest.mark.usefixtures("store")
 def test_what_report_writes_is_as_the_schema_says() -> None:
     """A document with reports, operations and transfers passes; what breaks a promise does not."""
