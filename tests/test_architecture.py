@@ -15,7 +15,7 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
     {"_version", "errors", "clock", "storage", "errand", "signals", "causes", "daemons"},
-    {"records", "settings", "launchers"},
+    {"records", "settings", "launchers", "perf_page"},
     {"column_table", "metric_table", "node"},
     {"sketch", "spool"},
     {"readers", "series", "operations", "transfers"},

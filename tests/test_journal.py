@@ -195,6 +195,8 @@ def test_a_killed_job_is_recovered_once(store: str, tmp_path: Path) -> None:
     run = MlflowClient().get_run(run_id)
     assert run.info.status == "KILLED"
     assert "killed" in run.data.tags["mlflow_perf.cause"]
+    assert " Killed · [Report]" in run.data.tags["mlflow.note.content"]
+    assert "Duration **" in run.data.tags["mlflow.note.content"]
     assert run.data.metrics["duration_sec"] > 0.4
     assert run.data.metrics["ops/rows/count"] == 7.0
     assert mlflow_perf.load(run_id).nodes[0].status == "KILLED"

@@ -75,6 +75,7 @@ def test_the_environment_leads_to_run_node_and_parent(server: str, tmp_path: Pat
     defaults = {"verbose": "False", "custom_properties": None, "after_1": str(tmp_path)}
     _run_as_azure("perf_report", tmp_path, last, parent, **defaults)
     assert _artifacts(client, parent) == {"perf/workflow.json", "perf_report.html"}
+    assert "[Report]" in client.get_run(parent).data.tags["mlflow.note.content"]
     flow = json.loads((tmp_path / "perf_report-report" / "workflow.json").read_text())
     assert "a" in json.dumps(flow["steps"])
 

@@ -47,3 +47,34 @@ def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...
         assert metrics["run_imbalance_pct"] == pytest.approx(50)
     assert set(load(run_id).nodes) == set(order)
     assert client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_the_overview_speaks_for_all_nodes(store: str) -> None:
+    """A node that ends later brings the note and the tags up to date, in whatever state it ends."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for index, status in ((1, "FINISHED"), (0, "FAILED"), (2, "FINISHED")):
+        document = _document(index)
+        document.status = status
+        document.extra.update(bottleneck="cpu" if index else "disk", advice=f"Advice {index}.")
+        tags = {"mlflow_perf.status": status, "mlflow_perf.bottleneck": "idle"}
+        place = {"run_id": run_id, "tracking_uri": store, "tags": tags}
+        MlflowSink().write(Delivery(document=document, index=index, **place))
+    tags = client.get_run(run_id).data.tags
+    assert "3 nodes" in tags["mlflow.note.content"]
+    assert tags["mlflow.note.content"].startswith("**ranks** Failed ")
+    assert "> Advice 1." in tags["mlflow.note.content"]
+    ours = ("status", "bottleneck", "advice")
+    assert [tags[f"mlflow_perf.{name}"] for name in ours] == ["FAILED", "cpu", "Advice 1."]
+
+
+def test_an_overview_that_a_person_changed_stays(store: str) -> None:
+    """Of our own note, too, not a letter is touched once somebody has edited it."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    place = {"run_id": run_id, "tracking_uri": store}
+    MlflowSink().write(Delivery(document=_document(0), **place))
+    edited = "Mine! " + client.get_run(run_id).data.tags["mlflow.note.content"]
+    client.set_tag(run_id, "mlflow.note.content", edited)
+    MlflowSink().write(Delivery(document=_document(1), index=1, **place))
+    assert client.get_run(run_id).data.tags["mlflow.note.content"] == edited

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.errors import SettingError
+from mlflow_perf.sinks.note import workflow_note
 from mlflow_perf.sinks.tracking import Place, Tracking, embedded
 
 
@@ -19,13 +20,15 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
     tracking = Tracking(place)
     experiment = tracking.experiment("work")
     assert tracking.experiment("work") == experiment
-    parent = tracking.start(experiment, "whole", params={"rows": 3, "long": "x" * 900}, note="Hi")
+    parent = tracking.start(experiment, "whole", params={"rows": 3, "long": "x" * 900})
     child = tracking.start(experiment, "fit", parent=parent, tags={"a": "1"})
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "log.txt").write_text("it ran")
     tracking.artifacts(child, tmp_path / "logs", "logs")
     tracking.text(parent, "{}", "perf/workflow.json")
     tracking.metrics(parent, {"duration_sec": 2.5})
+    for text in ("first", "second", "third"):
+        tracking.note(parent, lambda links, text=text: workflow_note({"name": text}, links))
     tracking.end(child, "FAILED", tags={"mlflow_perf.error": "it broke"})
 
     client = MlflowClient(place.uri)
@@ -35,7 +38,12 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
     assert run.data.tags["mlflow_perf.error"] == "it broke"
     assert whole.data.params == {"rows": "3", "long": "x" * 500}
     assert whole.data.metrics == {"duration_sec": 2.5}
-    assert whole.data.tags["mlflow.note.content"] == "Hi"
+    note = whole.data.tags["mlflow.note.content"]
+    assert note.startswith("**third** ")
+    assert f"runs/{parent}/artifacts/perf_report.html" in note
+    client.set_tag(parent, "mlflow.note.content", "a person's")
+    tracking.note(parent, str)
+    assert client.get_run(parent).data.tags["mlflow.note.content"] == "a person's"
     assert Path(str(run.info.artifact_uri).removeprefix("file://")).is_relative_to(tmp_path)
     assert [f.path for f in client.list_artifacts(child, "logs")] == ["logs/log.txt"]
     assert [f.path for f in client.list_artifacts(parent, "perf")] == ["perf/workflow.json"]

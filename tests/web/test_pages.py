@@ -12,6 +12,7 @@ import html_samples as samples
 import pytest
 from web_store import Filled
 
+from mlflow_perf.perf_page import PAGE_HEADER
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.listing import COLUMNS, Choice
 
@@ -48,6 +49,14 @@ def test_every_run_with_figures_is_listed(client: Any, store: Filled) -> None:
     assert ids[0] == store.runs["run19"]
     assert f"/perf/run?id={store.runs['training']}" in html.unescape(answer.text)
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_job_learns_that_the_page_is_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HEAD is answered with the page's sign and without a look at any run."""
+    monkeypatch.setattr(Access, "experiments", lambda _: pytest.fail("runs were read"))
+    answer = client.head("/perf")
+    assert (answer.status_code, answer.data) == (200, b"")
+    assert PAGE_HEADER in answer.headers
 
 
 def _row(text: str, run_id: str) -> str:

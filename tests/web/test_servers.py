@@ -14,6 +14,8 @@ import pytest
 from html_browser import Browser, wait_for
 from web_store import Filled, fill, get, server
 
+import mlflow_perf
+from mlflow_perf.perf_page import has_page
 from mlflow_perf.web.listing import Choice, search_of
 from mlflow_perf.web.table import rows_of, steps_of
 
@@ -73,6 +75,29 @@ def test_mlflow_itself_goes_on(site: str) -> None:
     assert get(f"{site}/perf", method="POST", data=b"{}")[0] == 405
 
 
+def test_a_job_on_this_server_links_to_the_page(
+    site: str, store: Filled, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's Overview in MLflow's UI leads to the run's own page, below the prefix too."""
+    import mlflow
+
+    assert not has_page(site.removesuffix("/ml"))
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", store.experiments["forecast"])
+    mlflow.set_tracking_uri(site)
+    try:
+        with mlflow_perf.report("linked") as perf:
+            look = perf._recording._target._page
+            assert look.result(60), "the page is found"
+        at = f"#/experiments/{store.experiments['forecast']}/runs/{perf.run_id}"
+        browser.show(f"{site}/{at}?workflowType=machine_learning")
+        link = "[...document.querySelectorAll('a')].find(a => a.textContent === 'Performance page')"
+        wait_for(browser, f"return Boolean({link})", timeout_sec=90)
+        assert browser.js(f"return {link}.href") == f"{site}/perf/run?id={perf.run_id}"
+    finally:
+        mlflow.MlflowClient().delete_run(perf.run_id)  # the other tests know what the store holds
+        mlflow.set_tracking_uri(None)
+
+
 def test_a_foreign_host_name_is_refused(site: str) -> None:
     """MLflow's check of the Host header holds for the page too."""
     from urllib.error import HTTPError
@@ -129,9 +154,12 @@ def test_basic_auth(store: Filled, tmp_path: Path) -> None:
     with server(store, tmp_path, **_auth(tmp_path)) as address:
         for path in _addresses(store).values():
             assert get(address + path)[0] == 401
+        assert not has_page(address)
+        assert has_page(address.replace("://", f"://{_ADMIN}@"))
         assert store.runs["hidden"] in get(f"{address}/perf", user=_ADMIN)[1]
 
         _let_bob_read(f"{address}/api", store.experiments["forecast"])
+        assert has_page(address.replace("://", f"://{_BOB}@"))
         status, text = get(f"{address}/perf", user=_BOB)
         assert status == 200
         assert store.runs["train"] in text

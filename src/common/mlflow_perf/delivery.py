@@ -39,7 +39,7 @@ class Delivery:
         artifact_path: Folder of the JSON artifact.
         metrics_prefix: Put before each metric's key.
         tags: Tags for the run.
-        note: Text for the run's overview page, where it has none.
+        page: Whether the store's server has the page `/perf`.
     """
 
     document: NodeDocument = field(default_factory=NodeDocument)
@@ -53,7 +53,7 @@ class Delivery:
     artifact_path: str = "perf"
     metrics_prefix: str = ""
     tags: dict[str, str] = field(default_factory=dict)
-    note: str | None = None
+    page: bool = False
 
     def header(self) -> dict[str, Any]:
         """Return everything but the document, as plain data."""
@@ -73,8 +73,8 @@ class Delivery:
         texts = (delivery.tracking_uri, delivery.artifact_path, delivery.metrics_prefix)
         sound = all(isinstance(text, str) for text in texts)
         sound = sound and type(data.get("index")) is int and type(data.get("tags")) is dict
-        sound = sound and 0 <= data["index"] <= _MAX_INDEX
-        maybe = ("run_id", "experiment_id", "experiment_name", "run_name", "note")
+        sound = sound and 0 <= data["index"] <= _MAX_INDEX and type(delivery.page) is bool
+        maybe = ("run_id", "experiment_id", "experiment_name", "run_name")
         sound = sound and all(isinstance(data.get(name), (str, type(None))) for name in maybe)
         sound = sound and all(isinstance(tag, str) for tag in data["tags"].values())
         if not sound or not _stays_inside(delivery.artifact_path):

@@ -15,7 +15,6 @@ from typing import Any
 from mlflow_perf import transfers
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.advice import verdict
-from mlflow_perf.analysis.note import overview_note
 from mlflow_perf.causes import oom_counts
 from mlflow_perf.delivery import Delivery, add_recorded
 from mlflow_perf.dispatch import dispatch
@@ -323,7 +322,6 @@ class Recording:
         for name in ("bottleneck", "advice", "cause"):
             if name in document.extra:
                 tags[f"mlflow_perf.{name}"] = str(document.extra[name])
-        target = self._target.header()
         return Delivery(
             document=document,
             index=self.node.index,
@@ -331,6 +329,6 @@ class Recording:
             artifact_path=self._options["artifact_path"],
             metrics_prefix=self._options["metrics_prefix"],
             tags=tags,
-            note=overview_note(document, experiment_id=target["experiment_id"]),
-            **target,
+            page=self._target.has_page,
+            **self._target.header(),
         )

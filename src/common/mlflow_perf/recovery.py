@@ -36,6 +36,7 @@ from mlflow_perf.journal import (
 )
 from mlflow_perf.operations import OperationMetrics
 from mlflow_perf.operations.spool import drain
+from mlflow_perf.perf_page import has_page
 from mlflow_perf.records import Kind
 from mlflow_perf.series import BoundedSeries
 from mlflow_perf.sinks.mlflow import MlflowSink
@@ -305,6 +306,7 @@ def _send(path: Path, data: bytes) -> Recovered | None:
     if folder is not None and not delivery.document.operations:
         _add_spooled(folder, delivery.document)
     _check_store(delivery)
+    delivery.page = has_page(delivery.tracking_uri)
     run_id = MlflowSink().write(delivery)
     path.unlink(missing_ok=True)
     if folder is not None:

@@ -1,10 +1,11 @@
 """Which MLflow run a job reports to, found or made without ever hanging the job.
 
-Imports errand, node and the MLflow sink.
+Imports errand, node, the page's look-up and the MLflow sink.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from mlflow_perf.errand import Errand, first_line, is_http, is_refused
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
+from mlflow_perf.perf_page import has_page
 from mlflow_perf.sinks.targets import (
     Target,
     chosen_experiment,
@@ -101,6 +103,7 @@ class RunTarget:
         self._choosing = threading.Lock()
         self._is_over = False
         self._pending: Errand[Target] | None = None
+        self._page: Errand[bool] | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -112,6 +115,11 @@ class RunTarget:
     def own(self) -> bool:
         """Whether the run was made for this recording, which then ends it too."""
         return self._target is not None and self._target.own
+
+    @property
+    def has_page(self) -> bool:
+        """Whether the server is known by now to have the page `/perf`; never waits."""
+        return self._page is not None and self._page.done_within(0.0) and self._page.result(0.0)
 
     def find(self, *, wait: bool = True) -> None:
         """Find or make the run, or leave that to a thread when the server is slow or away.
@@ -125,6 +133,7 @@ class RunTarget:
         known = self._given or _active_run_id() or os.environ.get("MLFLOW_RUN_ID")
         if known:
             self._target = Target(known)
+            self._look_for_page()
         elif wait and is_refused(self.uri):
             _log.warning(
                 "The tracking server at %s refuses connections; the job starts without its run.",
@@ -136,8 +145,15 @@ class RunTarget:
                 # Up to ten seconds on a busy machine, and no fault of the server's.
                 import_module("mlflow")
             self._pending = Errand(self._make_and_tell, name="new-run")
+            self._look_for_page()
             if wait:
                 self._settle_start()
+
+    def _look_for_page(self) -> None:
+        """Learn beside the job, for a link, what its end has no time to ask."""
+        if is_http(self.uri) and self._node.samples:
+            with contextlib.suppress(RuntimeError):  # no thread to be had: no link
+                self._page = Errand(lambda: has_page(self.uri), name="page")
 
     def _settle_start(self) -> None:
         try:

@@ -13,16 +13,16 @@ from mlflow_perf.document import PerfDocument
 from mlflow_perf.metric_table import RUN_METRICS
 from mlflow_perf.runs import get_run
 from mlflow_perf.sinks import html
+from mlflow_perf.sinks.note import REPORT_FILE, workflow_note
 from mlflow_perf.sinks.tracking import Tracking
 
 __all__ = ["log_workflow"]
 
 _DATA = "perf/workflow.json"
-_PAGE = "perf_report.html"
 
 
 def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]:
-    """Write `perf/workflow.json` and `perf_report.html` to a parent run.
+    """Write `perf/workflow.json`, `perf_report.html` and the overview to a parent run.
 
     Args:
         run_id: The parent run.
@@ -37,7 +37,8 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     flow = workflow.as_dict()
     page = html.render(PerfDocument(), title=workflow.name, workflow=flow)
     tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
-    tracking.text(run_id, page, _PAGE)
+    tracking.text(run_id, page, REPORT_FILE)
+    tracking.note(run_id, lambda links: workflow_note(flow, links))
     totals = {f"run_{key}": value for key, value in workflow.totals.items()}
     known = {metric.key for metric in RUN_METRICS}
     tracking.metrics(run_id, {key: value for key, value in totals.items() if key in known})

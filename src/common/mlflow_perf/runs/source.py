@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
@@ -225,10 +225,36 @@ def _download(client: MlflowClient, run_id: str, target: Path) -> Path | None:
     try:
         names = _document_names(client, run_id)
         with ThreadPoolExecutor(_THREADS) as pool:
-            files = pool.map(lambda n: client.download_artifacts(run_id, n, str(target)), names)
-            return Path(list(files)[0]).parent if names else None  # noqa: RUF015 - waits for all
+            files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
+        return files[0].parent if files else None
     except (MlflowException, OSError) as error:
         raise RunNotFoundError(cannot_read(f"The run {run_id!r}", error)) from error
+
+
+def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Path:
+    """Download one file of a run's artifacts and return where it lies.
+
+    MLflow's own function asks first whether it is a folder, and draws a progress bar for each file
+    on the standard error of a job that has asked for none.
+
+    Args:
+        client: Of the store.
+        run_id: The run.
+        path: The file's path in the run; of names that lead nowhere else.
+        folder: Where to put it, at the same path.
+
+    Raises:
+        Exception: Whatever MLflow raises when it cannot be had.
+    """
+    try:
+        tracking: Any = client._tracking_client  # noqa: SLF001 - see above
+        fetch = tracking._get_artifact_repo(run_id)._download_file  # noqa: SLF001 - see above
+    except AttributeError:
+        return Path(client.download_artifacts(run_id, path, str(folder)))
+    local = folder / path
+    local.parent.mkdir(parents=True, exist_ok=True)
+    fetch(path, str(local))
+    return local
 
 
 def _document_names(client: MlflowClient, run_id: str) -> list[str]:

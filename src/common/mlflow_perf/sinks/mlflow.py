@@ -1,4 +1,4 @@
-"""The only place that writes a node's figures to MLflow. Imports delivery and document.
+"""The only place that writes a node's figures to MLflow. Imports delivery, document and runs.
 
 Everything goes through `MlflowClient` and a run's id: the fluent interface keeps the active run per
 thread and would open a second run from ours.
@@ -18,16 +18,15 @@ from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errand import Errand
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.runs.source import fetch_file
 from mlflow_perf.sinks import html, targets
 from mlflow_perf.sinks.batches import batches, clean_key, limits_of, metrics_of
+from mlflow_perf.sinks.note import NOTE_TAG, REPORT_FILE, Links, may_replace, run_note, whole_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 __all__ = ["MlflowSink", "clean_key", "node_file"]
-
-NOTE_TAG = "mlflow.note.content"
-REPORT_FILE = "perf_report.html"
 
 _UPLOAD_SEC = 3600.0  # whoever calls us has a deadline of its own
 _MAX_LOOKS = 5  # for other nodes that end at the same time
@@ -68,6 +67,7 @@ class MlflowSink:
                 targets.discard_run(made.run_id, tracking_uri=delivery.tracking_uri)
                 raise TimeoutError("the run came after the time for sending")
             delivery.run_id, delivery.own_run = made.run_id, True
+            delivery.experiment_id = made.experiment_id
             delivery.document.run_id = made.run_id
         if self._is_alone(delivery):
             self._write_alone(client, delivery)
@@ -113,17 +113,24 @@ class MlflowSink:
         prefix = delivery.metrics_prefix
         node = metrics_of(delivery.document.summary, prefix, delivery.index)
         whole = metrics_of(document.run_summary, prefix, 0)
-        tags = dict(delivery.tags)
-        if delivery.note and self._may_have_note(client, delivery):
-            tags[NOTE_TAG] = delivery.note
+        tags = {**delivery.tags, **whole_tags(document), **self._note(client, delivery, document)}
         for metrics, few in batches(node, whole, tags, limits_of(delivery.tracking_uri)):
             client.log_batch(str(delivery.run_id), metrics=metrics, tags=few)
 
-    def _may_have_note(self, client: MlflowClient, delivery: Delivery) -> bool:
-        # A note that a person wrote is never touched. Nobody has written one on a run of ours.
-        if delivery.own_run:
-            return True
-        return NOTE_TAG not in client.get_run(str(delivery.run_id)).data.tags
+    def _note(
+        self, client: MlflowClient, delivery: Delivery, document: PerfDocument
+    ) -> dict[str, str]:
+        """Return the text for the run's overview, unless a person has written one there."""
+        run_id, experiment_id = str(delivery.run_id), delivery.experiment_id
+        # Nobody has written one on a run of ours, and another node's is brought up to date.
+        if not delivery.own_run:
+            run = client.get_run(run_id)
+            if not may_replace(run.data.tags.get(NOTE_TAG, "")):
+                return {}
+            experiment_id = str(run.info.experiment_id)
+        uri = delivery.tracking_uri
+        links = Links(run_id, experiment_id, tracking_uri=uri, page=delivery.page)
+        return {NOTE_TAG: run_note(document, links)}
 
     def _upload(
         self,
@@ -181,7 +188,7 @@ def _other_nodes(client: MlflowClient, delivery: Delivery, known: PerfDocument) 
             if name is None or int(name[1]) in (delivery.index, *document.nodes):
                 continue
             mine = f"{delivery.artifact_path}/{name[0]}"  # the server's own path may lead out
-            local = Path(client.download_artifacts(run_id, mine, folder))
+            local = fetch_file(client, run_id, mine, Path(folder))
             try:
                 document = document.merge(PerfDocument.from_json(local.read_bytes()))
             except DocumentError as error:

@@ -1,14 +1,14 @@
 """What the pipeline runner writes to MLflow: the parent run, a child run per step, their logs.
 
 Through `MlflowClient` only, never through the active run: steps run in threads, and MLflow's active
-run belongs to one thread. Imports errors and errand.
+run belongs to one thread. Imports errors, errand and the notes.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errand import is_http
 from mlflow_perf.errors import SettingError
+from mlflow_perf.perf_page import has_page
+from mlflow_perf.sinks.note import NOTE_TAG, Links, may_replace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -24,7 +26,6 @@ __all__ = ["Place", "Tracking", "embedded", "place_for"]
 
 _PARENT = "mlflow.parentRunId"
 _NAME = "mlflow.runName"
-_NOTE = "mlflow.note.content"
 # The REST interface v2.0 of Azure ML takes less than MLflow's own server.
 _BATCH = 100
 _VALUE_CHARS = 500
@@ -125,7 +126,6 @@ class Tracking:
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, object] | None = None,
-        note: str = "",
     ) -> str:
         """Start a run and return its id.
 
@@ -135,13 +135,10 @@ class Tracking:
             parent: Id of the run that it belongs to.
             tags: Tags.
             params: Parameters; values are cut to what every server takes.
-            note: Markdown for the run's page.
         """
         all_tags: dict[str, Any] = {**(tags or {}), _NAME: name}
         if parent:
             all_tags[_PARENT] = parent
-        if note:
-            all_tags[_NOTE] = note
         run_id = str(self._client.create_run(experiment_id, tags=all_tags).info.run_id)
         self._log_params(run_id, params or {})
         return run_id
@@ -160,6 +157,19 @@ class Tracking:
         self._client.log_batch(
             run_id, metrics=[Metric(key, value, now, step) for key, value in values.items()]
         )
+
+    def note(self, run_id: str, text: Callable[[Links], str]) -> None:
+        """Write a run's overview, unless a person has written one there.
+
+        Args:
+            run_id: The run.
+            text: Takes the links that lead from there to the run's reports; returns Markdown.
+        """
+        run, uri = self._client.get_run(run_id), self.place.uri
+        if may_replace(run.data.tags.get(NOTE_TAG, "")):
+            experiment_id = str(run.info.experiment_id)
+            links = Links(run_id, experiment_id, tracking_uri=uri, page=has_page(uri))
+            self._client.set_tag(run_id, NOTE_TAG, text(links))
 
     def artifacts(self, run_id: str, folder: Path, path: str) -> None:
         """Upload the files of a folder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from flask import Flask
@@ -64,8 +65,8 @@ def _with_basic_auth(app: Flask, paths: list[str]) -> Any:
     # MLflow denies a path without a validator to all but administrators. Ours may be opened by
     # whoever has signed in, because what they show is asked for through MLflow's own routes.
     validators: dict[tuple[str, str], Callable[[], bool]] = auth.BEFORE_REQUEST_VALIDATORS
-    for path in paths:
-        validators[(path, "GET")] = _signed_in
+    for path, method in product(paths, ("GET", "HEAD")):
+        validators[(path, method)] = _signed_in
     return auth.create_app(app)
 
 

@@ -11,10 +11,12 @@ from urllib.parse import quote, urlencode
 
 from flask import Response, request
 
+from mlflow_perf._version import __version__
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.analysis.workflow import workflow_of
 from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import MlflowPerfError, SettingError
+from mlflow_perf.perf_page import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.runs.run import PerfRun
 from mlflow_perf.sinks import html
 from mlflow_perf.sinks.report.comparison import build_comparison
@@ -28,12 +30,13 @@ __all__ = ["ROUTES"]
 
 _log = logging.getLogger(__name__)
 
-_PERF, _RUN, _COMPARE = "/perf", "/perf/run", "/perf/compare"
+_RUN, _COMPARE = f"{PAGE_PATH}/run", f"{PAGE_PATH}/compare"
 _MOST_COMPARED = 50
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
+    PAGE_HEADER: __version__,
 }
 
 
@@ -78,6 +81,8 @@ def _answered(view: Callable[[Access], Response]) -> Callable[[], Response]:
     def answer() -> Response:
         from mlflow.exceptions import MlflowException
 
+        if request.method == "HEAD":  # a job asks whether this page is here: it need not be drawn
+            return Response(status=200, headers=_HEADERS, mimetype="text/html")
         try:
             return view(Access(_prefix()))
         except NotAllowedError as error:
@@ -167,5 +172,5 @@ def _wanted(name: str) -> str:
     return value
 
 
-ROUTES: dict[str, Callable[[], Response]] = {_PERF: runs, _RUN: run, _COMPARE: compare}
+ROUTES: dict[str, Callable[[], Response]] = {PAGE_PATH: runs, _RUN: run, _COMPARE: compare}
 """Path below the static prefix → view. Each path is fixed: MLflow's basic-auth knows no others."""
