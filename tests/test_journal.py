@@ -229,6 +229,12 @@ def test_an_unsent_report_is_sent_later(store: str, monkeypatch, tmp_path: Path)
     run = MlflowClient(store).get_run(recovered.run_id)
     assert run.data.metrics["duration_sec"] == pytest.approx(perf.summary["duration_sec"])
     assert run.info.status == "FINISHED"
+    # The run began and ended when the job did, not when its report was sent.
+    started = perf.document.nodes[0].started
+    assert run.info.start_time == pytest.approx(1000 * started, abs=2)
+    assert run.info.end_time == pytest.approx(
+        1000 * (started + perf.summary["duration_sec"]), abs=2
+    )
     assert "could not be reached" in run.data.tags["mlflow_perf.cause"]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.delivery import Delivery
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errand import Errand
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.runs.source import fetch_file
@@ -62,6 +62,7 @@ class MlflowSink:
                 delivery.run_name or "mlflow-perf",
                 tracking_uri=delivery.tracking_uri,
                 experiment_id=targets.experiment_of(delivery),
+                started=delivery.document.started,
             )
             if adopt is not None and not adopt(made.run_id):
                 targets.discard_run(made.run_id, tracking_uri=delivery.tracking_uri)
@@ -74,7 +75,7 @@ class MlflowSink:
         else:
             self._write_with_others(client, delivery)
         if delivery.own_run:
-            _end_run(client, delivery.run_id, delivery.document.status or "FINISHED")
+            _end_run(client, delivery.run_id, delivery.document)
         return delivery.run_id
 
     def _is_alone(self, delivery: Delivery) -> bool:
@@ -152,20 +153,23 @@ class MlflowSink:
             client.log_artifacts(str(delivery.run_id), folder)
 
 
-def _end_run(client: MlflowClient, run_id: str, status: str) -> None:
-    """Set a run's status and end.
+def _end_run(client: MlflowClient, run_id: str, document: NodeDocument) -> None:
+    """Set a run's status, and its end to that of the job, which may be long over by now.
 
     `MlflowClient.set_terminated` prints two lines to the job's standard output, which is not ours.
     """
     from mlflow.entities import RunStatus
 
+    status = document.status or "FINISHED"
+    ended = time.time()
+    if document.started is not None and document.duration_sec is not None:
+        ended = min(ended, document.started + document.duration_sec)
     try:
         store = client._tracking_client.store  # noqa: SLF001 - see above
     except AttributeError:
-        client.set_terminated(run_id, status)
+        client.set_terminated(run_id, status, int(1000 * ended))
     else:
-        now_ms = int(1000 * time.time())
-        store.update_run_info(run_id, RunStatus.from_string(status), now_ms, None)
+        store.update_run_info(run_id, RunStatus.from_string(status), int(1000 * ended), None)
 
 
 def _page(document: PerfDocument) -> str | None:

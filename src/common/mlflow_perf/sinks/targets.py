@@ -94,8 +94,16 @@ def new_run(
     tracking_uri: str | None = None,
     experiment_id: str | None = None,
     tags: Mapping[str, str] | None = None,
+    started: float | None = None,
 ) -> Target:
     """Make a run, with the tags that `mlflow.start_run` would give it, and return it.
+
+    Args:
+        name: Its name.
+        tracking_uri: The store; default: the current one.
+        experiment_id: Its experiment; default: the one in which `mlflow.start_run` would make it.
+        tags: More tags.
+        started: Unix time at which it began, where that was earlier.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
@@ -104,6 +112,7 @@ def new_run(
 
     run = client_of(tracking_uri).create_run(
         experiment_id or _current_experiment_id(tracking_uri),
+        start_time=None if started is None else int(1000 * started),
         tags=resolve_tags(tags),
         run_name=name,
     )

@@ -76,11 +76,12 @@ _SCALED: dict[str, Callable[[float], str]] = {
     "ms": lambda milliseconds: duration(milliseconds / 1000.0),
     "MB": _size,
     "%": lambda percent: f"{number(percent)}%",
+    "CPU h": cpu_time,
 }
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a figure with its unit; a length of time and a size take the unit that suits them."""
+    """Return a figure with its unit; times and sizes take the unit that suits them."""
     if value is None or not math.isfinite(value):
         return MISSING
     scaled = _SCALED.get(unit)
