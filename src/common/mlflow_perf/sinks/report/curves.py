@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,20 +56,25 @@ class NodeCurves:
     @classmethod
     def of(cls, index: int, node: NodeDocument) -> NodeCurves | None:
         """Return the curves of a node, or None when it has no reports."""
-        columns = {
-            name: _finite(values)
-            for name, values in node.reports.items()
-            if name not in NEVER_DRAWN
-        }
+        drawn = {k: values for k, values in node.reports.items() if k not in NEVER_DRAWN}
+        with np.errstate(over="ignore"):
+            columns = {name: _finite(values) for name, values in drawn.items()}
         length = len(next(iter(node.reports.values()), []))
         return cls(index, _seconds(node, length), columns) if length else None
+
+    @cached_property
+    def steps(self) -> Array:
+        """Seconds from each report to the next; NaN where the clock did not move."""
+        steps = self.seconds[1:] - self.seconds[:-1]
+        return np.where(steps > 0, steps, np.nan)
 
 
 def _finite(values: list[float | None]) -> npt.NDArray[np.float32]:
     """Return a column as an array, NaN for whatever is no number."""
-    with np.errstate(over="ignore"):
-        array = np.array(values, dtype=np.float32)
-    array[~np.isfinite(array)] = np.nan
+    array = np.array(values, dtype=np.float32)
+    known = np.isfinite(array)
+    if not known.all():
+        array[~known] = np.nan
     return array
 
 
@@ -162,17 +168,15 @@ def _curve(curve: Curve, node: NodeCurves) -> npt.NDArray[Any] | None:
     column = node.columns.get(curve.column)
     if column is None or curve.source is Source.VALUE:
         return column
-    rate = _rate(column.astype(np.float64), node.seconds)
+    rate = _rate(column.astype(np.float64), node.steps)
     return np.minimum(rate * 100.0, 100.0) if curve.source is Source.SHARE else rate
 
 
-def _rate(counter: Array, seconds: Array) -> Array:
+def _rate(counter: Array, steps: Array) -> Array:
     """Return a counter's growth per second over the interval that ends at each report."""
     if len(counter) < 2:
         return np.full(len(counter), np.nan)
-    steps = np.diff(seconds)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = np.where(steps > 0, np.maximum(np.diff(counter), 0.0) / steps, np.nan)
+    rates = np.maximum(counter[1:] - counter[:-1], 0.0) / steps
     # The first report stands at the start: what follows it is what went on then.
     return np.concatenate((rates[:1], rates))
 
