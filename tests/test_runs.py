@@ -257,6 +257,10 @@ def test_documents_come_over_http(server: str) -> None:
     empty = client.create_run(experiment).info.run_id
     assert [n.summary["duration_sec"] for n in load(two).nodes.values()] == [10.0, 12.0]
     assert list(load(elsewhere).nodes) == [0]
+    later = client.create_run(experiment).info.run_id
+    client.log_text(later, '{"schema": "mlflow-perf/9", "nodes": {}}', "perf/node-0.json")
+    with pytest.raises(DocumentError, match=f"^run {later}, perf/node-0.json: .* Upgrade"):
+        load(later)
     assert get_run(empty).document is None
     assert {run.run_id for run in find_runs("train")} == {two, elsewhere}
     with pytest.raises(RunNotFoundError, match="does not exist in the tracking store http"):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
 
 Call = Callable[..., Result]
@@ -43,6 +44,20 @@ def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:
     for nodes in (1, 3, 12):
         output = cli("show", write_document(*[changes] * nodes)).output
         assert max(map(len, output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["show", "compare", "advise"])
+def test_a_long_component_fits_80_columns(write_document: Any, cli: Call, command: str) -> None:
+    """The heading is cut like every other name, and what stands beside it is not."""
+    hours = {"a": 1.0, "b": 2.0}
+    paths = [
+        write_document({"node_cpu_hours": h}, component="c" * 200, name=name)
+        for name, h in hours.items()
+    ]
+    output = cli(command, *paths[: 2 if command == "compare" else 1]).output
+    assert max(map(len, output.splitlines())) <= 80
+    assert "ccc…" in output
+    assert command != "show" or "1 node" in output.splitlines()[0]
 
 
 def test_a_name_cannot_act_on_the_terminal(write_document: Any, cli: Call) -> None:

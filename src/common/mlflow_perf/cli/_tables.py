@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-__all__ = ["clean", "echo_json", "paint", "paragraph", "table", "wrap"]
+__all__ = ["clean", "echo_json", "paint", "paragraph", "short", "table", "wrap"]
 
 _WIDTH_MAX = 120
 _COLUMN_MIN = 8
@@ -63,6 +63,16 @@ def width() -> int:
     if not sys.stdout.isatty():
         return 80
     return min(_WIDTH_MAX, max(40, shutil.get_terminal_size((80, 24)).columns))
+
+
+def short(text: object, *, beside: str = "") -> str:
+    """Return a name on one line that fits, cut with `…` where it has to be.
+
+    Args:
+        text: The name.
+        beside: What else stands on the line.
+    """
+    return _cut(clean(text), max(_COLUMN_MIN, width() - _columns(beside)))
 
 
 def wrap(text: str, *, indent: str = "") -> str:

@@ -91,7 +91,7 @@ def _lines(name: str, size: RightSize, target: str, sizes: Mapping[str, RightSiz
 
 
 def _show(name: str, size: RightSize) -> None:
-    click.echo(_tables.paint(_tables.clean(name), "bold"))
+    click.echo(_tables.paint(_tables.short(name), "bold"))
     _tables.table(["per node", "had", "peak", "ask for"], _rows(size), right=3)
     _tables.paragraph("Evidence", size.evidence)
     for title, lines in _LINES.values():

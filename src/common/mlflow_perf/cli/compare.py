@@ -56,7 +56,7 @@ def _row(row: Row) -> dict[str, object]:
 
 def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
     for i, label in enumerate(comparison.labels[:20], 1):
-        click.echo(f"{i}  {_tables.clean(label)}")
+        click.echo(f"{i}  {_tables.short(label, beside=f'{i}  ')}")
     if len(comparison.labels) > 20:
         click.echo(f"… and {len(comparison.labels) - 20} more")
     for note in comparison.notes:
@@ -66,7 +66,7 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
         groups.setdefault((row.component, row.node), []).append(row)
     for (component, node), group in groups.items():
         whole = "" if node is None else f", node {node}"
-        click.echo("\n" + _tables.paint(f"{_tables.clean(component)}{whole}", "bold"))
+        click.echo("\n" + _tables.paint(_tables.short(component, beside=whole) + whole, "bold"))
         _show_group(group, len(comparison.labels))
     better, worse = len(comparison.better), len(comparison.worse)
     same = len(comparison.rows) - len(comparison.changed())

@@ -80,7 +80,8 @@ def _show_run(run: PerfRun) -> None:
 
 
 def _title(name: str, status: str | None, *facts: str) -> None:
-    parts = [_tables.paint(_tables.clean(name), "bold")]
+    beside = "  ".join(["", status or "", *facts])
+    parts = [_tables.paint(_tables.short(name, beside=beside), "bold")]
     if status:
         style = {"FINISHED": "passed", "RUNNING": "bold"}.get(status, "failed")
         parts.append(_tables.paint(_tables.clean(status), style))

@@ -200,7 +200,12 @@ def _artifacts(client: MlflowClient, run: Run) -> Iterator[Path | None]:
         yield next((p for p in _places(local) if any(p.glob(_NODE_FILES))), None)
         return
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        yield _download(client, run.info.run_id, Path(folder))
+        try:
+            yield _download(client, run.info.run_id, Path(folder))
+        except DocumentError as error:
+            # The folder is gone when this is read; the file is in the run.
+            where = f"run {run.info.run_id}, "
+            raise DocumentError(str(error).replace(f"{folder}{os.sep}", where)) from error
 
 
 def _local_folder(uri: str) -> Path | None:
