@@ -104,4 +104,4 @@ def test_a_run_that_has_only_spans(log_run: Callable[..., str], cli: Call) -> No
     assert cli("report", run_id).exit_code == 0
     page = Path("perf_report.html").read_text("utf-8")
     assert "<img src=" in page
-    assert "No performance data has been reported yet" in page
+    assert "No performance data has been reported so far" in page

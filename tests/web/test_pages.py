@@ -270,9 +270,25 @@ def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> Non
     try:
         answer = client.get(f"/perf/run?id={run.info.run_id}")
         assert answer.status_code == 200
-        assert "No performance data has been reported yet." in answer.text
+        assert "No performance data has been reported so far." in answer.text
     finally:
         mlflow_client.delete_run(run.info.run_id)
+
+
+def test_a_document_of_a_later_version_is_named(client: Any, store: Filled) -> None:
+    """A node whose document cannot be shown is missing aloud: which file it is, and why."""
+    from mlflow import MlflowClient
+
+    mlflow = MlflowClient(store.uri)
+    run_id = mlflow.create_run(store.experiments["forecast"], run_name="later").info.run_id
+    try:
+        mlflow.log_text(run_id, '{"schema": "mlflow-perf/9", "nodes": {}}', "perf/node-0.json")
+        text = html.unescape(client.get(f"/perf/run?id={run_id}").text)
+        assert "perf/node-0.json cannot be shown: This document has the schema" in text
+        assert "Upgrade mlflow-perf" in text
+        assert "> · run" not in text, "no separator where nothing stands before it"
+    finally:
+        mlflow.delete_run(run_id)
 
 
 def test_figures_without_document_are_shown(client: Any, store: Filled) -> None:

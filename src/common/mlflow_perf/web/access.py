@@ -53,10 +53,14 @@ class Access:
 
     Args:
         prefix: The server's static prefix.
+
+    Attributes:
+        unread: Why documents that were asked for are left out, one sentence each.
     """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self.unread: list[str] = []
 
     def experiments(self) -> dict[str, str]:
         """Return the experiments that the user may read: id → name.
@@ -133,10 +137,12 @@ class Access:
         for path in self._node_files(str(run.run_id)):
             content = self._artifact(str(run.run_id), path)
             if content is None:
+                self.unread.append(f"{path} cannot be read.")
                 continue
             try:
                 document = PerfDocument.from_json(content)
-            except DocumentError:
+            except DocumentError as error:
+                self.unread.append(f"{path} cannot be shown: {error}")
                 continue
             yield from (document.nodes[index] for index in sorted(document.nodes))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,9 @@ from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.perf_page import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.runs.run import PerfRun
 from mlflow_perf.sinks import html
+from mlflow_perf.sinks.report.build import Report
 from mlflow_perf.sinks.report.comparison import build_comparison
+from mlflow_perf.sinks.report.text import clock_time
 from mlflow_perf.web.access import Access, NotAllowedError
 from mlflow_perf.web.listing import Choice, build_listing
 
@@ -32,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 _RUN, _COMPARE = f"{PAGE_PATH}/run", f"{PAGE_PATH}/compare"
 _MOST_COMPARED = 50
+_MOST_UNREAD = 5
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
@@ -118,11 +121,18 @@ def run(access: Access) -> Response:
         workflow=workflow,
         link=_address_of_run,
     )
-    if not context["report"].run_id:
-        context["report"].run_id = one.run_id
-    if not context["report"].status and not workflow:
-        context["report"].status = one.status or ""
+    _fill_up(context["report"], one, access.unread, is_workflow=bool(workflow))
     return _page("perf_run.html", run=one, **context)
+
+
+def _fill_up(report: Report, one: PerfRun, unread: Sequence[str], *, is_workflow: bool) -> None:
+    """Add what MLflow knows where the documents do not say it, and which of them are left out."""
+    report.run_id = report.run_id or one.run_id or ""
+    report.started = report.started or ("" if is_workflow else clock_time(one.started, missing=""))
+    report.status = report.status or ("" if is_workflow else one.status or "")
+    report.notes += unread[:_MOST_UNREAD]
+    if len(unread) > _MOST_UNREAD:
+        report.notes.append(f"{len(unread) - _MOST_UNREAD} more documents are left out.")
 
 
 def _nodes(access: Access, one: PerfRun) -> Iterator[NodeDocument]:

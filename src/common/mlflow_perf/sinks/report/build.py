@@ -202,7 +202,7 @@ def _moves(key: str, curves: Curves) -> bool:
 def _notes(reader: _Reader, curves: Curves | None) -> list[str]:
     notes = []
     if not reader.summaries:
-        notes.append("No performance data has been reported yet.")
+        notes.append("No performance data has been reported so far.")
     elif curves is None:
         notes.append("There are no curves: the nodes sent their figures without reports.")
     running = sum(fact["status"] == "RUNNING" for fact in reader.facts)

@@ -88,10 +88,10 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{number(value)} {unit}".rstrip() if scaled is None else scaled(value)
 
 
-def clock_time(seconds: float | None) -> str:
-    """Return a Unix time as `2026-11-20 17:05:09 UTC`."""
+def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:
+    """Return a Unix time as `2026-11-20 17:05:09 UTC`; `missing` where there is none."""
     if seconds is None or not math.isfinite(seconds):
-        return MISSING
+        return missing
     try:
         moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
     except (ValueError, OverflowError, OSError):
