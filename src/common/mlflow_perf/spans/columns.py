@@ -1,12 +1,10 @@
 """The database's events and relations as numpy arrays, and the closure of spans below a root.
 
-May import spans.bulk. The arrays stand in the database too, written once after an import, so
-that an analysis of a million events starts in milliseconds.
+May import spans.bulk, spans.cache.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,23 +12,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from mlflow_perf.spans import bulk
+from mlflow_perf.spans import bulk, cache
 from mlflow_perf.spans.bulk import Ints
 
-__all__ = ["Columns", "Ints", "Streams", "cached_events", "columns_of", "write_cache"]
-
-# The name of each array, its table, and its columns, in the order of the first.
-_ARRAYS = {
-    "span": ("span_row", "id", "type_id"),
-    "event": ("event_row", "span_id", "time_us", "type_id"),
-    "subspan": ("subspan_row", "super_id", "sub_id"),
-    "facet": ("facet_row", "left_id", "right_id"),
-}
-_COUNTS = (
-    "SELECT (SELECT count(*) FROM span_row), (SELECT count(*) FROM event_row),"
-    " (SELECT count(*) FROM subspan_row), (SELECT count(*) FROM facet_row)"
-)
-_STAMP = "stamp"
+__all__ = ["Columns", "Ints", "Streams", "columns_of"]
 
 
 @dataclass(frozen=True)
@@ -196,82 +181,11 @@ class Streams:
 def columns_of(db: sqlite3.Connection) -> Columns:
     """Return the arrays: from the cache where it is up to date, else from the tables."""
     names = dict(db.execute("SELECT id, text FROM string"))
-    cached = _is_fresh(db)
-    span, event, subspan, facet = (
-        _cached(db, name) if cached else bulk.read(db, *table) for name, table in _ARRAYS.items()
-    )
+    span, event, subspan, facet = (cache.read(db, name) for name in cache.ARRAYS)
     time, kind = event[1], event[2]
     return Columns(
         span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
     )
-
-
-def cached_events(db: sqlite3.Connection) -> Ints | None:
-    """Return the events as the cache holds them; None where it is not up to date."""
-    if _is_fresh(db):
-        return _cached(db, "event")
-    empty = not db.execute("SELECT EXISTS (SELECT 1 FROM event_row)").fetchone()[0]
-    return np.zeros((3, 0), dtype=np.int64) if empty else None
-
-
-def write_cache(db: sqlite3.Connection, *, events: Ints | None = None) -> None:
-    """Store the arrays of the present tables, in a transaction of its own.
-
-    Args:
-        db: The connection.
-        events: The events, where the caller knows them: number of the span, time and number of the
-            type, sorted. Unless they are as many as the table's, that is read.
-    """
-    db.execute("BEGIN IMMEDIATE")
-    counts = _counts(db)
-    known = {"event": events} if events is not None and events.shape[1] == counts[1] else {}
-    for name, table in _ARRAYS.items():
-        array = known[name] if name in known else bulk.read(db, *table)
-        db.execute("REPLACE INTO column_cache VALUES (?, ?)", (name, _packed(array)))
-    db.execute("REPLACE INTO column_cache VALUES (?, ?)", (_STAMP, json.dumps(counts)))
-    db.execute("COMMIT")
-
-
-def _is_fresh(db: sqlite3.Connection) -> bool:
-    stamp = db.execute("SELECT data FROM column_cache WHERE name = ?", (_STAMP,)).fetchone()
-    return stamp is not None and bool(json.loads(stamp[0]) == _counts(db))
-
-
-def _cached(db: sqlite3.Connection, name: str) -> Ints:
-    (data,) = db.execute("SELECT data FROM column_cache WHERE name = ?", (name,)).fetchone()
-    return _unpacked(data)
-
-
-def _counts(db: sqlite3.Connection) -> list[int]:
-    return list(db.execute(_COUNTS).fetchone())
-
-
-def _packed(array: Ints) -> bytes:
-    """Return an array as bytes: its width and length, then each column in as few as it needs."""
-    parts = [json.dumps(array.shape).encode().ljust(32)]
-    for column in array:
-        low = int(column.min()) if len(column) else 0
-        span = int(column.max()) - low if len(column) else 0
-        kind = np.min_scalar_type(span)
-        parts.append(f"{low} {kind.str}".encode().ljust(32))
-        parts.append((column - low).astype(kind).tobytes())
-    return b"".join(parts)
-
-
-def _unpacked(data: bytes) -> Ints:
-    width, length = json.loads(data[:32])
-    # Before so much memory is asked for: each number takes a byte at the least.
-    if width * length > len(data):
-        raise ValueError("a column is longer than its bytes")
-    array = np.empty((width, length), dtype=np.int64)
-    at = 32
-    for row in range(width):
-        low, kind = data[at : at + 32].decode().split()
-        values = np.frombuffer(data, dtype=np.dtype(kind), count=length, offset=at + 32)
-        array[row] = values
-        array[row] += int(low)
-        at += 32 + values.nbytes
-    return array
 
 
 def _step(root: Ints, span: Ints, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:

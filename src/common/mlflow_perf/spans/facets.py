@@ -1,13 +1,13 @@
 """Binding by rule what two sources tell of the same thing.
 
-May import spans.store, spans.schema, spans.columns.
+May import spans.store, spans.schema, spans.cache.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mlflow_perf.spans.columns import write_cache
+from mlflow_perf.spans import cache
 from mlflow_perf.spans.schema import connect
 from mlflow_perf.spans.store import Store
 
@@ -58,7 +58,7 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
             store, left, right, sql=_BY_KEY if by == "key" else _BY_NAME, note=f"same {by}"
         )
         connection.execute("COMMIT")
-        write_cache(connection)
+        cache.update(connection)
     finally:
         connection.close()
     return bound
