@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 __all__ = [
     "Ints",
+    "distinct",
+    "distinct_rows",
     "insert",
     "insert_columns",
     "joined",
@@ -101,6 +103,11 @@ def distinct(values: Ints) -> Ints:
     """Return the values that there are, ascending; numpy's `unique` takes three times as long."""
     ordered = np.sort(values, kind="stable")
     return ordered[_is_first(ordered[None])]
+
+
+def distinct_rows(columns: Ints) -> Ints:
+    """Return the rows that there are, ascending."""
+    return sort(columns)[:, _is_first(columns)]
 
 
 def joined(tables: list[Ints]) -> Ints:
