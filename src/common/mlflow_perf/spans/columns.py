@@ -1,21 +1,28 @@
 """The database's events and relations as numpy arrays, and the closure of spans below a root.
 
-May import spans.bulk, spans.cache.
+May import errors, spans.bulk, spans.cache.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from mlflow_perf.errors import SpansError
 from mlflow_perf.spans import bulk, cache
 from mlflow_perf.spans.bulk import Ints
 
 __all__ = ["Columns", "Ints", "Streams", "columns_of"]
+
+# Spans and words are numbered from 1 on; tables as long as the highest number are worked with.
+_MOST = 1 << 31
+# Two times as far apart can still be subtracted.
+_NEVER_US = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -179,13 +186,55 @@ class Streams:
 
 
 def columns_of(db: sqlite3.Connection) -> Columns:
-    """Return the arrays: from the cache where it is up to date, else from the tables."""
+    """Return the arrays: from the cache where it is up to date, else from the tables.
+
+    Raises:
+        SpansError: A row names a span or a word that is not there, or a time that is none.
+    """
     names = dict(db.execute("SELECT id, text FROM string"))
     span, event, subspan, facet = (cache.read(db, name) for name in cache.ARRAYS)
     time, kind = event[1], event[2]
-    return Columns(
+    columns = Columns(
         span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
     )
+    if found := list(_dangling(columns)):
+        (file,) = db.execute("PRAGMA database_list").fetchone()[2:]
+        raise SpansError(
+            f"{file or 'The database'} is damaged: {', '.join(found)}: take those rows out with "
+            "`mlflow-perf spans sql --write`, or import its sources into a new one."
+        )
+    return columns
+
+
+def _dangling(columns: Columns) -> Iterator[str]:
+    """Yield what names something that is not there, and how often."""
+    words = np.array([n for n in columns.names if 0 < n < _MOST], dtype=np.int64)
+    spans = columns.span[(columns.span > 0) & (columns.span < _MOST)]
+    for what, values, known in (
+        ("spans with a number that is none", columns.span, spans),
+        ("spans with a type that has no name", columns.span_type, words),
+        ("events of a span that is not there", columns.event_span, spans),
+        ("events with a type that has no name", columns.event_type, words),
+        ("subspans of a span that is not there", columns.superspan, spans),
+        ("subspans that are not there", columns.subspan, spans),
+        ("facets of a span that is not there", columns.left, spans),
+        ("facets of a span that is not there", columns.right, spans),
+    ):
+        if missing := _count_missing(values, known):
+            yield f"{what} ({missing:,})"
+    time = columns.event_time
+    if never := int(((time >= _NEVER_US) | (time <= -_NEVER_US)).sum()):
+        yield f"events with a time that is none ({never:,})"
+
+
+def _count_missing(values: Ints, known: Ints) -> int:
+    """Return how many of some numbers are not among those that are known."""
+    if not len(values):
+        return 0
+    table = np.zeros(int(known.max(initial=0)) + 2, dtype=bool)
+    table[known] = True
+    # What is out of the table's range is looked up at its ends, which are not known.
+    return int(len(values) - table[np.clip(values, 0, len(table) - 1)].sum())
 
 
 def _step(root: Ints, span: Ints, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:

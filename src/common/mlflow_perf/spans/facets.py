@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlflow_perf.spans import cache
-from mlflow_perf.spans.schema import connect
+from mlflow_perf.spans.schema import connect, naming_damage
 from mlflow_perf.spans.store import Store
 
 __all__ = ["bind", "bind_known"]
@@ -58,7 +58,8 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
             store, left, right, sql=_BY_KEY if by == "key" else _BY_NAME, note=f"same {by}"
         )
         connection.execute("COMMIT")
-        cache.update(connection)
+        with naming_damage(db):
+            cache.update(connection)
     finally:
         connection.close()
     return bound

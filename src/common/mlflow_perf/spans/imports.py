@@ -19,7 +19,7 @@ from mlflow_perf.spans import cache
 from mlflow_perf.spans.facets import bind_known
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
-from mlflow_perf.spans.schema import DEFAULT_DB, connect
+from mlflow_perf.spans.schema import DEFAULT_DB, connect, naming_damage
 from mlflow_perf.spans.store import Progress, Store
 
 __all__ = ["Imported", "import_sources"]
@@ -97,7 +97,8 @@ def import_sources(
         for importer, path in found:
             store = Store(connection, progress=progress, pieces=pieces)
             results.append(_import(importer, path, store, pieces))
-        cache.update(connection)
+        with naming_damage(db):
+            cache.update(connection)
     finally:
         connection.close()
     return results
