@@ -62,6 +62,18 @@ class Columns:
         found: Ints = self.span[self.span_type == self.number(span_type)]
         return found
 
+    def check_type(self, name: str) -> None:
+        """Complain where no span is of a type.
+
+        Raises:
+            SpansError: There is none; the message says which types there are.
+        """
+        number = self.number(name)
+        if number < 0 or not (self.span_type == number).any():
+            kinds = sorted(self.names[int(k)] for k in np.unique(self.span_type))
+            known = f"there are: {', '.join(kinds)}" if kinds else "the database is empty"
+            raise SpansError(f"There are no spans of type {name!r}; {known}.")
+
     def types_of(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""
         found: Ints = self._type_by_span[spans]
