@@ -36,7 +36,7 @@ _ROWS = 250
 # SQLite takes an array in pieces that do not show in the memory of the process.
 _PIECE = _ROWS * 100
 # As text a row takes some thirty characters, which must not show in the memory of the process.
-_PART_ROWS = 250_000
+_PART_ROWS = 100_000
 _KEY_BITS = 63
 
 

@@ -25,7 +25,7 @@ ARRAYS = {
 }
 """The name of each array, its table, and its columns, in the order of the first."""
 
-_PIECE_ROWS = 250_000
+_PIECE_ROWS = 100_000
 
 
 class EventPieces:

@@ -17,9 +17,9 @@ from mlflow_perf.spans.bulk import Ints
 
 __all__ = ["EventSorter"]
 
-# Beyond this, events wait in a file; a million of them still do not.
-_HELD_BYTES = 32 << 20
-_RANGE_EVENTS = 250_000
+# Beyond this, some 350,000 events, they wait in a file.
+_HELD_BYTES = 8 << 20
+_RANGE_EVENTS = 100_000
 _WIDTH = 3
 
 
