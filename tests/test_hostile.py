@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sqlite3
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mlflow_perf import cli, node, transfers
+from mlflow_perf import cli, node, spans, transfers
 from mlflow_perf.analysis.markdown import code, escape
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.workflow import workflow_of
@@ -307,6 +309,52 @@ def test_a_damaged_spans_database_is_one_line(damage: str, spans_db: Path) -> No
     db.close()
     with pytest.raises(SpansError, match="import its sources into a new one"):
         types(spans_db)
+
+
+_ANALYSES: dict[str, Callable[[Path], object]] = {
+    "types": types,
+    "graph": spans.type_graph,
+    "sequences": lambda db: spans.sequences(db, "chrome.event"),
+    "between": lambda db: spans.between(db, "start", "end", root="chrome.event"),
+    "durations": spans.durations,
+    "states": lambda db: spans.states(db, "chrome.event"),
+    "concurrency": lambda db: spans.concurrency(db, "chrome.event"),
+    "critical path": lambda db: spans.critical_path(db, "chrome.event"),
+    "chrome": lambda db: spans.to_chrome_trace(db, db.with_suffix(".json"), events=True),
+}
+
+
+@pytest.mark.parametrize("analysis", list(_ANALYSES))
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("INSERT INTO event_row VALUES (99, 5, 2, 0)", "events of a span that is not there (1)"),
+        ("INSERT INTO event_row VALUES (-1, 5, 2, 0)", "events of a span that is not there (1)"),
+        ("INSERT INTO event_row VALUES (1, 5, 88, 0)", "events with a type that has no name (1)"),
+        ("UPDATE event_row SET type_id = -7", "events with a type that has no name (2)"),
+        ("UPDATE event_row SET time_us = 1 << 62", "events with a time that is none (2)"),
+        ("UPDATE span_row SET type_id = 1 << 40", "spans with a type that has no name (1)"),
+        ("UPDATE span_row SET id = 1 << 50", "spans with a number that is none (1)"),
+        ("INSERT INTO subspan_row VALUES (1, 99, 0)", "subspans that are not there (1)"),
+        ("INSERT INTO subspan_row VALUES (99, 1, 0)", "subspans of a span that is not there (1)"),
+        ("INSERT INTO facet_row VALUES (1, -99, 1)", "facets of a span that is not there (1)"),
+    ],
+)
+def test_what_names_nothing_is_counted_and_named(
+    damage: str, named: str, analysis: str, spans_db: Path
+) -> None:
+    """A number that points nowhere is one line for every analysis: which, how many, what to do."""
+    spans.sql(spans_db, damage, write=True)
+    with pytest.raises(SpansError, match=re.escape(named)) as caught:
+        _ANALYSES[analysis](spans_db)
+    assert "spans sql --write" in str(caught.value)
+
+
+def test_damage_that_binding_meets_is_one_line(spans_db: Path) -> None:
+    """What brings the columns up to date meets the damage too."""
+    spans.sql(spans_db, "INSERT INTO event_row VALUES ('x', 5, 2, 0)", write=True)
+    with pytest.raises(SpansError, match="is damaged"):
+        spans.bind(spans_db, "chrome.event", "chrome.event", by="name")
 
 
 def test_texts_that_are_not_utf8_hide_nothing(spans_db: Path) -> None:

@@ -178,3 +178,26 @@ def test_names_cannot_steer_the_terminal(run: Any, tmp_path: Path) -> None:
     shown = run("types").stdout
     assert "\x1b" not in shown
     assert "\\x1b[31mred" in shown
+
+
+def test_binding_a_type_that_is_not_there_says_which_are(loaded: Any) -> None:
+    """A misspelt type is an error, and leaves no word behind; a misspelt database is not made."""
+    result = loaded("bind", "parsl.monitoring.tsk", "parsl.monitoring.try", code=2)
+    assert "parsl.monitoring.task" in result.output
+    rows = loaded("sql", "SELECT 1 FROM string WHERE text LIKE '%.tsk'", "--json").output
+    assert json.loads(rows) == []
+    loaded("bind", "a", "b", "--db", "other.sqlite3", code=2)
+    assert not Path("other.sqlite3").exists()
+
+
+def test_one_form_at_a_time(loaded: Any) -> None:
+    """Rows cannot be JSON and CSV at once."""
+    assert "--json and --csv" in loaded("sql", "SELECT 1", "--json", "--csv", code=2).output
+
+
+def test_csv_holds_what_the_database_holds(loaded: Any) -> None:
+    """A program gets back each text, also one that a spreadsheet would take for a formula."""
+    texts = ["=1+1", "-3", "@x", 'a "b", c', "two\nlines"]
+    values = " UNION ALL ".join("SELECT '" + text + "' AS text" for text in texts)
+    rows = csv.DictReader(io.StringIO(loaded("sql", values, "--csv").output, newline=""))
+    assert [row["text"] for row in rows] == texts

@@ -105,6 +105,20 @@ def test_the_critical_path_of_a_cycle_ends(make: Any, tmp_path: Path, utc: None)
     assert [r["task"] for r in spans.critical_path(tmp_path / "db")] == [0, 1]
 
 
+def test_what_ended_later_kept_nothing_waiting(make: Any, tmp_path: Path, utc: None) -> None:
+    """A task cannot have waited for what ended after it, whatever the database says it needed."""
+    rows = [
+        (0, "f", make.at(0), make.at(9), ""),
+        (1, "f", make.at(0), make.at(2), "0"),
+        (2, "f", make.at(0), make.at(10), "1"),
+    ]
+    make.monitoring(tmp_path / "m.db", tasks=rows).close()
+    spans.import_sources(tmp_path / "m.db", tmp_path / "db")
+    path = spans.critical_path(tmp_path / "db")
+    assert [r["task"] for r in path] == [1, 2]
+    assert [r["ran_s"] for r in path] == [2.0, 8.0]
+
+
 def test_the_critical_path_of_one_run(make: Any, tmp_path: Path, spans_of: Any) -> None:
     """Of several runs, the one that is named by a part of its id."""
     for run, tasks in (("run-a", 2), ("run-b", 3)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,19 +34,6 @@ def _table(rows: list[tuple[int, int, int]]) -> bulk.Ints:
 def test_sorting_is_pythons(rows: list) -> None:
     """Rows come in the order of tuples, whether they fit in one number or not."""
     assert list(zip(*bulk.sort(_table(rows)).tolist(), strict=True)) == sorted(rows)
-
-
-@settings(max_examples=100)
-@given(_rows, _rows)
-def test_a_union_has_each_row_as_often_as_the_table_that_has_it_most(
-    left: list, right: list
-) -> None:
-    """It is the union of bags: with itself it changes nothing, and the order is no matter."""
-    tables = [bulk.sort(_table(rows)) for rows in (left, right)]
-    union = bulk.union([t for t in tables if t.shape[1]])
-    found = list(zip(*union.tolist(), strict=True))
-    assert Counter(found) == Counter(left) | Counter(right)
-    assert found == sorted(found)
 
 
 def test_joining_empties_the_list() -> None:

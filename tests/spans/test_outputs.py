@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlflow_perf import spans
 from mlflow_perf.errors import MissingDependencyError, SpansError
@@ -163,6 +166,39 @@ def test_no_span_covers_another_in_the_chrome_trace(real: Path, tmp_path: Path) 
         ordered = sorted(intervals)
         assert all(a[1] <= b[0] for a, b in pairwise(ordered))
         assert len({kind for _, _, kind in intervals}) == 1
+
+
+_times = st.tuples(st.integers(0, 40), st.integers(0, 9))
+_placed = st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from(["x", "y"]), _times)
+
+
+@settings(max_examples=25)
+@given(st.lists(_placed, max_size=15))
+def test_a_reader_that_nests_by_time_drops_and_misplaces_nothing(placed: list) -> None:
+    """Perfetto nests the slices of a thread by time, and drops those that overlap in part.
+
+    A span of no length, or one that starts where another ends, lies in nothing and holds nothing;
+    no two processes have a thread of the same number.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        db = spans.connect(Path(folder) / "db", write=True)
+        store = Store(db)
+        db.execute("BEGIN")
+        kind = store.string("e")
+        for key, (host, span_type, (start, length)) in enumerate(placed):
+            span = store.span(span_type, store.scope("s"), key, host=host)
+            store.add_events([span, span], [start, start + length], [kind, kind])
+        db.execute("COMMIT")
+        path = spans.to_chrome_trace(db, Path(folder) / "trace.json")
+        db.close()
+        trace = json.loads(path.read_text("utf-8"))["traceEvents"]
+    slices = sorted((e for e in trace if e["ph"] == "X"), key=lambda e: int(e["ts"]))
+    assert sorted(e["args"]["key"] for e in slices) == list(range(len(placed)))
+    assert len({e["tid"] for e in slices}) == len({(e["pid"], e["tid"]) for e in slices})
+    ended: dict[int, int] = {}
+    for event in slices:
+        assert ended.get(event["tid"], 0) <= event["ts"]
+        ended[event["tid"]] = event["ts"] + event["dur"]
 
 
 def test_a_try_is_named_by_its_task(real: Path, tmp_path: Path) -> None:

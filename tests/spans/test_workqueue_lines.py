@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from mlflow_perf.spans.importers.workqueue_lines import take_apart
 
 _LINE = re.compile(
-    rb"(\d{1,18}) \d{1,18} (?:TASK (\d{1,18}) (\S{1,32})|TRANSFER (\S{1,32}) (\d{1,18}))(?= |$)"
+    rb"(\d{1,18}) \d{1,18} (?:TASK (\d{1,18}) (\S{1,64})|TRANSFER (\S{1,64}) (\d{1,18}))(?= |$)"
 )
+_ADDRESS = re.compile(rb" (\S{1,64})(?=\s|$)")
 _words = st.sampled_from(
     ["TASK", "TRANSFER", "WORKER", "INPUT", "OUTPUT", "RUNNING", "DONE", "WAITING", "1", "25", "-3",
-     "WAITING_RETRIEVAL", "1795196931445073", "9" * 18, "9" * 19, "x" * 33, "ä", "", "\t", "#"]
+     "WAITING_RETRIEVAL", "1795196931445073", "9" * 18, "9" * 19, "x" * 64, "x" * 65,
+     "ä", "", "\t", "#"]
 )  # fmt: skip
 _shaped = st.builds(
     "{} {} TASK {} {} {}".format,
@@ -44,9 +46,11 @@ def test_each_line_is_what_the_expression_says(texts: list[str]) -> None:
         event = state or b"TRANSFER_" + moved
         expected.append((int(time), int(task or of), event))
         if state == b"RUNNING":
-            running.append(line)
+            address = _ADDRESS.match(line, match.end())
+            running.append((int(task), address[1] if address else b""))
     events = [found.words[n] for n in found.event.tolist()]
     rows = zip(found.time.tolist(), found.task.tolist(), events, strict=True)
     assert list(rows) == expected
-    assert found.running == running
+    places = [found.addresses[n] for n in found.address.tolist()]
+    assert list(zip(found.started.tolist(), places, strict=True)) == running
     assert found.others == others

@@ -26,7 +26,7 @@ __all__ = [
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 db_option: Callable[[_Command], _Command] = click.option(
-    "--db", default="spans.sqlite3", show_default=True, help="The spans database."
+    "--db", metavar="FILE", default="spans.sqlite3", show_default=True, help="The spans database."
 )
 json_option: Callable[[_Command], _Command] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON."

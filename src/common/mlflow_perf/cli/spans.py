@@ -76,12 +76,14 @@ def types(db: str, *, as_json: bool) -> None:
 @click.argument("query")
 @db_option
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, the values as they are.")
 @click.option("--write", is_flag=True, help="Let the query change the database.")
 def sql(query: str, db: str, *, as_json: bool, as_csv: bool, write: bool) -> None:
     """Run one SQL statement; dnpcsql's tables are there as views. Read-only unless asked."""
     from mlflow_perf.spans import sql as run
 
+    if as_json and as_csv:
+        raise SettingError("Rows are printed as JSON or as CSV: give one of --json and --csv.")
     form = "json" if as_json else "csv" if as_csv else "table"
     echo_rows(run(db, query, write=write), form=form)
 
@@ -93,7 +95,11 @@ def sql(query: str, db: str, *, as_json: bool, as_csv: bool, write: bool) -> Non
 @click.option("--limit", type=click.IntRange(1), help="How many orderings. [default: 3 in a table]")
 @click.option("--percentiles", is_flag=True, help="Add the percentiles of each step.")
 def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentiles: bool) -> None:
-    """List the orders in which events happen, the most frequent first, with mean times."""
+    """List the orders in which events happen, the most frequent first, with mean times.
+
+    ROOT_TYPE is the type of the root spans: parsl.monitoring.task where it is not given. Their
+    subspans and facets belong to them.
+    """
     from mlflow_perf.spans import sequences as analysis
 
     rows = analysis(db, root, limit=limit if as_json else None, percentiles=percentiles)
@@ -117,7 +123,11 @@ def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentil
 def between(
     start: str, end: str, root: str, db: str, *, as_json: bool, picture: str | None
 ) -> None:
-    """Show how long it took from event START to event END, for each root span that has both."""
+    """Show how long it took from event START to event END, for each root span that has both.
+
+    An event is told by its type, or by span type and event type: parsl.monitoring.try/running. Of
+    several, a root's first counts.
+    """
     from mlflow_perf.spans import between as analysis
     from mlflow_perf.spans.analyses import summary_of
 
@@ -133,7 +143,10 @@ def between(
 @json_option
 @plot_option
 def durations(root: str | None, db: str, *, as_json: bool, picture: str | None) -> None:
-    """Show how long spans took, from their own first event to their last, by type."""
+    """Show how long spans took, from their own first event to their last, by type.
+
+    ROOT_TYPE is one type; without it, every type is shown, and parsl.monitoring.task is drawn.
+    """
     from mlflow_perf.spans import durations as analysis
     from mlflow_perf.spans import span_durations
 
@@ -149,9 +162,17 @@ def durations(root: str | None, db: str, *, as_json: bool, picture: str | None) 
 @db_option
 @json_option
 @plot_option
-@click.option("--points", type=click.IntRange(2), help="At how many times. [default: 1000; 20]")
+@click.option(
+    "--points",
+    type=click.IntRange(2),
+    help="At how many times. [default: 20 in a table, else 1000]",
+)
 def states(root: str, db: str, *, as_json: bool, picture: str | None, points: int | None) -> None:
-    """Show how many spans are in which state over time."""
+    """Show how many spans are in which state over time.
+
+    ROOT_TYPE is the type of the root spans: parsl.monitoring.task where it is not given. Their
+    subspans and facets belong to them.
+    """
     from mlflow_perf.spans import plot_states, state_counts
     from mlflow_perf.spans import states as analysis
     from mlflow_perf.spans.plots import save
@@ -173,7 +194,10 @@ def states(root: str, db: str, *, as_json: bool, picture: str | None, points: in
 def concurrency(
     root: str, start: str | None, end: str | None, db: str, *, as_json: bool, picture: str | None
 ) -> None:
-    """Show how many spans were under way at once."""
+    """Show how many spans were under way at once.
+
+    ROOT_TYPE is the type of the spans: parsl.monitoring.task where it is not given.
+    """
     from mlflow_perf.spans import concurrency as analysis
     from mlflow_perf.spans import plot_concurrency
     from mlflow_perf.spans.analyses import summary_of_concurrency
@@ -191,7 +215,10 @@ def concurrency(
 @db_option
 @json_option
 def critical_path(root: str, run: str | None, db: str, *, as_json: bool) -> None:
-    """Show the chain of tasks that the workflow's end had to wait for."""
+    """Show the chain of tasks that the workflow's end had to wait for.
+
+    ROOT_TYPE is the type of the spans: parsl.monitoring.task where it is not given.
+    """
     from mlflow_perf.spans import critical_path as analysis
 
     _echo(analysis(db, root, run=run), as_json=as_json)
@@ -200,7 +227,12 @@ def critical_path(root: str, run: str | None, db: str, *, as_json: bool) -> None
 @command.command()
 @db_option
 @json_option
-@click.option("-o", "--output", help="A .dot, .svg, .png or .pdf file. [default: DOT to stdout]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="A .dot, .svg, .png or .pdf file. [default: DOT to stdout]",
+)
 def graph(db: str, output: str | None, *, as_json: bool) -> None:
     """Show which span types there are and how they hang together."""
     from mlflow_perf.spans import draw_graph, to_dot, type_graph

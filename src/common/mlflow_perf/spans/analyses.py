@@ -100,7 +100,7 @@ def durations(db: Database, root: str | None = None) -> list[Row]:
     with reading(db) as connection:
         columns = columns_of(connection)
     if root is not None:
-        _check_root(columns, root)
+        columns.check_type(root)
     spans, start, end = span_times(columns)
     kinds = columns.types_of(spans)
     rows = [
@@ -119,7 +119,7 @@ def span_durations(db: Database, root: str) -> list[Row]:
     """
     with reading(db) as connection:
         columns = columns_of(connection)
-    _check_root(columns, root)
+    columns.check_type(root)
     spans, start, end = span_times(columns)
     chosen = columns.types_of(spans) == columns.number(root)
     return _time_rows(start[chosen], (end - start)[chosen])
@@ -156,7 +156,7 @@ def concurrency(
     else:
         with reading(db) as connection:
             columns = columns_of(connection)
-        _check_root(columns, root)
+        columns.check_type(root)
         spans, begins, ends = span_times(columns)
         chosen = columns.types_of(spans) == columns.number(root)
         begins, ends = begins[chosen], ends[chosen]
@@ -187,7 +187,7 @@ def load_streams(db: Database, root: str) -> Streams:
     """
     with reading(db) as connection:
         columns = columns_of(connection)
-    _check_root(columns, root)
+    columns.check_type(root)
     return columns.streams(root)
 
 
@@ -264,11 +264,3 @@ def _firsts(streams: Streams, event: str) -> tuple[Ints, Ints]:
     at = np.flatnonzero(np.isin(streams.kind, matching_kinds(streams.columns, event)))
     roots, first = np.unique(streams.root[at], return_index=True)
     return roots, streams.time[at[first]]
-
-
-def _check_root(columns: Columns, root: str) -> None:
-    number = columns.number(root)
-    if number < 0 or not (columns.span_type == number).any():
-        kinds = sorted(columns.names[int(k)] for k in np.unique(columns.span_type))
-        known = f"there are: {', '.join(kinds)}" if kinds else "the database is empty"
-        raise SpansError(f"There are no spans of type {root!r}; {known}.")

@@ -7,7 +7,7 @@ do: SQLite joins columns to text that numpy parses, and takes hundreds of rows i
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -16,14 +16,16 @@ import numpy.typing as npt
 
 __all__ = [
     "Ints",
+    "distinct",
+    "distinct_rows",
     "insert",
     "insert_columns",
     "joined",
     "occurrence",
     "parse_ints",
     "read",
+    "read_parts",
     "sort",
-    "union",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -33,10 +35,9 @@ Ints = npt.NDArray[np.int64]
 _ROWS = 250
 # SQLite takes an array in pieces that do not show in the memory of the process.
 _PIECE = _ROWS * 100
-# A time takes 17 characters, and SQLite's strings end at 1e9.
-_PART_ROWS = 5_000_000
+# As text a row takes some thirty characters, which must not show in the memory of the process.
+_PART_ROWS = 100_000
 _KEY_BITS = 63
-_MERGED = 2
 
 
 def insert(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> int:
@@ -72,11 +73,17 @@ def insert_columns(db: sqlite3.Connection, table: str, columns: Sequence[Ints] |
 
 def read(db: sqlite3.Connection, table: str, *columns: str) -> Ints:
     """Return columns of whole numbers of a table, in the order of the first, its key."""
+    parts = [np.zeros((len(columns), 0), dtype=np.int64), *read_parts(db, table, *columns)]
+    return np.concatenate(parts, axis=1)
+
+
+def read_parts(db: sqlite3.Connection, table: str, *columns: str) -> Iterator[Ints]:
+    """Yield what `read` returns, some hundred thousand rows at a time; a key stands in one part."""
     key, joined = columns[0], ", ".join(f"group_concat({c})" for c in columns)
-    bounds = f"SELECT min({key}), max({key}), count(*) FROM {table}"  # noqa: S608 - names of ours
-    low, high, rows = db.execute(bounds).fetchone()
+    # Asked for together, SQLite reads the whole table for its ends.
+    asked = (f"SELECT {what} FROM {table}" for what in (f"min({key})", f"max({key})", "count(*)"))  # noqa: S608 - names of ours
+    low, high, rows = (db.execute(query).fetchone()[0] for query in asked)
     step = (high - low) // (rows // _PART_ROWS + 1) + 1 if rows else 1
-    parts = [np.zeros((len(columns), 0), dtype=np.int64)]
     for start in range(low, high + 1, step) if rows else ():
         # Each table is kept in the order of its key, and read in it: sorting takes twice as long.
         (texts,) = db.execute(
@@ -84,8 +91,7 @@ def read(db: sqlite3.Connection, table: str, *columns: str) -> Ints:
             (start, start + step),
         )
         if texts[0]:
-            parts.append(np.stack([parse_ints(text) for text in texts]))
-    return np.concatenate(parts, axis=1)
+            yield np.stack([parse_ints(text) for text in texts])
 
 
 def parse_ints(text: str | None) -> Ints:
@@ -97,6 +103,11 @@ def distinct(values: Ints) -> Ints:
     """Return the values that there are, ascending; numpy's `unique` takes three times as long."""
     ordered = np.sort(values, kind="stable")
     return ordered[_is_first(ordered[None])]
+
+
+def distinct_rows(columns: Ints) -> Ints:
+    """Return the rows that there are, ascending."""
+    return sort(columns)[:, _is_first(columns)]
 
 
 def joined(tables: list[Ints]) -> Ints:
@@ -137,17 +148,6 @@ def occurrence(columns: Ints) -> Ints:
     """Return for each of the sorted rows how many equal ones stand before it."""
     position = np.arange(columns.shape[1])
     return position - np.maximum.accumulate(np.where(_is_first(columns), position, 0))
-
-
-def union(tables: Sequence[Ints]) -> Ints:
-    """Return the sorted rows that stand in any of some sorted tables of events.
-
-    A row that one of them has several times is there as often as in that which has it most.
-    """
-    if len(tables) < _MERGED:
-        return tables[0] if tables else np.zeros((3, 0), dtype=np.int64)
-    rows = sort(np.concatenate([np.vstack([t, occurrence(t)]) for t in tables], axis=1))
-    return rows[:-1, _is_first(rows)]
 
 
 def _is_first(columns: Ints) -> npt.NDArray[np.bool_]:

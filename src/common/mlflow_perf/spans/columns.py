@@ -1,36 +1,28 @@
 """The database's events and relations as numpy arrays, and the closure of spans below a root.
 
-May import spans.bulk. The arrays stand in the database too, written once after an import, so
-that an analysis of a million events starts in milliseconds.
+May import errors, spans.bulk, spans.cache.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from mlflow_perf.spans import bulk
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans import bulk, cache
 from mlflow_perf.spans.bulk import Ints
 
-__all__ = ["Columns", "Ints", "Streams", "cached_events", "columns_of", "write_cache"]
+__all__ = ["Columns", "Ints", "Streams", "columns_of"]
 
-# The name of each array, its table, and its columns, in the order of the first.
-_ARRAYS = {
-    "span": ("span_row", "id", "type_id"),
-    "event": ("event_row", "span_id", "time_us", "type_id"),
-    "subspan": ("subspan_row", "super_id", "sub_id"),
-    "facet": ("facet_row", "left_id", "right_id"),
-}
-_COUNTS = (
-    "SELECT (SELECT count(*) FROM span_row), (SELECT count(*) FROM event_row),"
-    " (SELECT count(*) FROM subspan_row), (SELECT count(*) FROM facet_row)"
-)
-_STAMP = "stamp"
+# Spans and words are numbered from 1 on; tables as long as the highest number are worked with.
+_MOST = 1 << 31
+# Two times as far apart can still be subtracted.
+_NEVER_US = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -69,6 +61,18 @@ class Columns:
         """Return the numbers of the spans of a type."""
         found: Ints = self.span[self.span_type == self.number(span_type)]
         return found
+
+    def check_type(self, name: str) -> None:
+        """Complain where no span is of a type.
+
+        Raises:
+            SpansError: There is none; the message says which types there are.
+        """
+        number = self.number(name)
+        if number < 0 or not (self.span_type == number).any():
+            kinds = sorted(self.names[int(k)] for k in np.unique(self.span_type))
+            known = f"there are: {', '.join(kinds)}" if kinds else "the database is empty"
+            raise SpansError(f"There are no spans of type {name!r}; {known}.")
 
     def types_of(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""
@@ -194,84 +198,55 @@ class Streams:
 
 
 def columns_of(db: sqlite3.Connection) -> Columns:
-    """Return the arrays: from the cache where it is up to date, else from the tables."""
+    """Return the arrays: from the cache where it is up to date, else from the tables.
+
+    Raises:
+        SpansError: A row names a span or a word that is not there, or a time that is none.
+    """
     names = dict(db.execute("SELECT id, text FROM string"))
-    cached = _is_fresh(db)
-    span, event, subspan, facet = (
-        _cached(db, name) if cached else bulk.read(db, *table) for name, table in _ARRAYS.items()
-    )
+    span, event, subspan, facet = (cache.read(db, name) for name in cache.ARRAYS)
     time, kind = event[1], event[2]
-    return Columns(
+    columns = Columns(
         span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
     )
+    if found := list(_dangling(columns)):
+        (file,) = db.execute("PRAGMA database_list").fetchone()[2:]
+        raise SpansError(
+            f"{file or 'The database'} is damaged: {', '.join(found)}: take those rows out with "
+            "`mlflow-perf spans sql --write`, or import its sources into a new one."
+        )
+    return columns
 
 
-def cached_events(db: sqlite3.Connection) -> Ints | None:
-    """Return the events as the cache holds them; None where it is not up to date."""
-    if _is_fresh(db):
-        return _cached(db, "event")
-    empty = not db.execute("SELECT EXISTS (SELECT 1 FROM event_row)").fetchone()[0]
-    return np.zeros((3, 0), dtype=np.int64) if empty else None
+def _dangling(columns: Columns) -> Iterator[str]:
+    """Yield what names something that is not there, and how often."""
+    words = np.array([n for n in columns.names if 0 < n < _MOST], dtype=np.int64)
+    spans = columns.span[(columns.span > 0) & (columns.span < _MOST)]
+    for what, values, known in (
+        ("spans with a number that is none", columns.span, spans),
+        ("spans with a type that has no name", columns.span_type, words),
+        ("events of a span that is not there", columns.event_span, spans),
+        ("events with a type that has no name", columns.event_type, words),
+        ("subspans of a span that is not there", columns.superspan, spans),
+        ("subspans that are not there", columns.subspan, spans),
+        ("facets of a span that is not there", columns.left, spans),
+        ("facets of a span that is not there", columns.right, spans),
+    ):
+        if missing := _count_missing(values, known):
+            yield f"{what} ({missing:,})"
+    time = columns.event_time
+    if never := int(((time >= _NEVER_US) | (time <= -_NEVER_US)).sum()):
+        yield f"events with a time that is none ({never:,})"
 
 
-def write_cache(db: sqlite3.Connection, *, events: Ints | None = None) -> None:
-    """Store the arrays of the present tables, in a transaction of its own.
-
-    Args:
-        db: The connection.
-        events: The events, where the caller knows them: number of the span, time and number of the
-            type, sorted. Unless they are as many as the table's, that is read.
-    """
-    db.execute("BEGIN IMMEDIATE")
-    counts = _counts(db)
-    known = {"event": events} if events is not None and events.shape[1] == counts[1] else {}
-    for name, table in _ARRAYS.items():
-        array = known[name] if name in known else bulk.read(db, *table)
-        db.execute("REPLACE INTO column_cache VALUES (?, ?)", (name, _packed(array)))
-    db.execute("REPLACE INTO column_cache VALUES (?, ?)", (_STAMP, json.dumps(counts)))
-    db.execute("COMMIT")
-
-
-def _is_fresh(db: sqlite3.Connection) -> bool:
-    stamp = db.execute("SELECT data FROM column_cache WHERE name = ?", (_STAMP,)).fetchone()
-    return stamp is not None and bool(json.loads(stamp[0]) == _counts(db))
-
-
-def _cached(db: sqlite3.Connection, name: str) -> Ints:
-    (data,) = db.execute("SELECT data FROM column_cache WHERE name = ?", (name,)).fetchone()
-    return _unpacked(data)
-
-
-def _counts(db: sqlite3.Connection) -> list[int]:
-    return list(db.execute(_COUNTS).fetchone())
-
-
-def _packed(array: Ints) -> bytes:
-    """Return an array as bytes: its width and length, then each column in as few as it needs."""
-    parts = [json.dumps(array.shape).encode().ljust(32)]
-    for column in array:
-        low = int(column.min()) if len(column) else 0
-        span = int(column.max()) - low if len(column) else 0
-        kind = np.min_scalar_type(span)
-        parts.append(f"{low} {kind.str}".encode().ljust(32))
-        parts.append((column - low).astype(kind).tobytes())
-    return b"".join(parts)
-
-
-def _unpacked(data: bytes) -> Ints:
-    width, length = json.loads(data[:32])
-    # Before so much memory is asked for: each number takes a byte at the least.
-    if width * length > len(data):
-        raise ValueError("a column is longer than its bytes")
-    array = np.empty((width, length), dtype=np.int64)
-    at = 32
-    for row in range(width):
-        low, kind = data[at : at + 32].decode().split()
-        values = np.frombuffer(data, dtype=np.dtype(kind), count=length, offset=at + 32)
-        array[row] = values
-        array[row] += int(low)
-        at += 32 + values.nbytes
-    return array
+def _count_missing(values: Ints, known: Ints) -> int:
+    """Return how many of some numbers are not among those that are known."""
+    if not len(values):
+        return 0
+    table = np.zeros(int(known.max(initial=0)) + 2, dtype=bool)
+    table[known] = True
+    # What is out of the table's range is looked up at its ends, which are not known.
+    return int(len(values) - table[np.clip(values, 0, len(table) - 1)].sum())
 
 
 def _step(root: Ints, span: Ints, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:

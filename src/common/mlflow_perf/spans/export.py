@@ -16,6 +16,7 @@ from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, SpansError
 from mlflow_perf.spans.analyses import Database
+from mlflow_perf.spans.columns import columns_of
 from mlflow_perf.spans.schema import reading
 
 __all__ = ["to_chrome_trace", "to_parquet"]
@@ -78,11 +79,13 @@ def to_chrome_trace(db: Database, path: str | Path, *, events: bool = False) -> 
     """
     path = Path(path)
     try:
-        with reading(db) as connection, path.open("w", encoding="utf-8") as file:
-            file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-            for number, event in enumerate(_trace_events(connection, with_instants=events)):
-                file.write((",\n" if number else "") + json.dumps(event))
-            file.write("\n]}\n")
+        with reading(db) as connection:
+            columns_of(connection)  # finds out whether each event has its span and its type
+            with path.open("w", encoding="utf-8") as file:
+                file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+                for number, event in enumerate(_trace_events(connection, with_instants=events)):
+                    file.write((",\n" if number else "") + json.dumps(event))
+                file.write("\n]}\n")
     except OSError as error:
         raise SpansError(f"{path} cannot be written: {error.strerror}.") from error
     return path
@@ -166,7 +169,8 @@ class _Lanes:
         self._processes: dict[str, int] = {}
         # When each lane of a process and type is free again.
         self._busy: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-        self._lanes: dict[int, int] = defaultdict(int)
+        # Numbered over all processes: a viewer may hold threads of one number for the same.
+        self._lanes = 0
 
     def take(
         self, host: str, kind: str, start: int, end: int
@@ -184,8 +188,8 @@ class _Lanes:
         if busy and busy[0][0] <= start:
             _, lane = heapq.heappop(busy)
         else:
-            self._lanes[process] += 1
-            lane = self._lanes[process]
+            self._lanes += 1
+            lane = self._lanes
             fresh.append(_named("thread_name", process, lane, f"{kind} {len(busy) + 1}"))
         heapq.heappush(busy, (end, lane))
         return process, lane, fresh

@@ -1,14 +1,15 @@
 """Binding by rule what two sources tell of the same thing.
 
-May import spans.store, spans.schema, spans.columns.
+May import spans.store, spans.schema, spans.cache, spans.columns.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mlflow_perf.spans.columns import write_cache
-from mlflow_perf.spans.schema import connect
+from mlflow_perf.spans import cache
+from mlflow_perf.spans.columns import columns_of
+from mlflow_perf.spans.schema import connect, naming_damage, reading
 from mlflow_perf.spans.store import Store
 
 __all__ = ["bind", "bind_known"]
@@ -46,10 +47,14 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
 
     Raises:
         ValueError: `by` is neither.
-        SpansError: The database cannot be used.
+        SpansError: The database cannot be used, or has no spans of such a type.
     """
     if by not in ("key", "name"):
         raise ValueError(f"Spans can be bound by 'key' or by 'name', not by {by!r}.")
+    with reading(db) as connection:
+        columns = columns_of(connection)
+    for span_type in (left, right):
+        columns.check_type(span_type)
     connection = connect(db, write=True)
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -58,7 +63,8 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
             store, left, right, sql=_BY_KEY if by == "key" else _BY_NAME, note=f"same {by}"
         )
         connection.execute("COMMIT")
-        write_cache(connection)
+        with naming_damage(db):
+            cache.update(connection)
     finally:
         connection.close()
     return bound

@@ -1,6 +1,6 @@
 """Importing sources of any kind into a spans database.
 
-May import errors, spans.schema, spans.store, spans.columns, spans.bulk, spans.importers.
+May import errors, spans.schema, spans.store, spans.cache, spans.importers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import MlflowPerfError, SpansError
-from mlflow_perf.spans.bulk import union
-from mlflow_perf.spans.columns import cached_events, write_cache
+from mlflow_perf.spans import cache
 from mlflow_perf.spans.facets import bind_known
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
-from mlflow_perf.spans.schema import DEFAULT_DB, connect
+from mlflow_perf.spans.schema import DEFAULT_DB, connect, naming_damage
 from mlflow_perf.spans.store import Progress, Store
 
 __all__ = ["Imported", "import_sources"]
@@ -93,22 +92,19 @@ def import_sources(
     try:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         connection.execute("PRAGMA temp_store = MEMORY")
-        known = cached_events(connection)
-        events = [] if known is None or not known.shape[1] else [known]
+        pieces = cache.EventPieces(connection)
         results = []
         for importer, path in found:
-            store = Store(connection, progress=progress)
-            results.append(_import(importer, path, store))
-            events += store.added
-            del store
-        if known is None or not all(r.unchanged for r in results):
-            write_cache(connection, events=None if known is None else union(events))
+            store = Store(connection, progress=progress, pieces=pieces)
+            results.append(_import(importer, path, store, pieces))
+        with naming_damage(db):
+            cache.update(connection)
     finally:
         connection.close()
     return results
 
 
-def _import(importer: Importer, source: Path, store: Store) -> Imported:
+def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventPieces) -> Imported:
     db = store.db
     started = time.monotonic()
     fingerprint = _fingerprint(source)
@@ -116,8 +112,10 @@ def _import(importer: Importer, source: Path, store: Store) -> Imported:
         return Imported(str(source), importer.name, unchanged=True)
     try:
         db.execute("BEGIN IMMEDIATE")
+        pieces.start()
         importer.load(source, store)
         bind_known(store)
+        pieces.write()
         _note(importer, source, fingerprint, store)
         db.execute("COMMIT")
     except BaseException as error:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from mlflow_perf.errors import SpansError
 
-__all__ = ["DEFAULT_DB", "SCHEMA_VERSION", "connect", "reading", "source_uri"]
+__all__ = ["DEFAULT_DB", "SCHEMA_VERSION", "connect", "naming_damage", "reading", "source_uri"]
 
 DEFAULT_DB = "spans.sqlite3"
 SCHEMA_VERSION = 1
@@ -78,15 +78,28 @@ def reading(db: str | Path | sqlite3.Connection) -> Iterator[sqlite3.Connection]
     # What a hostile source had for text need not be UTF-8; it must not hide all the rest.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
-        yield connection
+        with naming_damage(db):
+            yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def naming_damage(path: str | Path) -> Iterator[None]:
+    """Turn what a damaged database makes the block raise into an error that names it.
+
+    Raises:
+        SpansError: The database is damaged.
+    """
+    try:
+        yield
     except SpansError:
         raise
     except _DAMAGE as error:
         raise SpansError(
-            f"{db} is damaged ({type(error).__name__}: {error}): import its sources into a new one."
+            f"{path} is damaged ({type(error).__name__}: {error}): import its sources into a new"
+            " one."
         ) from error
-    finally:
-        connection.close()
 
 
 def source_uri(path: Path, *, mode: str = "ro") -> str:

@@ -75,8 +75,15 @@ CREATE TABLE metric_row (
     PRIMARY KEY (span_id, name_id, time_us)
 ) WITHOUT ROWID;
 
--- The events and relations as arrays, so that an analysis need not read a million rows.
-CREATE TABLE column_cache (name TEXT PRIMARY KEY, data BLOB NOT NULL);
+-- The events and relations as arrays, so that an analysis need not read a million rows: in pieces of
+-- `rows` rows in the order of their first column, which ends with `last`.
+CREATE TABLE column_cache (
+    name TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (name, last)
+);
 
 CREATE VIEW span (uuid, type, note) AS
     SELECT s.id, t.text, n.text

@@ -68,13 +68,13 @@ def state_counts(
     kind, time = streams.kind[entered], streams.time[entered]
     left = np.flatnonzero(np.diff(streams.root[entered]) == 0)
     grid = np.unique(time) if points is None else _grid(time, points)
-    counts = {}
-    for code in _by_first_time(kind, time):
-        into = np.sort(time[kind == code])
-        out = np.sort(time[left + 1][kind[left] == code])
-        inside = np.searchsorted(into, grid, "right") - np.searchsorted(out, grid, "right")
-        counts["/".join(streams.columns.kinds[code])] = inside
-    return States(grid, counts)
+    # The first point at which each change shows.
+    point = np.searchsorted(grid, time)
+    codes = _by_first_time(kind, time)
+    into = _counted(kind, point, shape=(max(codes) + 1, len(grid)))
+    into -= _counted(kind[left], point[left + 1], shape=into.shape)
+    inside = np.cumsum(into, axis=1)
+    return States(grid, {"/".join(streams.columns.kinds[code]): inside[code] for code in codes})
 
 
 def _changes(streams: Streams) -> Ints:
@@ -89,6 +89,11 @@ def _grid(time: Ints, points: int) -> Ints:
 
 
 def _by_first_time(kind: Ints, time: Ints) -> list[int]:
-    order = np.argsort(time, kind="stable")
-    codes, first = np.unique(kind[order], return_index=True)
-    return [int(code) for code in codes[np.argsort(first, kind="stable")]]
+    codes = np.flatnonzero(np.bincount(kind)).tolist()
+    return sorted(codes, key=lambda code: int(time[kind == code].min()))
+
+
+def _counted(row: Ints, column: Ints, *, shape: tuple[int, int]) -> Ints:
+    """Return a table of how often each place in it was named."""
+    flat = np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1])
+    return flat.reshape(shape)

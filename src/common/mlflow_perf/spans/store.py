@@ -1,7 +1,7 @@
 """Writing to a spans database: what every importer is handed.
 
-May import spans.bulk. Every write names a span by its scope, type and key, and an event by its
-span, time and type, so that what is written twice is stored once.
+May import spans.bulk, spans.cache. Every write names a span by its scope, type and key, and an
+event by its span, time and type, so that what is written twice is stored once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from mlflow_perf.spans import bulk
 from mlflow_perf.spans.bulk import Ints
+from mlflow_perf.spans.cache import EventPieces
 
 __all__ = ["Key", "Progress", "Store", "is_time", "storable"]
 
@@ -59,17 +60,21 @@ class Store:
         unread: How many lines or rows were not understood, by their wording.
         spans: How many spans were new.
         events: How many events were new.
-        added: The events that were stored, whether new or not, sorted: a table for each call, of
-            the number of the span, the time, and the number of the type.
     """
 
-    def __init__(self, db: sqlite3.Connection, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        *,
+        progress: Progress | None = None,
+        pieces: EventPieces | None = None,
+    ) -> None:
         self.db = db
         self.progress = progress or _ignore_progress
         self.unread: Counter[str] = Counter()
         self.spans = 0
         self.events = 0
-        self.added: list[Ints] = []
+        self._pieces = pieces
         self._strings: dict[str, int] = {}
 
     def string(self, text: str) -> int:
@@ -138,8 +143,10 @@ class Store:
             return
         bulk.sort(rows)
         columns = [*rows, bulk.occurrence(rows)]
-        self.events += bulk.insert_columns(self.db, "event_row", columns)
-        self.added.append(rows)
+        new = bulk.insert_columns(self.db, "event_row", columns)
+        self.events += new
+        if self._pieces is not None:
+            self._pieces.add(rows, new=new)
 
     def add_subspans(self, rows: Iterable[tuple[int, int, Key]]) -> None:
         """Store which span is part of which: `(superspan, subspan, key)`."""

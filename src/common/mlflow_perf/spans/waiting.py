@@ -20,6 +20,7 @@ __all__ = ["critical_path"]
 
 # The events that say that a task's code runs, in any of the sources.
 _RUNNING = ("running", "worker_received_task", "RUNNING")
+_NEVER = 1 << 63
 _ABOUT = (
     "SELECT s.id, s.key, n.text FROM span_row s LEFT JOIN string n ON n.id = s.name_id"
     " JOIN string t ON t.id = s.type_id JOIN scope c ON c.id = s.scope_id"
@@ -68,14 +69,17 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
 
 def _last_needed(tasks: _Tasks, chain: list[int]) -> int | None:
     """Return which of the tasks that the chain's end needed ended last; cycles end."""
-    needs = [n for n in tasks.needs[chain[-1]] if n in tasks.end and n not in chain]
+    last = chain[-1]
+    # What ended after the task cannot have kept it waiting, whatever the database says it needed.
+    needs = [n for n in tasks.needs[last] if tasks.end.get(n, _NEVER) <= tasks.end[last]]
+    needs = [n for n in needs if n not in chain]
     return max(needs, key=lambda t: tasks.end[t], default=None)
 
 
 def _row(tasks: _Tasks, task: int) -> Row:
     end = tasks.end[task]
-    needed = [tasks.end[n] for n in tasks.needs[task] if n in tasks.end]
-    released = min(max([tasks.start[task], *needed]), end)
+    needed = [at for n in tasks.needs[task] if (at := tasks.end.get(n, _NEVER)) <= end]
+    released = max([tasks.start[task], *needed])
     # The last of its tries counts: what ran before it was in vain, and so is waiting.
     running = max((t for t in tasks.runs[task] if released <= t <= end), default=None)
     began = released if running is None else running

@@ -1,8 +1,8 @@
 """Parsl's `monitoring.db`: workflows, tasks, tries and their states, blocks, nodes, resources.
 
-May import errors, spans.bulk, spans.schema, spans.store, spans.localtime, spans.importers. Reads
-the user's file attached read-only: what is large as arrays (`monitoring_rows`), the rest with the
-statements of `monitoring.sql`.
+May import errors, spans.bulk, spans.sorting, spans.schema, spans.store, spans.localtime,
+spans.importers. Reads the user's file attached read-only: what is large as arrays
+(`monitoring_rows`), the rest with the statements of `monitoring.sql`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mlflow_perf.spans.importers.monitoring_rows import RUN_BITS, TRY_BITS, Numb
 from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
 from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_run
 from mlflow_perf.spans.schema import source_uri
+from mlflow_perf.spans.sorting import EventSorter
 from mlflow_perf.spans.store import Store
 
 __all__ = ["MonitoringImporter"]
@@ -43,9 +44,11 @@ _NODE = {
 _BLOCK = {"run_id", "executor_label", "block_id", "job_id", "timestamp", "status"}
 _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_mb")
 _NUMBERS = (
-    "SELECT group_concat(key), group_concat(id), group_concat(coalesce(host_id, 0))"
-    " FROM span_row WHERE type_id = ? AND scope_id = ? AND typeof(key) = 'integer'"
+    "SELECT group_concat(key), group_concat(id), group_concat({host})"
+    " FROM (SELECT key, id, host_id FROM span_row WHERE type_id = ? AND scope_id = ? AND key > ?"
+    " AND typeof(key) = 'integer' ORDER BY key LIMIT ?)"
 )
+_PART_ROWS = 100_000
 
 
 class MonitoringImporter:
@@ -89,7 +92,6 @@ class _Load:
             word: store.string(f"parsl.monitoring.{word}")
             for word in ("workflow", "task", "try", "block", "node")
         }
-        self._found: list[Ints] = []
 
     def run(self) -> None:
         for table in ("run", "try_number", "sample"):
@@ -98,11 +100,13 @@ class _Load:
         self._fill_runs()
         self._spans()
         self._relations()
-        self._events()
-        self._number_tries()
-        self._places()
-        self._store.progress("events", 0.6)
-        self._store.add_event_table(bulk.joined(self._found))
+        with self._sorter() as events:
+            self._events(events)
+            self._number_tries()
+            self._places(events)
+            self._store.progress("events", 0.6)
+            for rows in events.ranges():
+                self._store.add_event_table(rows)
         self._resources()
         self._store.spans += self._store.count_spans() - before
 
@@ -159,26 +163,53 @@ class _Load:
 
     def _numbers(self, kind: str) -> Numbers:
         """Return the numbers of the spans of a type in the runs of this database."""
-        found = []
+        found: list[Ints] = []
+        # Only tries are looked up by host: for the others the index alone tells all.
+        host = "coalesce(host_id, 0)" if kind == "try" else "0"
         for (scope,) in self._store.db.execute("SELECT scope_id FROM temp.run ORDER BY 1"):
-            texts = self._store.db.execute(_NUMBERS, (self._types[kind], scope)).fetchone()
-            key, span, host = (bulk.parse_ints(text) for text in texts)
-            found.append(np.stack([(scope << RUN_BITS) + key, span, host]))
-        return Numbers(*np.concatenate([np.zeros((3, 0), dtype=np.int64), *found], axis=1))
+            last = -1
+            while rows := self._some_numbers(self._types[kind], scope, last, host):
+                last = int(rows[0][-1])
+                found.append(np.stack([(scope << RUN_BITS) + rows[0], *rows[1:]]))
+        return Numbers(*bulk.joined(found))
+
+    def _some_numbers(self, kind: int, scope: int, last: int, host: str) -> list[Ints]:
+        """Return key, span and host of the next spans behind a key; nothing where there is none."""
+        query = _NUMBERS.format(host=host)
+        texts = self._store.db.execute(query, (kind, scope, last, _PART_ROWS)).fetchone()
+        return [bulk.parse_ints(text) for text in texts] if texts[0] else []
+
+    def _sorter(self) -> EventSorter:
+        """Return what sorts the events; they wait beside the database when they are many."""
+        spans = [n.span for n in (self._workflows, self._tasks, self._tries) if len(n.span)]
+        ends = (
+            min((int(s.min()) for s in spans), default=0),
+            max((int(s.max()) for s in spans), default=0),
+        )
+        counts = (
+            "SELECT (SELECT count(*) FROM source.status), 2 * (SELECT count(*) FROM source.task)"
+        )
+        events = sum(self._store.db.execute(counts).fetchone())
+        (file,) = self._store.db.execute(
+            "SELECT file FROM pragma_database_list WHERE name = 'main'"
+        ).fetchone()
+        return EventSorter(ends, events, Path(file).parent)
 
     def _relations(self) -> None:
         tasks, tries = self._tasks, self._tries
-        run, key = np.divmod(tasks.key, 1 << RUN_BITS)
-        workflow = self._workflows.place(run << RUN_BITS)
-        self._add_subspans(self._workflows, workflow, tasks, key)
-        task, attempt = np.divmod(tries.key, 1 << TRY_BITS)
-        run, task = np.divmod(task, 1 << (RUN_BITS - TRY_BITS))
-        self._add_subspans(tasks, tasks.place((run << RUN_BITS) + task), tries, attempt)
+        for part in tasks.parts(_PART_ROWS):
+            run, key = np.divmod(part.key, 1 << RUN_BITS)
+            self._add_subspans(self._workflows, run << RUN_BITS, part, key)
+        for part in tries.parts(_PART_ROWS):
+            task, attempt = np.divmod(part.key, 1 << TRY_BITS)
+            run, task = np.divmod(task, 1 << (RUN_BITS - TRY_BITS))
+            self._add_subspans(tasks, (run << RUN_BITS) + task, part, attempt)
         if "task_depends" in self._columns["task"]:
             for low, high in row_ranges(self._store.db, "task"):
                 self._depend(low=low, high=high)
 
-    def _add_subspans(self, upper: Numbers, place: Ints, lower: Numbers, key: Ints) -> None:
+    def _add_subspans(self, upper: Numbers, upper_key: Ints, lower: Numbers, key: Ints) -> None:
+        place = upper.place(upper_key)
         known = place >= 0
         rows = np.stack([upper.span[place[known]], lower.span[known], key[known]])
         bulk.insert_columns(self._store.db, "subspan_row", bulk.sort(rows))
@@ -192,26 +223,28 @@ class _Load:
         pairs = np.stack([self._tasks.span[left[known]], self._tasks.span[right[known]]])
         bulk.insert_columns(self._store.db, "dependency_row", bulk.sort(pairs))
 
-    def _events(self) -> None:
+    def _events(self, events: EventSorter) -> None:
         self._store.progress("events", 0.4)
         clock = Clock(self._store.db, self._sql, self._tries)
         if {"hostname", "task_try_time_returned"} <= self._columns["try"]:
             clock.find_other_zones()
         self._shifts = clock.shifts
         words = {word: self._store.string(word) for word in ("began", "completed")}
-        self._add_events("workflow_events", type=self._types["workflow"], **words)
-        self._found += task_events(self._store, self._sql, self._tasks, clock)
-        self._found += state_events(self._store, self._sql, self._tries, clock)
+        self._add_events(events, "workflow_events", type=self._types["workflow"], **words)
+        for rows in task_events(self._store, self._sql, self._tasks, clock):
+            events.add(rows)
+        for rows in state_events(self._store, self._sql, self._tries, clock):
+            events.add(rows)
         for wording, count in self._store.db.execute(self._sql.text("unread")).fetchall():
             if count:
                 self._store.not_read(wording, count)
 
-    def _add_events(self, name: str, **parameters: int) -> None:
+    def _add_events(self, events: EventSorter, name: str, **parameters: int) -> None:
         """Take the events that a query gives: the span's number, the time, the type's number."""
         rows = self._store.db.execute(self._sql.text(name), parameters).fetchall()
         good = [row for row in rows if row[1] is not None]
         if good:
-            self._found.append(np.array(good, dtype=np.int64).T)
+            events.add(np.array(good, dtype=np.int64).T.copy())
 
     def _number_tries(self) -> None:
         """Let statements find the number of a try, and how far its worker's clock is ahead."""
@@ -221,13 +254,13 @@ class _Load:
         rows = np.stack([self._tries.key, self._tries.span, self._shifts])
         bulk.insert_columns(self._store.db, "temp.try_number", rows)
 
-    def _places(self) -> None:
+    def _places(self, events: EventSorter) -> None:
         self._store.progress("blocks and nodes", 0.5)
         workflow, block, node = (self._types[k] for k in ("workflow", "block", "node"))
         if self._columns.get("block", set()) >= _BLOCK:
             self._execute("block_words")
             self._execute("block_spans", type=block)
-            self._add_events("block_events", type=block)
+            self._add_events(events, "block_events", type=block)
             self._execute("block_subspans", workflow=workflow, type=block)
             blocks = {"task_executor", "block_id"} <= self._columns["try"]
             if blocks and self._any_row("block"):
@@ -236,7 +269,7 @@ class _Load:
             self._execute("node_words")
             self._execute("node_spans", type=node)
             active, inactive = self._store.string("active"), self._store.string("inactive")
-            self._add_events("node_events", type=node, active=active, inactive=inactive)
+            self._add_events(events, "node_events", type=node, active=active, inactive=inactive)
             self._execute("node_subspans", type=node, workflow=workflow, block=block)
 
     def _resources(self) -> None:

@@ -64,8 +64,8 @@ JOIN main.span_row s ON s.type_id = :type AND s.scope_id = r.scope_id AND s.key 
 WHERE w.time_completed IS NOT NULL;
 
 -- name: states
-SELECT DISTINCT task_status_name FROM source.status WHERE task_status_name IS NOT NULL
-LIMIT 1000;
+SELECT DISTINCT task_status_name FROM source.status
+WHERE rowid BETWEEN ? AND ? AND task_status_name IS NOT NULL LIMIT 1000;
 
 -- name: block_spans
 INSERT INTO main.span_row (type_id, scope_id, key, name_id, attributes)

@@ -5,6 +5,7 @@ May import spans.bulk, spans.store, spans.importers.monitoring_rows and monitori
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +18,10 @@ from mlflow_perf.spans.importers.monitoring_rows import (
     RUN_BITS,
     TRY_BITS,
     Numbers,
+    Part,
     parts,
+    read_part,
+    row_ranges,
     time_us,
 )
 from mlflow_perf.spans.importers.monitoring_sql import WORKER_STATES, Statements
@@ -29,7 +33,8 @@ __all__ = ["Clock", "state_events", "task_events"]
 # hour, and results do not take half of that to come back.
 _QUARTER_HOUR_SEC = 900
 _NEVER = (1 << 63) - 1
-_HOST_MASK = 0xFFFFFFFF
+_STATUS = {"task_id": "int", "try_id": "int", "timestamp": "time", "task_status_name": "state"}
+_MOST_STATES = 1000
 
 
 class Clock:
@@ -57,16 +62,21 @@ class Clock:
 
     def find_other_zones(self) -> None:
         """Find the workers whose clocks are in another time zone than the submitting process."""
-        place = (self._tries.key >> RUN_BITS << 32) | self._tries.host
-        workers, first = np.unique(place, return_index=True)
-        last = len(place) - 1 - np.unique(place[::-1], return_index=True)[1]
-        for worker, *ends in zip(workers.tolist(), first.tolist(), last.tolist(), strict=True):
-            delays = [d for end in set(ends) for d in self._delays(int(self._tries.key[end]))]
-            # Of a worker's first and last try: one result may be late, but not both.
-            zones = round(-min(delays, key=abs, default=0.0) / _QUARTER_HOUR_SEC)
-            if zones and worker & _HOST_MASK:
-                self.shifts[place == worker] = zones * _QUARTER_HOUR_SEC * 1_000_000
-                self._sql.changes = True
+        starts = np.searchsorted(self._tries.key, self._offsets[0] << RUN_BITS).tolist()
+        for start, stop in itertools.pairwise([*starts, len(self._tries.key)]):
+            host = self._tries.host[start:stop]
+            first, last = _ends_of_each(host)
+            for worker in np.flatnonzero(last >= 0).tolist():
+                ends = {int(first[worker]), int(last[worker])}
+                delays = [
+                    d for end in ends for d in self._delays(int(self._tries.key[start + end]))
+                ]
+                # Of a worker's first and last try: one result may be late, but not both.
+                zones = round(-min(delays, key=abs, default=0.0) / _QUARTER_HOUR_SEC)
+                if zones and worker:
+                    shift = zones * _QUARTER_HOUR_SEC * 1_000_000
+                    self.shifts[start:stop][host == worker] = shift
+                    self._sql.changes = True
 
     def _delays(self, key: int) -> list[float]:
         """Return how long after a try's end, by the worker's clock, its result was back."""
@@ -77,11 +87,11 @@ class Clock:
         return [_seconds_between(ended, returned) for ended, returned in rows]
 
 
-def task_events(store: Store, sql: Statements, tasks: Numbers, clock: Clock) -> list[Ints]:
-    """Return when each task was invoked, and when it returned: span, time, type."""
+def task_events(store: Store, sql: Statements, tasks: Numbers, clock: Clock) -> Iterator[Ints]:
+    """Yield when each task was invoked, and when it returned: span, time, type."""
     ends = {"task_time_invoked": "invoked", "task_time_returned": "returned"}
     known = {column: "time" for column in ends if column in sql.columns["task"]}
-    found, unread = [], 0
+    unread = 0
     for part in parts(store.db, sql, "task", {"task_id": "int", **known}):
         place = tasks.place((part.scope << RUN_BITS) + part.ints["task_id"])
         for column, local in part.times.items():
@@ -89,40 +99,51 @@ def task_events(store: Store, sql: Statements, tasks: Numbers, clock: Clock) -> 
             unread += int((~good).sum()) if column == "task_time_invoked" else 0
             time = clock.utc(part.scope[good], local[good])
             kind = np.full(len(time), store.string(ends[column]))
-            found.append(np.stack([tasks.span[place[good]], time, kind]))
+            yield np.stack([tasks.span[place[good]], time, kind])
     if unread:
         store.not_read("task row without a time of invocation", unread)
-    return found
 
 
-def state_events(store: Store, sql: Statements, tries: Numbers, clock: Clock) -> list[Ints]:
-    """Return when each try came into which state: span, time, type."""
-    (rows,) = store.db.execute("SELECT count(*) FROM source.status").fetchone()
-    found = list(_states(store, sql, tries, clock))
-    if any((events[2] == -1).any() for events in found):
-        names = store.db.execute(sql.text("states")).fetchall()
-        sql.states = {s: store.string(s) for (name,) in names if "\0" not in (s := str(name))}
-        found = list(_states(store, sql, tries, clock))
-        found = [events[:, events[2] != -1] for events in found]
-    missing = rows - sum(events.shape[1] for events in found)
+def state_events(store: Store, sql: Statements, tries: Numbers, clock: Clock) -> Iterator[Ints]:
+    """Yield when each try came into which state: span, time, type."""
+    (missing,) = store.db.execute("SELECT count(*) FROM source.status").fetchone()
+    for rows in row_ranges(store.db, "status"):
+        part = read_part(store.db, sql, "status", _STATUS, rows=rows)
+        if (part.state < 0).any():
+            names = store.db.execute(sql.text("states"), rows).fetchall()
+            found = {s: store.string(s) for (name,) in names if "\0" not in (s := str(name))}
+            sql.states = dict(list((sql.states | found).items())[:_MOST_STATES])
+            part = read_part(store.db, sql, "status", _STATUS, rows=rows)
+        events = _states(part, sql, tries, clock)
+        missing -= events.shape[1]
+        yield events
     if missing:
         store.not_read("status row whose try, state or time is missing", missing)
-    return found
 
 
-def _states(store: Store, sql: Statements, tries: Numbers, clock: Clock) -> Iterator[Ints]:
-    """Yield the states of the tries as events; the kind of a state that is unknown is -1."""
-    kinds = np.array([*sql.states.values(), -1])
-    of_worker = np.array([*(state in WORKER_STATES for state in sql.states), False])
-    wanted = {"task_id": "int", "try_id": "int", "timestamp": "time", "task_status_name": "state"}
-    for part in parts(store.db, sql, "status", wanted):
-        task = (part.scope << RUN_BITS) + (part.ints["task_id"] << TRY_BITS)
-        place = tries.place(task + part.ints["try_id"])
-        good = (place >= 0) & (part.times["timestamp"] != NO_TIME)
-        place, state = place[good], part.state[good]
-        time = clock.utc(part.scope[good], part.times["timestamp"][good])
-        time -= np.where(of_worker[state], clock.shifts[place], 0)
-        yield np.stack([tries.span[place], time, kinds[state]])
+def _states(part: Part, sql: Statements, tries: Numbers, clock: Clock) -> Ints:
+    """Return the states of some rows as events."""
+    kinds = np.array(list(sql.states.values()))
+    of_worker = np.array([state in WORKER_STATES for state in sql.states])
+    task = (part.scope << RUN_BITS) + (part.ints["task_id"] << TRY_BITS)
+    place = tries.place(task + part.ints["try_id"])
+    good = (place >= 0) & (part.times["timestamp"] != NO_TIME) & (part.state >= 0)
+    place, state = place[good], part.state[good]
+    time = clock.utc(part.scope[good], part.times["timestamp"][good])
+    time -= np.where(of_worker[state], clock.shifts[place], 0)
+    return np.stack([tries.span[place], time, kinds[state]])
+
+
+def _ends_of_each(values: Ints) -> tuple[Ints, Ints]:
+    """Return where each number, as an index, stands first and last among some; -1 where nowhere.
+
+    Of what is stored twice in the same place numpy keeps the last.
+    """
+    first, last = (np.full(int(values.max(initial=-1)) + 1, -1) for _ in range(2))
+    places = np.arange(len(values))
+    last[values] = places
+    first[values[::-1]] = places[::-1]
+    return first, last
 
 
 def _change(since: str) -> int:

@@ -17,7 +17,17 @@ import numpy.typing as npt
 from mlflow_perf.spans.bulk import Ints, parse_ints
 from mlflow_perf.spans.importers.monitoring_sql import FIRST_STATE, Statements
 
-__all__ = ["NO_TIME", "RUN_BITS", "TRY_BITS", "Numbers", "Part", "parts", "row_ranges", "time_us"]
+__all__ = [
+    "NO_TIME",
+    "RUN_BITS",
+    "TRY_BITS",
+    "Numbers",
+    "Part",
+    "parts",
+    "read_part",
+    "row_ranges",
+    "time_us",
+]
 
 NO_TIME = -(1 << 63)
 """Stands for a time that is none."""
@@ -84,33 +94,57 @@ class Numbers:
         at[self.key[at] != keys] = -1
         return at
 
+    def parts(self, rows: int) -> Iterator[Numbers]:
+        """Yield them some at a time, so that what is worked out of them is never there whole."""
+        for at in range(0, len(self.key), rows):
+            some = slice(at, at + rows)
+            yield Numbers(self.key[some], self.span[some], self.host[some])
+
 
 def parts(
     db: sqlite3.Connection, sql: Statements, table: str, wanted: Mapping[str, str]
 ) -> Iterator[Part]:
-    """Read a table of the attached source, less the rows of unknown runs.
+    """Yield a table of the attached source, some rows at a time; see `read_part`."""
+    for rows in row_ranges(db, table):
+        yield read_part(db, sql, table, wanted, rows=rows)
+
+
+def read_part(
+    db: sqlite3.Connection,
+    sql: Statements,
+    table: str,
+    wanted: Mapping[str, str],
+    *,
+    rows: tuple[int, int],
+) -> Part:
+    """Read some rows of a table of the attached source, less those of unknown runs.
 
     Args:
         db: The connection.
         sql: What is known of the database.
         table: The table's name.
         wanted: Its columns, each with its kind: `int`, `time` or `state`.
+        rows: The first and the last row number.
 
-    Yields:
-        Some rows at a time; a state's code is its place in `sql.states`, -1 where it is unknown.
+    Returns:
+        The rows; a state's code is its place in `sql.states`, -1 where it is unknown.
     """
-    for bounds in row_ranges(db, table):
-        for care in range(3):
-            row = db.execute(sql.joined(table, wanted, care=care), bounds).fetchone()
-            part = _part(row, wanted)
-            if part is not None and (care == _MOST_CARE or part.is_regular()):
-                yield part
-                break
+    for care in range(_MOST_CARE):
+        part = _part(db.execute(sql.joined(table, wanted, care=care), rows).fetchone(), wanted)
+        if part is not None and part.is_regular():
+            return part
+    row = db.execute(sql.joined(table, wanted, care=_MOST_CARE), rows).fetchone()
+    part = _part(row, wanted)
+    if part is None:
+        raise ValueError(f"rows {rows[0]} to {rows[1]} of the table {table} cannot be read")
+    return part
 
 
 def row_ranges(db: sqlite3.Connection, table: str) -> Iterator[tuple[int, int]]:
     """Yield the first and the last row number of each part of a table of the source."""
-    low, high = db.execute(f"SELECT min(rowid), max(rowid) FROM source.{table}").fetchone()  # noqa: S608 - names of ours
+    # Asked for together, SQLite reads the whole table for them.
+    ends = (f"SELECT {end}(rowid) FROM source.{table}" for end in ("min", "max"))  # noqa: S608 - names of ours
+    low, high = (db.execute(end).fetchone()[0] for end in ends)
     for start in range(low, high + 1, _ROWS) if low is not None else ():
         yield start, start + _ROWS - 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlflow_perf.spans.bulk import Ints, distinct, joined
+from mlflow_perf.spans.bulk import Ints, distinct, distinct_rows, joined
 from mlflow_perf.spans.importers.lines import UNENDED, scope_of, wording_of
 from mlflow_perf.spans.importers.workqueue_lines import take_apart
 from mlflow_perf.spans.store import Key, Store
@@ -71,7 +71,9 @@ class _Reader:
         self._words: dict[bytes, int] = {}
         self._workers: list[tuple[bytes, int, bytes]] = []
         self._worker_at: dict[bytes, bytes] = {}
-        self._ran_on: dict[tuple[bytes, int], None] = {}
+        # The workers that tasks ran on, and columns of the place of one there and of the task.
+        self._runners: dict[bytes, int] = {}
+        self._ran_on: list[Ints] = []
 
     def read(self, part: bytes) -> None:
         """Read some whole lines."""
@@ -90,9 +92,9 @@ class _Reader:
         for row in rows:
             if row[1] != b"WORKER" and self._has_number(row):
                 self._add(row)
-        for line in lines.running:
-            if match := _LINE.match(line):
-                self._run_on(match[5] or b"", int(match[3]))
+        workers = [self._worker_number(address) for address in lines.addresses]
+        on = np.array(workers, dtype=np.int64)[lines.address]
+        self._ran_on.append(np.stack([on, lines.started]))
 
     def _add(self, row: tuple[bytes, ...]) -> None:
         """Take a line of a task or a transfer, of another shape; a transfer names its task last."""
@@ -103,10 +105,13 @@ class _Reader:
             found = int(time), int(first), self._word(second)
         self._found.append(np.array(found, dtype=np.int64)[:, None])
         if kind == b"TASK" and second == b"RUNNING":
-            self._run_on(address or b"", int(first))
+            on = self._worker_number(address or b"")
+            self._ran_on.append(np.array([[on], [int(first)]]))
 
-    def _run_on(self, address: bytes, task: int) -> None:
-        self._ran_on[self._worker_at.get(address, address), task] = None
+    def _worker_number(self, address: bytes) -> int:
+        """Return the number of the worker that is at an address by now."""
+        worker = self._worker_at.get(address, address)
+        return self._runners.setdefault(worker, len(self._runners))
 
     def _word(self, word: bytes) -> int:
         return self._words.setdefault(word, len(self._words))
@@ -151,10 +156,12 @@ class _Reader:
             [time for _, time, _ in self._workers],
             [store.string(_text(event)) for _, _, event in self._workers],
         )
+        runners = [workers.get(_text(worker)) for worker in self._runners]
+        pairs = distinct_rows(np.concatenate([np.zeros((2, 0), dtype=np.int64), *self._ran_on], 1))
         store.add_subspans(
-            (workers[_text(worker)], tasks[task], task)
-            for worker, task in self._ran_on
-            if _text(worker) in workers
+            (span, tasks[task], task)
+            for worker, task in pairs.T.tolist()
+            if (span := runners[worker]) is not None
         )
 
 

@@ -16,7 +16,8 @@ from mlflow_perf.spans.bulk import Ints
 __all__ = ["Lines", "take_apart"]
 
 _DIGITS = 18
-_WORD = 32
+# An IPv6 address and its port take 47.
+_WORD = 64
 _PRIME = np.uint64(0x100000001B3)
 _NEWLINE, _SPACE, _ZERO = 10, 32, 48
 
@@ -34,7 +35,9 @@ class Lines:
         task: The number of its task.
         event: The place of its event in `words`.
         words: The events: a state, or `TRANSFER_` and what is transferred.
-        running: The lines on tasks that began to run, which name their worker.
+        started: The number of each task that began to run.
+        address: The place in `addresses` of where it did.
+        addresses: The addresses of workers; an empty one stands for what is none.
         others: The lines of any other shape.
     """
 
@@ -42,7 +45,9 @@ class Lines:
     task: Ints
     event: Ints
     words: list[bytes]
-    running: list[bytes]
+    started: Ints
+    address: Ints
+    addresses: list[bytes]
     others: list[bytes]
 
 
@@ -52,31 +57,45 @@ def take_apart(part: bytes) -> Lines:
     end = np.flatnonzero(data == _NEWLINE)
     start = np.concatenate([np.zeros(min(1, len(end)), dtype=np.int64), end[:-1] + 1])
     tokens = _Tokens(data, start, end)
-    time, is_time = tokens.numbers(0)
-    kind = tokens.marks(2)
+    time, is_time = tokens.numbers(*tokens.bounds(0))
+    kind = tokens.marks(*tokens.bounds(2))
     is_task, is_transfer = kind == _mark(b"TASK"), kind == _mark(b"TRANSFER")
     # A task's line names the task, then its state; a transfer's what it is, then the task.
-    (left, is_left), (right, is_right) = tokens.numbers(3), tokens.numbers(4)
-    named = (is_task & is_left) | (is_transfer & is_right)
-    left_mark, right_mark = tokens.marks(3), tokens.marks(4)
-    word = np.where(is_task, right_mark, left_mark ^ kind)
-    good = is_time & tokens.numbers(1)[1] & named & (left_mark != 0) & (right_mark != 0)
-    _, first, event = np.unique(word[good], return_index=True, return_inverse=True)
-    at = np.flatnonzero(good)
-    words = [
-        tokens.word(line, 4) if is_task[line] else b"TRANSFER_" + tokens.word(line, 3)
-        for line in at[first].tolist()
-    ]
-    running = at[is_task[good] & (word[good] == _mark(b"RUNNING"))]
-    task = np.where(is_task, left, right)[good]
+    third, fourth = np.stack(tokens.bounds(3)), np.stack(tokens.bounds(4))
+    task, is_number = tokens.numbers(*np.where(is_task, third, fourth))
+    at_word = np.where(is_task, fourth, third)
+    word = tokens.marks(*at_word)
+    good = is_time & tokens.numbers(*tokens.bounds(1))[1] & is_number & (word != 0)
+    good &= is_task | is_transfer
+    line = np.flatnonzero(good)
+    # The kind too, so that a state is never taken for what is transferred.
+    words, event = _different(tokens, word[line] + is_transfer[line], at_word[:, line])
+    first = np.unique(event, return_index=True)[1]
+    moved = is_transfer[line][first].tolist()
+    words = [b"TRANSFER_" + w if m else w for w, m in zip(words, moved, strict=True)]
+    running = line[is_task[line] & (word[line] == _mark(b"RUNNING"))]
+    at_address = np.stack(tokens.bounds(5))[:, running]
+    addresses, address = _different(tokens, tokens.marks(*at_address), at_address)
     return Lines(
-        time[good],
-        task,
-        event.astype(np.int64),
+        time[line],
+        task[line],
+        event,
         words,
-        list(_texts(part, start[running], end[running])),
+        task[running],
+        address,
+        addresses,
         list(_texts(part, start[~good], end[~good])),
     )
+
+
+def _different(tokens: _Tokens, marks: _Marks, bounds: Ints) -> tuple[list[bytes], Ints]:
+    """Return the different words among some, and the place of each word among them."""
+    different, first, place = np.unique(marks, return_index=True, return_inverse=True)
+    words = [
+        tokens.text(*bounds[:, at].tolist()) if mark else b""
+        for mark, at in zip(different.tolist(), first.tolist(), strict=True)
+    ]
+    return words, place.astype(np.int64)
 
 
 class _Tokens:
@@ -98,34 +117,43 @@ class _Tokens:
         begin = self._blank[np.minimum(self._first + number - 1, last)] + 1
         return np.minimum(begin, stop), stop
 
-    def numbers(self, number: int) -> tuple[Ints, _Mask]:
-        """Return a word of each line as a number, and whether it is one."""
-        begin, stop = self.bounds(number)
+    def numbers(self, begin: Ints, stop: Ints) -> tuple[Ints, _Mask]:
+        """Return words as numbers, and whether they are such."""
         length = stop - begin
         good = (length > 0) & (length <= _DIGITS)
         value = np.zeros(len(begin), dtype=np.int64)
-        for place in range(min(_DIGITS, int(length.max(initial=0)))):
-            inside = place < length
-            digit = self._data[np.minimum(begin + place, stop)].astype(np.int64) - _ZERO
-            good &= ~inside | ((digit >= 0) & (digit <= 9))
-            value = np.where(inside, value * 10 + digit, value)
+        for at, char in self._chars(begin, length, good):
+            digit = char - _ZERO  # below "0" wraps round to what is large
+            good[at] &= digit <= 9
+            value[at] = value[at] * 10 + digit
         return value, good
 
-    def marks(self, number: int) -> _Marks:
-        """Return 64 bits that tell a word of each line from others; 0 where it is missing."""
-        begin, stop = self.bounds(number)
+    def marks(self, begin: Ints, stop: Ints) -> _Marks:
+        """Return 64 bits that tell a word from others; 0 for none and for one that is too long."""
         length = stop - begin
-        mark: _Marks = (length > 0).astype(np.uint64)
-        for place in range(min(_WORD, int(length.max(initial=0)))):
-            char = self._data[np.minimum(begin + place, stop)].astype(np.uint64)
-            mark = np.where(place < length, (mark + char) * _PRIME, mark)
-        mark[length > _WORD] = 0
+        good = (length > 0) & (length <= _WORD)
+        mark: _Marks = good.astype(np.uint64)
+        for at, char in self._chars(begin, length, good):
+            mark[at] = (mark[at] + char) * _PRIME
         return mark
 
-    def word(self, line: int, number: int) -> bytes:
-        """Return a word of a line."""
-        begin, stop = self.bounds(number)
-        return self._data[begin[line] : stop[line]].tobytes()
+    def _chars(
+        self, begin: Ints, length: Ints, which: _Mask
+    ) -> Iterator[tuple[Ints | slice, _Bytes]]:
+        """Yield the words' first characters, then their second: whose they are, and what."""
+        if which.all() and len(length) and length.min() == length.max():
+            for place in range(int(length[0])):
+                yield slice(None), self._data[begin + place]
+            return
+        at, place = np.flatnonzero(which), 0
+        while len(at):
+            yield at, self._data[begin[at] + place]
+            place += 1
+            at = at[length[at] > place]
+
+    def text(self, begin: int, stop: int) -> bytes:
+        """Return a word."""
+        return self._data[begin:stop].tobytes()
 
 
 def _mark(word: bytes) -> int:
