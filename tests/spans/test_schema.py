@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -67,6 +68,14 @@ def test_a_file_that_is_no_database(tmp_path: Path, data: bytes) -> None:
         with pytest.raises(SpansError, match=r"garbage\.db") as caught:
             use()
         assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_schema_is_one_line(tmp_path: Path) -> None:
+    """A file of which SQLite says that it has no memory for it; found by fuzzing."""
+    damaged = Path(__file__).parent / "data" / "damaged_schema.sqlite3.gz"
+    (tmp_path / "db").write_bytes(gzip.decompress(damaged.read_bytes()))
+    with pytest.raises(SpansError, match=r"cannot be used as a spans database: .+\."):
+        spans.types(tmp_path / "db")
 
 
 def test_other_tables_may_live_beside(simple: Path) -> None:

@@ -55,9 +55,11 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
         raise SpansError(f"{path} cannot be opened: {error}.") from error
     try:
         _prepare(db, path, write=write)
-    except (sqlite3.Error, UnicodeError) as error:
+    except (sqlite3.Error, UnicodeError, MemoryError) as error:
         db.close()
-        raise SpansError(f"{path} cannot be used as a spans database: {error}.") from error
+        # Of damage in its schema SQLite says that it has no memory left.
+        what = "it is damaged" if isinstance(error, MemoryError) else error
+        raise SpansError(f"{path} cannot be used as a spans database: {what}.") from error
     except SpansError:
         db.close()
         raise
