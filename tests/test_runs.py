@@ -128,6 +128,31 @@ def test_what_does_not_exist_says_so(client: MlflowClient, experiment: str, tmp_
             load(source)
 
 
+def test_the_beginning_of_an_id_is_enough(client: MlflowClient, experiment: str) -> None:
+    """What tables show of an id names its run, as long as no other begins alike."""
+    from mlflow_perf.runs.source import fetch
+
+    run_id = log(client, experiment, document(NODE))
+    other = log(client, experiment, document(NODE))
+    assert [run.run_id for run in get_runs([run_id[:8], other])] == [run_id, other]
+    assert load(run_id[:12]).nodes[0].summary == NODE
+    with pytest.raises(RunNotFoundError, match="does not exist"):
+        load("0" * 8)
+
+    class Alike:
+        """A store with two runs that begin alike."""
+
+        get_run = client.get_run
+        search_experiments = client.search_experiments
+
+        def search_runs(self, experiments: list[str], query: str, max_results: int) -> list[object]:
+            found = client.search_runs(experiments, query, max_results=max_results)
+            return [*found, *found]
+
+    with pytest.raises(RunNotFoundError, match="More than one run begins with"):
+        fetch(Alike(), run_id[:8])
+
+
 def test_a_broken_document_is_named(tmp_path: Path) -> None:
     """The error of a document that cannot be read starts with its path."""
     path = tmp_path / "later.json"

@@ -232,6 +232,13 @@ def test_hostile_names_survive_the_exports(hostile: Path, tmp_path: Path) -> Non
     assert _HOSTILE in parquet.read_table(tmp_path / "out" / "span.parquet")["type"].to_pylist()
 
 
+def test_an_export_of_no_database_leaves_no_folder(tmp_path: Path) -> None:
+    """What cannot be read is said before anything is made."""
+    with pytest.raises(SpansError, match="no spans database"):
+        spans.to_parquet(tmp_path / "none.sqlite3", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_parquet_of_several_databases_is_one_query(make: Any, tmp_path: Path, utc: None) -> None:
     """DuckDB reads many runs' files at once; `database` tells their spans apart."""
     duckdb = pytest.importorskip("duckdb")

@@ -18,7 +18,9 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\u
 def to_markdown(result: GateResult) -> str:
     """Return what was decided, for a pull request or a job's summary."""
     failed = len(result.failures) + sum(not c.passed for c in result.checks)
-    title = f"failed ({failed})" if failed else f"passed ({len(result.checks)} checks)"
+    count = len(result.checks)
+    checked = "1 check" if count == 1 else f"{count} checks"
+    title = f"failed ({failed})" if failed else f"passed ({checked})"
     sides = f"Base: {_names(result.base)}. New: {_names(result.new)}."
     parts = [f"### Performance gate {title}", sides]
     parts += [f"> **Failed:** {markdown.escape(text)}" for text in result.failures]

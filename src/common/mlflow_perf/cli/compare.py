@@ -69,8 +69,14 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
         click.echo("\n" + _tables.paint(_tables.short(component, beside=whole) + whole, "bold"))
         _show_group(group, len(comparison.labels))
     better, worse = len(comparison.better), len(comparison.worse)
-    same = len(comparison.rows) - len(comparison.changed())
-    click.echo(f"\n{better} better, {worse} worse, {same} of {len(comparison.rows)} the same")
+    changed = len(comparison.changed())
+    counts = {
+        "better": better,
+        "worse": worse,
+        "just different": changed - better - worse,
+        "the same": len(comparison.rows) - changed,
+    }
+    click.echo("\n" + ", ".join(f"{count} {what}" for what, count in counts.items()))
 
 
 def _show_group(group: Sequence[Row], runs: int) -> None:

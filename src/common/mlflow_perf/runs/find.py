@@ -17,6 +17,7 @@ from mlflow_perf.runs.source import (
     cannot_read,
     document_of,
     documents_of,
+    experiment_ids,
     fetch,
     is_run_id,
     light,
@@ -25,8 +26,7 @@ from mlflow_perf.runs.source import (
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Run
-    from mlflow.store.entities import PagedList
+    from mlflow.entities import Run
 
 __all__ = ["children", "find_runs", "get_run", "get_runs", "quoted"]
 
@@ -71,7 +71,7 @@ def get_runs(sources: Sequence[Source], *, documents: bool | None = None) -> lis
     """
     ids = list(dict.fromkeys(bare_id(s) for s in sources if is_run_id(s)))
     found = _read(_by_id(new_client(), ids), documents) if ids else []
-    by_id = {run.run_id: run for run in found}
+    by_id = dict(zip(ids, found, strict=True))
     return [
         by_id[bare_id(s)] if is_run_id(s) else of_document(str(s), light(documents_of(s)))
         for s in sources
@@ -156,17 +156,9 @@ def _experiment_ids(client: MlflowClient, names: Sequence[str]) -> list[str]:
     try:
         if names:
             return [_experiment_id(client, name) for name in names]
-        return [e.experiment_id for page in _experiment_pages(client) for e in page]
+        return experiment_ids(client)
     except MlflowException as error:
         raise RunNotFoundError(cannot_read("The list of experiments", error)) from error
-
-
-def _experiment_pages(client: MlflowClient) -> Iterator[PagedList[Experiment]]:
-    page = client.search_experiments(max_results=_PAGE)
-    yield page
-    while page.token:
-        page = client.search_experiments(max_results=_PAGE, page_token=page.token)
-        yield page
 
 
 def _experiment_id(client: MlflowClient, name: str) -> str:

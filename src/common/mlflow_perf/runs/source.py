@@ -33,7 +33,10 @@ ARTIFACT_PATH = "perf"
 """Folder of a run's artifacts in which the documents lie."""
 
 _THREADS = 8
+_PAGE = 1000
 _RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
+# What tables show of an id, or more of it.
+_BEGINNING = re.compile(r"[0-9a-f]{8,31}")
 _NODE_FILES = "node-*.json"
 _OTHER_FOLDERS_MAX = 20
 
@@ -145,6 +148,10 @@ def new_client() -> MlflowClient:
 def fetch(client: MlflowClient, run_id: str) -> Run:
     """Return a run of MLflow.
 
+    Args:
+        client: Of the store.
+        run_id: Its id, or the beginning that tables show, if only one run has it.
+
     Raises:
         RunNotFoundError: When it does not exist or the store does not answer.
     """
@@ -153,7 +160,39 @@ def fetch(client: MlflowClient, run_id: str) -> Run:
     try:
         return client.get_run(run_id)
     except MlflowException as error:
+        begun = _that_begin_with(client, run_id) if _BEGINNING.fullmatch(run_id) else []
+        if len(begun) == 1:
+            return begun[0]
+        if begun:
+            raise RunNotFoundError(
+                f"More than one run begins with {run_id!r}: give more of its id."
+            ) from None
         raise RunNotFoundError(cannot_read(f"The run {run_id!r}", error)) from error
+
+
+def _that_begin_with(client: MlflowClient, beginning: str) -> list[Run]:
+    """Return runs whose ids begin so, two at most; none where the store cannot search for it."""
+    from mlflow.exceptions import MlflowException
+
+    query = f"attributes.run_id LIKE '{beginning}%'"
+    try:
+        return list(client.search_runs(experiment_ids(client), query, max_results=2))
+    except MlflowException:
+        return []
+
+
+def experiment_ids(client: MlflowClient) -> list[str]:
+    """Return the ids of all experiments.
+
+    Raises:
+        MlflowException: When the store does not answer.
+    """
+    page = client.search_experiments(max_results=_PAGE)
+    found = list(page)
+    while page.token:
+        page = client.search_experiments(max_results=_PAGE, page_token=page.token)
+        found += page
+    return [experiment.experiment_id for experiment in found]
 
 
 def cannot_read(what: str, error: Exception) -> str:

@@ -110,8 +110,8 @@ def to_parquet(db: Database, folder: str | Path, *, name: str | None = None) -> 
     folder = Path(folder)
     label = name or (Path(db).stem if isinstance(db, str | Path) else "spans")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with reading(db) as connection:
+            folder.mkdir(parents=True, exist_ok=True)
             return [_write_table(connection, table, folder, label) for table in _TABLES]
     except OSError as error:
         raise SpansError(f"{folder} cannot be written to: {error.strerror}.") from error

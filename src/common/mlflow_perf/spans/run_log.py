@@ -83,7 +83,7 @@ def log_to_run(run_id: str, db: str | Path, root: str = DEFAULT_ROOT) -> list[st
     from mlflow_perf.runs.source import fetch, new_client
     from mlflow_perf.sinks.tracking import Place, Tracking
 
-    fetch(new_client(), run_id)
+    run_id = fetch(new_client(), run_id).info.run_id
     figures = headline_figures(db, root)
     tracking = Tracking(Place(mlflow.get_tracking_uri()))
     try:
