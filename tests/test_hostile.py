@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -364,6 +365,16 @@ def test_texts_that_are_not_utf8_hide_nothing(spans_db: Path) -> None:
     db.commit()
     db.close()
     assert [row["type"] for row in types(spans_db)] == ["a\ufffdb"]
+
+
+@pytest.mark.parametrize("analysis", list(_ANALYSES))
+def test_a_word_that_is_no_text_is_one_line_at_most(analysis: str, spans_db: Path) -> None:
+    """Bytes in a word's place are shown as text, or named; found by fuzzing."""
+    spans.sql(spans_db, "UPDATE string SET text = CAST(text AS BLOB)", write=True)
+    with contextlib.suppress(SpansError):
+        _ANALYSES[analysis](spans_db)
+    with pytest.raises(SpansError, match="There are no spans of type 'nothing'; there are: "):
+        spans.durations(spans_db, "nothing")
 
 
 def test_a_schema_that_is_no_text_is_one_line(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def columns_of(db: sqlite3.Connection) -> Columns:
     Raises:
         SpansError: A row names a span or a word that is not there, or a time that is none.
     """
-    names = dict(db.execute("SELECT id, text FROM string"))
+    names = dict(db.execute("SELECT id, CAST(text AS TEXT) FROM string"))
     span, event, subspan, facet = (cache.read(db, name) for name in cache.ARRAYS)
     time, kind = event[1], event[2]
     columns = Columns(
