@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
@@ -117,6 +116,15 @@ def test_a_document_of_endless_times_is_drawn(times: list[float]) -> None:
     """Times whose difference no float holds are gaps of the curves."""
     reports = {"timestamp": times, "mem_percent": [1.0, float("inf")]}
     text = json.dumps({"schema": "mlflow-perf/1", "nodes": {"0": {"reports": reports}}})
+    assert "</html>" in render(PerfDocument.from_json(text))
+
+
+@pytest.mark.parametrize("column", ["timestamp", "elapsed_sec", "mem_percent"])
+@pytest.mark.parametrize("started", [float("nan"), float("inf")])
+def test_a_document_without_a_start_is_drawn(column: str, started: float) -> None:
+    """A start that is no number is one that is missing, whatever times there are."""
+    node = {"started": started, "reports": {column: [1.0, 2.0], "cpu_pct_per_cpu_avg": [1, 2]}}
+    text = json.dumps({"schema": "mlflow-perf/1", "nodes": {"0": node}})
     assert "</html>" in render(PerfDocument.from_json(text))
 
 
@@ -371,7 +379,7 @@ def test_texts_that_are_not_utf8_hide_nothing(spans_db: Path) -> None:
 def test_a_word_that_is_no_text_is_one_line_at_most(analysis: str, spans_db: Path) -> None:
     """Bytes in a word's place are shown as text, or named; found by fuzzing."""
     spans.sql(spans_db, "UPDATE string SET text = CAST(text AS BLOB)", write=True)
-    with contextlib.suppress(SpansError):
+    with suppress(SpansError):
         _ANALYSES[analysis](spans_db)
     with pytest.raises(SpansError, match="There are no spans of type 'nothing'; there are: "):
         spans.durations(spans_db, "nothing")

@@ -80,11 +80,12 @@ def _finite(values: list[float | None]) -> npt.NDArray[np.float32]:
 
 def _seconds(node: NodeDocument, length: int) -> Array:
     # On the clock that never jumps where there is one, from the wall clock's start.
-    for name, origin in (("elapsed_sec", node.started or 0.0), ("timestamp", 0.0)):
+    started = node.started if math.isfinite(node.started or 0.0) else None
+    for name, origin in (("elapsed_sec", started or 0.0), ("timestamp", 0.0)):
         if name in node.reports:
             values = np.array(node.reports[name], dtype=np.float64)
             return _filled_up(_near(values) + _near(origin))
-    return np.arange(length, dtype=np.float64) + float(_near(node.started or 0.0))
+    return np.arange(length, dtype=np.float64) + float(_near(started or 0.0))
 
 
 def _near(seconds: Any) -> Any:
