@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from mlflow_perf.cli import _tables
+
 Call = Callable[..., Result]
 
 
@@ -44,6 +46,16 @@ def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:
     for nodes in (1, 3, 12):
         output = cli("show", write_document(*[changes] * nodes)).output
         assert max(map(len, output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("length", range(1, 40))
+def test_each_line_of_a_sentence_fits(length: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines after the first stand under its words and are no longer than it may be."""
+    _tables.paragraph("Evidence", [" ".join(["x" * length] * 100)])
+    first, *others = capsys.readouterr().out.splitlines()[2:]
+    assert first.startswith("- x")
+    assert all(line.startswith("  x") for line in others)
+    assert max(map(len, [first, *others])) <= 80
 
 
 @pytest.mark.parametrize("command", ["show", "compare", "advise"])

@@ -75,9 +75,15 @@ def short(text: object, *, beside: str = "") -> str:
     return _cut(clean(text), max(_COLUMN_MIN, width() - _columns(beside)))
 
 
-def wrap(text: str, *, indent: str = "") -> str:
-    """Return a sentence in lines that fit."""
-    return click.wrap_text(clean(text), width(), initial_indent=indent, subsequent_indent=indent)
+def wrap(text: str, *, first: str = "", indent: str = "") -> str:
+    """Return a sentence in lines that fit.
+
+    Args:
+        text: The sentence.
+        first: What its first line begins with.
+        indent: What each further line begins with.
+    """
+    return click.wrap_text(clean(text), width(), initial_indent=first, subsequent_indent=indent)
 
 
 def paragraph(title: str, lines: Iterable[str]) -> None:
@@ -86,7 +92,7 @@ def paragraph(title: str, lines: Iterable[str]) -> None:
     if sentences:
         click.echo("\n" + paint(title, "bold"))
         for sentence in sentences:
-            click.echo(wrap(f"- {sentence}", indent="").replace("\n", "\n  "))
+            click.echo(wrap(sentence, first="- ", indent="  "))
 
 
 def table(
