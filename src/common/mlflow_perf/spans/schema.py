@@ -70,20 +70,36 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
 def reading(db: str | Path | sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """Give a connection for reading: the caller's own, or one for the block of a path.
 
+    What the block reads is of one moment, whoever imports meanwhile.
+
     Raises:
         SpansError: As `connect`, or the block finds the database damaged.
     """
     if isinstance(db, sqlite3.Connection):
-        yield db
+        with _one_moment(db):
+            yield db
         return
     connection = connect(db)
     # What a hostile source had for text need not be UTF-8; it must not hide all the rest.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
-        with naming_damage(db):
+        with naming_damage(db), _one_moment(connection):
             yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.in_transaction:  # an error may have ended it
+            db.execute("ROLLBACK")
 
 
 @contextmanager
