@@ -47,6 +47,14 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def _strict_json(attributes: Mapping[str, Any]) -> str:
+    """Return attributes as JSON that SQLite and Perfetto read: what is not finite as a word."""
+    try:
+        return json.dumps(attributes, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(attributes, default=str), parse_constant=str))
+
+
 def _ignore_progress(_what: str, _share: float) -> None:
     pass
 
@@ -208,7 +216,7 @@ class Store:
         return (
             None if name is None else self.string(str(name)),
             None if host is None else self.string(str(host)),
-            json.dumps(rest, default=str) if rest else None,
+            _strict_json(rest) if rest else None,
         )
 
     def _numbers(self, type_id: int, scope: int, keys: Mapping[Key, Any]) -> dict[Key, int]:
