@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -94,6 +95,22 @@ def test_azure_names_the_nodes_itself(
     monkeypatch.setenv("AZ_BATCH_NODE_LIST", "10.0.0.4;10.0.0.5")
     found = scripts.machines.find(1, 2, folder=tmp_path, port=12400)
     assert found == (["10.0.0.4:12400", "10.0.0.5:12400"], 12400)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "threads"),
+    [("10.0.0.4;10.0.0.5", 8), ("10.0.0.4;10.0.0.4", 4), ("", 8)],
+)
+def test_ranks_share_the_cpus_of_their_own_machine_only(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, threads: int
+) -> None:
+    """Of two machines each trains with all its CPUs; ranks on one machine with their part."""
+    monkeypatch.setenv("AZ_BATCH_NODE_LIST", nodes)
+    words = "--iterations 1 --leaves 2 --learning-rate 1 --objective binary --port 1"
+    paths = ["--parts-data", str(tmp_path), "--model", str(tmp_path)]
+    args = scripts.train_lightgbm.arguments().parse_args([*words.split(), *paths])
+    node = SimpleNamespace(cpu_count=8, world_size=2 if nodes else 1, rank=0)
+    assert scripts.train_lightgbm.parameters(args, node)["num_threads"] == threads
 
 
 @pytest.mark.parametrize(
