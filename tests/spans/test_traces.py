@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mlflow_perf import spans
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans import imports
 from mlflow_perf.spans.importers import lines
 
 _PARENTS = (
@@ -88,3 +92,22 @@ def test_json_lines_end_at_line_ends_only(tmp_path: Path) -> None:
     path.write_text(f"{line}\n{other}\n", "utf-8")
     (result,) = spans.import_sources(path, tmp_path / "db")
     assert (result.spans, result.unread) == (2, {})
+
+
+@pytest.mark.parametrize("call", ["iterdir", "stat"])
+def test_a_folder_that_cannot_be_read_is_named(
+    call: str, tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is forbidden, or whose files vanish on the way, is an error that names it."""
+    folder = make.recorded("text", tmp_path / "in")
+    run = next(folder.rglob("parsl.log")).parent
+
+    def refuse(_self: Path, *_more: Any, **_other: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    if call == "iterdir":
+        monkeypatch.setattr(Path, "iterdir", refuse)
+    else:
+        monkeypatch.setattr(imports, "_stamp", refuse)
+    with pytest.raises(SpansError, match="Permission denied"):
+        spans.import_sources(run.parent if call == "iterdir" else run, tmp_path / "db")
