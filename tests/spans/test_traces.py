@@ -111,3 +111,14 @@ def test_a_folder_that_cannot_be_read_is_named(
         monkeypatch.setattr(imports, "_stamp", refuse)
     with pytest.raises(SpansError, match="Permission denied"):
         spans.import_sources(run.parent if call == "iterdir" else run, tmp_path / "db")
+
+
+def test_what_is_known_of_a_span_is_brought_up_to_date(tmp_path: Path) -> None:
+    """A source that is imported again once its job has ended does not say that it still runs."""
+    path = tmp_path / "node-0.json"
+    for status, more in (("RUNNING", {}), ("FINISHED", {"duration_sec": 2.0})):
+        node = {"started": 1795000000.0, "component": "fit", "status": status, **more}
+        path.write_text(json.dumps({"schema": "mlflow-perf/1", "nodes": {"0": node}}), "utf-8")
+        spans.import_sources(path, tmp_path / "db")
+    query = "SELECT json_extract(attributes, '$.status') AS status FROM interval WHERE type = ?"
+    assert spans.sql(tmp_path / "db", query, ["mlflow_perf.node"]) == [{"status": "FINISHED"}]

@@ -123,8 +123,25 @@ class Store:
         rows = (
             (None, type_id, scope, key, *self._described(about)) for key, about in described.items()
         )
-        self.spans += bulk.insert(self.db, "span_row", rows)
+        new = bulk.insert(self.db, "span_row", rows)
+        self.spans += new
+        if new < len(described):
+            self._describe(type_id, scope, described)
         return self._numbers(type_id, scope, described)
+
+    def _describe(
+        self, type_id: int, scope: int, described: Mapping[Key, Mapping[str, Any]]
+    ) -> None:
+        """Bring up to date what is known of spans: a run that went on has ended since."""
+        self.db.executemany(
+            "UPDATE span_row SET name_id = coalesce(?, name_id), host_id = coalesce(?, host_id),"
+            " attributes = coalesce(?, attributes) WHERE type_id = ? AND scope_id = ? AND key = ?",
+            (
+                (*self._described(about), type_id, scope, key)
+                for key, about in described.items()
+                if about
+            ),
+        )
 
     def add_events(
         self,
