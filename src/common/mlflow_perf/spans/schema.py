@@ -91,14 +91,13 @@ def reading(db: str | Path | sqlite3.Connection) -> Iterator[sqlite3.Connection]
 
 @contextmanager
 def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
-    if db.in_transaction:
-        yield
-        return
-    db.execute("BEGIN")
+    ours = not db.in_transaction
+    if ours:
+        db.execute("BEGIN")
     try:
         yield
     finally:
-        if db.in_transaction:  # an error may have ended it
+        if ours and db.in_transaction:  # an error may have ended it
             db.execute("ROLLBACK")
 
 
