@@ -212,3 +212,25 @@ def test_what_is_read_is_of_one_moment(
     assert refused
     monkeypatch.undo()
     assert not spans.import_sources(source, simple)[0].unchanged
+
+
+def test_a_database_that_another_writes_is_not_called_damaged(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has to wait too long is told to try again, in one line."""
+    source, db = make.simple_monitoring(tmp_path / "monitoring.db"), tmp_path / "db"
+    spans.import_sources(source, db)
+    monkeypatch.setattr(schema, "_BUSY_SEC", 0.0)
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    task, attempt = "parsl.monitoring.task", "parsl.monitoring.try"
+    try:
+        for write in (
+            lambda: spans.import_sources(source, db),
+            lambda: spans.bind(db, task, attempt),
+        ):
+            with pytest.raises(SpansError, match="another program: try again"):
+                write()
+    finally:
+        other.close()
+    assert spans.bind(db, task, attempt) >= 0

@@ -106,13 +106,15 @@ def naming_damage(path: str | Path) -> Iterator[None]:
     """Turn what a damaged database makes the block raise into an error that names it.
 
     Raises:
-        SpansError: The database is damaged.
+        SpansError: The database is damaged, or locked.
     """
     try:
         yield
     except SpansError:
         raise
     except _DAMAGE as error:
+        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+            raise SpansError(f"{path} is being written by another program: try again.") from error
         raise SpansError(
             f"{path} is damaged ({type(error).__name__}: {error}): import its sources into a new"
             " one."
