@@ -35,14 +35,17 @@ def parameters(args: argparse.Namespace, node: Node) -> dict[str, Any]:
         "num_leaves": args.leaves,
         "learning_rate": args.learning_rate,
         "verbosity": 1 if args.verbose else -1,
-        "num_threads": max(1, node.cpu_count // node.world_size),
+        "num_threads": node.cpu_count,
         "seed": 7,
     }
     if node.world_size > 1:
         addresses, port = machines.find(
             node.rank, node.world_size, folder=args.model / ".machines", port=args.port
         )
+        hosts = [address.rpartition(":")[0] for address in addresses]
         found |= {
+            # Only ranks of the same machine share its CPUs.
+            "num_threads": max(1, node.cpu_count // hosts.count(hosts[node.rank])),
             "tree_learner": "data",
             "pre_partition": True,
             "num_machines": node.world_size,

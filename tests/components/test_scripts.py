@@ -97,6 +97,22 @@ def test_azure_names_the_nodes_itself(
 
 
 @pytest.mark.parametrize(
+    ("nodes", "threads"),
+    [("10.0.0.4;10.0.0.5", 8), ("10.0.0.4;10.0.0.4", 4), ("", 8)],
+)
+def test_ranks_share_the_cpus_of_their_own_machine_only(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, threads: int
+) -> None:
+    """Of two machines each trains with all its CPUs; ranks on one machine with their part."""
+    monkeypatch.setenv("AZ_BATCH_NODE_LIST", nodes)
+    words = "--iterations 1 --leaves 2 --learning-rate 1 --objective binary --port 1"
+    paths = ["--parts-data", str(tmp_path), "--model", str(tmp_path)]
+    args = scripts.train_lightgbm.arguments().parse_args([*words.split(), *paths])
+    node = SimpleNamespace(cpu_count=8, world_size=2 if nodes else 1, rank=0)
+    assert scripts.train_lightgbm.parameters(args, node)["num_threads"] == threads
+
+
+@pytest.mark.parametrize(
     ("known", "environ", "parent"),
     [
         ("p1", {"AZUREML_ROOT_RUN_ID": "root"}, "p1"),

@@ -230,6 +230,18 @@ def test_uninstall_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["PYTHONPATH"] == "/mine"
 
 
+def test_uninstall_leaves_what_the_job_put_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that changes PYTHONPATH while it is watched finds its change afterwards."""
+    monkeypatch.setenv("PYTHONPATH", "")
+    gather.install()
+    os.environ["PYTHONPATH"] += f"{os.pathsep}/later"
+    gather.uninstall()
+    assert os.environ["PYTHONPATH"] == "/later"
+    gather.install()
+    gather.uninstall()
+    assert os.environ["PYTHONPATH"] == "/later"
+
+
 def _resolve(proxy: Any) -> int:
     assert isinstance(proxy, Proxy)
     return len(proxy)

@@ -153,3 +153,41 @@ def test_any_label_gives_a_short_key(value: str) -> None:
         assert len(name) <= 150
         assert name.isascii()
         assert "/" not in name
+
+
+def _engines(*figures: int | None) -> str:
+    """Return what vLLM says of engines with so many transfers of 1 MiB and failures each."""
+    size, failed = "vllm:nixl_bytes_transferred", "vllm:nixl_num_failed_transfers"
+    lines = [f"# TYPE {size} histogram"]
+    for engine, count in enumerate(figures):
+        if count is not None:
+            label = f'engine="{engine}"'
+            lines.append(f'{size}_bucket{{{label},le="+Inf"}} {count}')
+            lines.append(f"{size}_count{{{label}}} {count}")
+            lines.append(f"{size}_sum{{{label}}} {count * 2**20}")
+    lines.append(f"# TYPE {failed}_total counter")
+    lines += [
+        f'{failed}_total{{engine="{engine}"}} {count}'
+        for engine, count in enumerate(figures)
+        if count is not None
+    ]
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize(
+    ("answers", "transfers"),
+    [
+        ([(1000, 500), (1010, 505)], 15),
+        ([(1000, 500), (1010, None)], 10),
+        ([(1000, 500), (1010, 7)], 17),
+        ([(1000, None), (1010, 7)], 17),
+    ],
+)
+def test_an_engine_that_restarts_or_goes_counts_no_other_twice(
+    answers: list[tuple[int | None, ...]], transfers: int
+) -> None:
+    """Each engine's transfers count as they grew, whatever becomes of the others."""
+    found = _scraped([_engines(*answer) for answer in answers]).transfers().as_dict()
+    assert found["num_failed_transfers"] == transfers
+    assert found["bytes_transferred"]["count"] == transfers
+    assert found["bytes_transferred"]["total"] == transfers * 2**20

@@ -324,3 +324,35 @@ def test_public_statistics_add_up_with_those_of_keys() -> None:
     total = sum((part.times["a"] for part in parts if part), TimeStats())
     assert total.count == recorder.aggregate_times()["a"].count == 3
     assert total.max_time_ms == 5
+
+
+class _Factory:
+    key = "the object's key"
+
+
+class _UnresolvedProxy:
+    """As ProxyStore's: it has a factory, and hashing it would fetch its object."""
+
+    __slots__ = ("__factory__",)
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "__factory__", _Factory())
+
+    def __hash__(self) -> int:
+        raise AssertionError("the proxy was resolved")
+
+
+@pytest.mark.parametrize("key", [_UnresolvedProxy(), [_UnresolvedProxy()], (_UnresolvedProxy(),)])
+def test_recording_for_a_proxy_does_not_resolve_it(key: Any) -> None:
+    """Times, counters and attributes are recorded under the key of the proxy's object."""
+    recorder = OperationMetrics()
+    recorder.add_time("read", key, 2.0)
+    with recorder.time("read", key):
+        pass
+    recorder.add_counter("bytes", key, 3)
+    recorder.add_attribute("kind", key, "array")
+    found = recorder.get_metrics(key)
+    assert found is not None
+    assert found.times["read"].count == 2
+    assert found.counters == {"bytes": 3}
+    assert found.attributes == {"kind": "array"}

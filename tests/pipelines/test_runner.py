@@ -262,3 +262,25 @@ def test_the_watcher_hears_each_end(tmp_path: Path) -> None:
     )
     runner.run(lambda: FakePool(_fine))
     assert sorted(heard) == sorted((n, "FINISHED") for n in _chain().steps)
+
+
+def test_an_executor_that_cannot_be_made_ends_the_run_with_its_time(tmp_path: Path) -> None:
+    """The parent run does not say that the attempt took no time at all."""
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+
+    def fail() -> FakePool:
+        raise PipelineError("no nodes")
+
+    with pytest.raises(PipelineError, match="no nodes"):
+        runner.run(fail)
+    assert tracking.runs["run 0"]["status"] == "FAILED"
+    assert tracking.runs["run 0"]["metrics"]["duration_sec"] > 0
+
+
+def test_a_work_folder_that_cannot_be_made_ends_the_run(tmp_path: Path) -> None:
+    """No parent run is left RUNNING for ever."""
+    (tmp_path / "w").write_text("a file")
+    runner, tracking = _runner(_chain(), tmp_path / "w" / "work")
+    with pytest.raises(OSError, match="w"):
+        runner.run(lambda: FakePool(_fine))
+    assert tracking.runs["run 0"]["status"] == "FAILED"

@@ -124,9 +124,16 @@ def test_a_step_that_takes_too_long_is_stopped(job: StepJob) -> None:
 
 def test_the_stop_file_stops_it(job: StepJob) -> None:
     """What the runner leaves on an interrupt ends the step as KILLED."""
-    job.stop.touch()
-    outcome = _failed(replace(job, command="exec sleep 60"))
+    outcome = _failed(replace(job, command=f"touch {job.stop}; exec sleep 60"))
     assert (outcome.status, outcome.message) == ("KILLED", "stopped")
+
+
+def test_a_step_that_waits_when_the_pipeline_stops_is_not_begun(job: StepJob) -> None:
+    """It starts no run and no process: the runner records it as not run, once."""
+    job.stop.touch()
+    assert _failed(job).status == "SKIPPED"
+    assert RUNS == []
+    assert not job.folder.exists()
 
 
 def test_a_failed_attempt_is_repeated_without_its_outputs(job: StepJob) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from mlflow_perf import spans
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans import cache, schema
 from mlflow_perf.spans.schema import SCHEMA_VERSION, connect
 
 
@@ -185,3 +186,51 @@ def test_the_public_names_are_there() -> None:
     assert set(spans.__all__) <= set(dir(spans))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = spans.nothing
+
+
+def test_what_is_read_is_of_one_moment(
+    make: Any, simple: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that ends between two tables' reading is not taken for damage."""
+    source = make.simple_monitoring(tmp_path / "more.db", run="2" * 36)
+    before = spans.types(simple)
+    read = cache.read
+    refused: list[Exception] = []
+
+    def read_during_an_import(db: sqlite3.Connection, name: str) -> Any:
+        found = read(db, name)
+        if name == "span":
+            try:
+                spans.import_sources(source, simple)
+            except SpansError as error:
+                refused.append(error)
+        return found
+
+    monkeypatch.setattr(cache, "read", read_during_an_import)
+    monkeypatch.setattr(schema, "_BUSY_SEC", 0.0)
+    assert spans.types(simple) == before
+    assert refused
+    monkeypatch.undo()
+    assert not spans.import_sources(source, simple)[0].unchanged
+
+
+def test_a_database_that_another_writes_is_not_called_damaged(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has to wait too long is told to try again, in one line."""
+    source, db = make.simple_monitoring(tmp_path / "monitoring.db"), tmp_path / "db"
+    spans.import_sources(source, db)
+    monkeypatch.setattr(schema, "_BUSY_SEC", 0.0)
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    task, attempt = "parsl.monitoring.task", "parsl.monitoring.try"
+    try:
+        for write in (
+            lambda: spans.import_sources(source, db),
+            lambda: spans.bind(db, task, attempt),
+        ):
+            with pytest.raises(SpansError, match="another program: try again"):
+                write()
+    finally:
+        other.close()
+    assert spans.bind(db, task, attempt) >= 0

@@ -23,6 +23,7 @@ __all__ = ["Family", "Growth", "Histogram", "Level", "Scraped"]
 _FORBIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 _MAX_KEY = 150
 _MAX_BUCKETS = 200
+_MAX_ENGINES = 100
 _POINTS = 50
 # A bucket's values are taken to lie evenly between its bounds, as histogram_quantile() does.
 _NIXL_FIGURES = {
@@ -165,6 +166,14 @@ def _spread(distribution: Distribution, count: int, lower: float, upper: float) 
         distribution.add_bucket(max(value, 0.0), share, value * share)
 
 
+def _whole(series: Iterable[Histogram]) -> Distribution:
+    """Return the values of all engines: a connector's statistics are of the whole."""
+    whole = Distribution()
+    for histogram in series:
+        whole.merge(histogram.distribution())
+    return whole
+
+
 class Scraped:
     """All that is kept of one endpoint.
 
@@ -183,8 +192,10 @@ class Scraped:
         self._prefix = prefix
         self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str | None] = {}
         self._kept: dict[str, Growth | Level | Histogram] = {}
-        self._nixl = {name: Histogram() for name in _NIXL_FIGURES}
-        self._nixl_counts: dict[str, Histogram] = {name: Histogram() for name in _NIXL_COUNTS}
+        # By labels, for one of several engines may be restarted, or go away, on its own.
+        self._nixl: dict[str, dict[_Labels, Histogram]] = {
+            name: {} for name in (*_NIXL_FIGURES, *_NIXL_COUNTS)
+        }
         self._left_out = 0
 
     def update(self, families: Iterable[Family], *, first: bool) -> dict[str, float]:
@@ -203,7 +214,7 @@ class Scraped:
         left_out = self._left_out
         for family in families:
             name = family.name.removesuffix("_total")
-            if name in self._nixl or name in self._nixl_counts:
+            if name in self._nixl:
                 self._update_nixl(name, family, first=first)
             elif not self._match or any(fnmatch.fnmatchcase(name, p) for p in self._match):
                 present |= self._update_family(name, family, first=first)
@@ -226,8 +237,11 @@ class Scraped:
     def transfers(self) -> NixlKVConnectorStats:
         """Return vLLM's NIXL transfers during the job; empty where the endpoint has none."""
         return NixlKVConnectorStats.from_distributions(
-            {_NIXL_FIGURES[name]: series.distribution() for name, series in self._nixl.items()},
-            {_NIXL_COUNTS[name]: round(s.count) for name, s in self._nixl_counts.items()},
+            {figure: _whole(self._nixl[name].values()) for name, figure in _NIXL_FIGURES.items()},
+            {
+                count: round(sum(series.count for series in self._nixl[name].values()))
+                for name, count in _NIXL_COUNTS.items()
+            },
         )
 
     def _update_family(self, name: str, family: Family, *, first: bool) -> dict[str, float]:
@@ -256,13 +270,16 @@ class Scraped:
         return kept.total if isinstance(kept, Growth) else value
 
     def _update_nixl(self, name: str, family: Family, *, first: bool) -> None:
-        """Sum up over engines and other labels: a connector's statistics are of the whole."""
-        sums: dict[float | str, float] = defaultdict(float)
-        for parts in _by_labels(family).values():
+        """Take the series of each engine; those beyond a bound together."""
+        held = self._nixl[name]
+        sums: dict[_Labels, dict[float | str, float]] = defaultdict(lambda: defaultdict(float))
+        for labels, parts in _by_labels(family).items():
+            place = labels if labels in held or len(held) < _MAX_ENGINES else ()
+            held.setdefault(place, Histogram())
             for part, value in parts.items():
-                sums["count" if part == "value" else part] += value
-        series = self._nixl.get(name) or self._nixl_counts[name]
-        series.update(sums, first=first)
+                sums[place]["count" if part == "value" else part] += value
+        for place, values in sums.items():
+            held[place].update(values, first=first)
 
     def _key(self, name: str, labels: _Labels, family: Mapping[_Labels, Any]) -> str | None:
         """Return a series' key; None where there are too many. It stays as it was first made."""

@@ -42,7 +42,7 @@ _FACTORY_TIMES = {
 }
 _logger = logging.getLogger(__name__)
 _originals: dict[str, Any] = {}
-_python_path: str | None = None
+_on_path = False
 _installed = False
 
 
@@ -52,14 +52,14 @@ def install() -> None:
     Does nothing when proxystore is not installed. New interpreters below this process run
     `startup/sitecustomize.py`, which they find by PYTHONPATH, and gather too.
     """
-    global _installed, _python_path  # noqa: PLW0603 - a process is patched once
+    global _installed, _on_path  # noqa: PLW0603 - a process is patched once
     if _installed or importlib.util.find_spec("proxystore") is None:
         return
     _installed = True
     startup.call(_MODULE, follow)
-    _python_path = os.environ.get("PYTHONPATH")
-    parts = _python_path.split(os.pathsep) if _python_path else []
-    if _STARTUP not in parts:
+    parts = _python_path()
+    _on_path = _STARTUP not in parts
+    if _on_path:
         os.environ["PYTHONPATH"] = os.pathsep.join([_STARTUP, *parts])
 
 
@@ -73,10 +73,22 @@ def uninstall() -> None:
     module = sys.modules.get(_MODULE)
     for name in _METHODS if module is not None and _originals else ():
         setattr(module.StoreMetrics, name, _originals.pop(name))  # type: ignore[union-attr] # mypy forgets the test above
-    if _python_path is None:
-        os.environ.pop("PYTHONPATH", None)
+    if _on_path:
+        _leave_path()
+
+
+def _python_path() -> list[str]:
+    path = os.environ.get("PYTHONPATH")
+    return path.split(os.pathsep) if path else []
+
+
+def _leave_path() -> None:
+    """Take our folder out of PYTHONPATH; what the job has put there meanwhile stays."""
+    rest = [part for part in _python_path() if part != _STARTUP]
+    if rest:
+        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
     else:
-        os.environ["PYTHONPATH"] = _python_path
+        os.environ.pop("PYTHONPATH", None)
 
 
 def follow(module: ModuleType) -> None:

@@ -26,6 +26,7 @@ from mlflow_perf.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
 __all__ = ["OperationMetrics"]
 
 _logger = logging.getLogger(__name__)
+_PLAIN_KEYS = (str, int)
 _alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()
 
 
@@ -106,6 +107,8 @@ class OperationMetrics:
         """
         if type(time_ms) is not float or not 0.0 <= time_ms < inf:
             time_ms = as_time(name, time_ms)
+        if key is not None and type(key) not in _PLAIN_KEYS:
+            key = plain_key(key)  # a proxy must not be hashed: that would fetch its object
         now = time()
         bucket = int(log(time_ms) * SCALE + OFFSET) if time_ms >= SMALLEST else 0
         # The body of Times.add, in line: its call would cost a fifth of the whole, under the lock.

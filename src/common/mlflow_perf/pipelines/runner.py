@@ -105,14 +105,12 @@ class Runner:
         began = time.monotonic()
         experiment = self.tracking.experiment(self.graph.experiment)
         result = Result(self._start_parent(experiment), experiment)
-        self.work.mkdir(parents=True, exist_ok=True)
-        for link, path in self._links.items():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path)
         try:
+            self._prepare_work()
             with _closing(make_pool()) as pool:
                 self._run_steps(pool, result)
         except BaseException as error:
+            result.duration_sec = time.monotonic() - began
             self._end_parent(result, "KILLED" if _is_interrupt(error) else "FAILED")
             raise
         result.duration_sec = time.monotonic() - began
@@ -128,6 +126,12 @@ class Runner:
     def folder(self, step: str) -> Path:
         """Return the folder of a step."""
         return self.work / step
+
+    def _prepare_work(self) -> None:
+        self.work.mkdir(parents=True, exist_ok=True)
+        for link, path in self._links.items():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
 
     def _run_steps(self, pool: Executor, result: Result) -> None:
         futures: dict[str, Future[Outcome]] = {}

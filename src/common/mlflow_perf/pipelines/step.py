@@ -121,8 +121,11 @@ def run_step(job: StepJob, *_needed: Outcome) -> Outcome:
         _needed: Outcomes of the steps before it; their futures make the executor wait.
 
     Raises:
-        StepEndedError: The step failed or was stopped.
+        StepEndedError: The step failed or was stopped, or the pipeline was before it began.
     """
+    if job.stop.exists():
+        # It waited for a worker when the pipeline was stopped: the runner records it as not run.
+        raise StepEndedError(Outcome(job.name, "SKIPPED"))
     tracking = Tracking(job.place)
     run_id = _start_run(job, tracking)
     _note_start(job, run_id)

@@ -56,14 +56,12 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
     for span_type in (left, right):
         columns.check_type(span_type)
     connection = connect(db, write=True)
+    sql = _BY_KEY if by == "key" else _BY_NAME
     try:
-        connection.execute("BEGIN IMMEDIATE")
-        store = Store(connection)
-        bound = _bind(
-            store, left, right, sql=_BY_KEY if by == "key" else _BY_NAME, note=f"same {by}"
-        )
-        connection.execute("COMMIT")
         with naming_damage(db):
+            connection.execute("BEGIN IMMEDIATE")
+            bound = _bind(Store(connection), left, right, sql=sql, note=f"same {by}")
+            connection.execute("COMMIT")
             cache.update(connection)
     finally:
         connection.close()

@@ -107,10 +107,10 @@ def import_sources(
 def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventPieces) -> Imported:
     db = store.db
     started = time.monotonic()
-    fingerprint = _fingerprint(source)
-    if fingerprint and fingerprint == _known_fingerprint(db, importer, source):
-        return Imported(str(source), importer.name, unchanged=True)
     try:
+        fingerprint = _fingerprint(source)
+        if fingerprint and fingerprint == _known_fingerprint(db, importer, source):
+            return Imported(str(source), importer.name, unchanged=True)
         db.execute("BEGIN IMMEDIATE")
         pieces.start()
         importer.load(source, store)

@@ -70,20 +70,35 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
 def reading(db: str | Path | sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """Give a connection for reading: the caller's own, or one for the block of a path.
 
+    What the block reads is of one moment, whoever imports meanwhile.
+
     Raises:
         SpansError: As `connect`, or the block finds the database damaged.
     """
     if isinstance(db, sqlite3.Connection):
-        yield db
+        with _one_moment(db):
+            yield db
         return
     connection = connect(db)
     # What a hostile source had for text need not be UTF-8; it must not hide all the rest.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
-        with naming_damage(db):
+        with naming_damage(db), _one_moment(connection):
             yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
+    ours = not db.in_transaction
+    if ours:
+        db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if ours and db.in_transaction:  # an error may have ended it
+            db.execute("ROLLBACK")
 
 
 @contextmanager
@@ -91,13 +106,15 @@ def naming_damage(path: str | Path) -> Iterator[None]:
     """Turn what a damaged database makes the block raise into an error that names it.
 
     Raises:
-        SpansError: The database is damaged.
+        SpansError: The database is damaged, or locked.
     """
     try:
         yield
     except SpansError:
         raise
     except _DAMAGE as error:
+        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+            raise SpansError(f"{path} is being written by another program: try again.") from error
         raise SpansError(
             f"{path} is damaged ({type(error).__name__}: {error}): import its sources into a new"
             " one."

@@ -47,6 +47,14 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def _strict_json(attributes: Mapping[str, Any]) -> str:
+    """Return attributes as JSON that SQLite and Perfetto read: what is not finite as a word."""
+    try:
+        return json.dumps(attributes, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(attributes, default=str), parse_constant=str))
+
+
 def _ignore_progress(_what: str, _share: float) -> None:
     pass
 
@@ -115,8 +123,25 @@ class Store:
         rows = (
             (None, type_id, scope, key, *self._described(about)) for key, about in described.items()
         )
-        self.spans += bulk.insert(self.db, "span_row", rows)
+        new = bulk.insert(self.db, "span_row", rows)
+        self.spans += new
+        if new < len(described):
+            self._describe(type_id, scope, described)
         return self._numbers(type_id, scope, described)
+
+    def _describe(
+        self, type_id: int, scope: int, described: Mapping[Key, Mapping[str, Any]]
+    ) -> None:
+        """Bring up to date what is known of spans: a run that went on has ended since."""
+        self.db.executemany(
+            "UPDATE span_row SET name_id = coalesce(?, name_id), host_id = coalesce(?, host_id),"
+            " attributes = coalesce(?, attributes) WHERE type_id = ? AND scope_id = ? AND key = ?",
+            (
+                (*self._described(about), type_id, scope, key)
+                for key, about in described.items()
+                if about
+            ),
+        )
 
     def add_events(
         self,
@@ -208,7 +233,7 @@ class Store:
         return (
             None if name is None else self.string(str(name)),
             None if host is None else self.string(str(host)),
-            json.dumps(rest, default=str) if rest else None,
+            _strict_json(rest) if rest else None,
         )
 
     def _numbers(self, type_id: int, scope: int, keys: Mapping[Key, Any]) -> dict[Key, int]:

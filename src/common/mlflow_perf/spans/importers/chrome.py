@@ -12,6 +12,7 @@ import json
 import zlib
 from collections import defaultdict
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,15 @@ class _Trace:
         self._open: dict[Any, list[tuple[_Track, Nested]]] = defaultdict(list)
         self._instants: dict[_Track, list[tuple[int, str]]] = defaultdict(list)
         self._count = 0
-        self._process: dict[Any, str] = {}
+        self._process: dict[str, str] = {}
 
     def add(self, event: dict[str, Any]) -> None:
         """Take one event of the file; count it where it is of no known phase or has no time."""
         phase = str(event.get("ph"))
         if phase == "M":
-            if event.get("name") == "process_name":
-                self._process[event.get("pid")] = str(event.get("args", {}).get("name"))
+            about = event.get("args")
+            if event.get("name") == "process_name" and isinstance(about, dict):
+                self._process[str(event.get("pid"))] = str(about.get("name"))
             return
         try:
             time = round(float(event["ts"]))
@@ -83,7 +85,7 @@ class _Trace:
             self._spans += stack
         tracks: dict[_Track, list[Nested]] = defaultdict(list)
         for track, span in self._spans:
-            span.about.setdefault("host", self._process.get(track[0]))
+            span.about.setdefault("host", self._process.get(str(track[0])))
             tracks[track].append(span)
         for track, spans in tracks.items():
             _nest(spans, self._instants.get(track, []))
@@ -125,7 +127,8 @@ class _Trace:
 
 def _nest(spans: list[Nested], instants: list[tuple[int, str]]) -> None:
     """Give each span of one track the innermost other that it lies in, and instants likewise."""
-    spans.sort(key=lambda s: (s.start_us or 0, -(s.end_us or 0)))
+    # What did not end lasts longer than all that did.
+    spans.sort(key=lambda s: (s.start_us or 0, -inf if s.end_us is None else -s.end_us))
     instants = sorted(instants, reverse=True)
     stack: list[Nested] = []
     for span in [*spans, None]:
@@ -139,7 +142,7 @@ def _nest(spans: list[Nested], instants: list[tuple[int, str]]) -> None:
             return
         while stack and stack[-1].end_us is not None and stack[-1].end_us < (span.end_us or 0):
             stack.pop()
-        if stack and stack[-1].end_us is not None and stack[-1].end_us <= (start or 0):
+        while stack and stack[-1].end_us is not None and stack[-1].end_us <= (start or 0):
             stack.pop()
         if stack:
             span.parent = (stack[-1].scope, stack[-1].key)

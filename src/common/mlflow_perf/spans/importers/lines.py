@@ -68,7 +68,9 @@ class Log:
         """
         data, at = self._data, 0
         while (hit := data.find(wording, at)) >= 0:
-            start = data.rfind(b"\n", max(0, hit - _LINE_BYTES), hit) + 1
+            low = max(0, hit - _LINE_BYTES)
+            # Of a longer line the part that was looked at: never the file from its beginning on.
+            start = data.rfind(b"\n", low, hit) + 1 or low
             end = data.find(b"\n", hit)
             if end < 0:
                 return

@@ -5,7 +5,8 @@ May import errors, runs, spans.store, spans.importers. MLflow is imported when a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,19 @@ class MlflowRunImporter:
 def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
     yield run
     query = f"tags.`{_PARENT_TAG}` = '{run.info.run_id}'"
-    for child in client.search_runs([run.info.experiment_id], query, max_results=_PAGE):
+    for child in _pages(client.search_runs, [run.info.experiment_id], query):
         yield from _family(client, child)
+
+
+def _pages(ask: Callable[..., Any], *what: Any, **which: Any) -> Iterator[Any]:
+    """Yield all that a search finds, page by page."""
+    token = None
+    while True:
+        page = ask(*what, **which, max_results=_PAGE, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _run(client: MlflowClient, run: Run) -> Nested:
@@ -86,8 +98,11 @@ def _run(client: MlflowClient, run: Run) -> Nested:
 
 
 def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
-    where = {"locations": [run.info.experiment_id], "run_id": run.info.run_id}
-    for trace in client.search_traces(**where, max_results=_PAGE):
+    known = signature(client.search_traces).parameters
+    # The first versions of MLflow 3 do not know the name that later ones want.
+    where = "locations" if "locations" in known else "experiment_ids"
+    which = {where: [run.info.experiment_id], "run_id": run.info.run_id}
+    for trace in _pages(client.search_traces, **which):
         info: Any = trace.info
         scope = f"mlflow-trace:{info.trace_id}"
         took = info.execution_duration

@@ -55,7 +55,8 @@ def _documents(source: Path, store: Store) -> Iterator[dict[str, Any]]:
 
 def _lines(source: Path, text: str, store: Store) -> Iterator[dict[str, Any]]:
     read = 0
-    for line in filter(str.strip, text.splitlines()):
+    # Not `splitlines`, which breaks at characters too that may stand within JSON's strings.
+    for line in filter(str.strip, text.split("\n")):
         try:
             document = json.loads(line)
         except ValueError:

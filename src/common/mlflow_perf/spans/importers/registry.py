@@ -48,9 +48,9 @@ def importer_of(source: Path) -> Importer | None:
     """
     try:
         head = read_head(source)
+        return next((i for i in IMPORTERS if i.recognises(source, head)), None)
     except OSError as error:
         raise SpansError(f"{source} cannot be read: {error.strerror}.") from error
-    return next((i for i in IMPORTERS if i.recognises(source, head)), None)
 
 
 def expand(source: Path) -> Iterator[tuple[Importer, Path]]:
@@ -75,7 +75,10 @@ def expand(source: Path) -> Iterator[tuple[Importer, Path]]:
 
 
 def _within(folder: Path, depth: int) -> Iterator[tuple[Importer, Path]]:
-    entries = sorted(folder.iterdir(), key=lambda e: (e.is_dir(), e.suffix != ".db", e.name))
+    try:
+        entries = sorted(folder.iterdir(), key=lambda e: (e.is_dir(), e.suffix != ".db", e.name))
+    except OSError as error:
+        raise SpansError(f"{folder} cannot be read: {error.strerror}.") from error
     for entry in entries:
         if entry.name.startswith("."):
             continue
