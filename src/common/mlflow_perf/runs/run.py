@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.document import PerfDocument, worst_status
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -143,7 +143,7 @@ def of_document(label: str, document: PerfDocument) -> PerfRun:
         label,
         run_id=nodes[0].run_id if nodes else None,
         component=nodes[0].component if nodes else None,
-        status=nodes[0].status if nodes else None,
+        status=worst_status(n.status or "" for n in nodes) or None,
         started=min(started, default=None),
         ended=max(ended, default=None),
         document=document,

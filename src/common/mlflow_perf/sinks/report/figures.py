@@ -11,7 +11,7 @@ from mlflow_perf.document import NodeDocument
 from mlflow_perf.metric_table import METRICS, metric_for
 from mlflow_perf.sinks.report.text import cpu_time, number, quantity
 
-__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of", "worst_status"]
+__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of"]
 
 _NETWORK = ("total_net_io_ext_recv_mb", "total_net_io_ext_sent_mb")
 
@@ -157,15 +157,6 @@ def verdict_of(extras: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     most = Counter(name for name, _ in named).most_common(1)[0][0]
     advice = next((text for name, text in named if name == most and text), "")
     return {"bottleneck": most, "advice": advice}
-
-
-_WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
-
-
-def worst_status(found: Iterable[str]) -> str:
-    """Return the status of a whole from those of its parts; empty when none is known."""
-    known = set(found)
-    return next((status for status in _WORST_FIRST if status in known), "")
 
 
 _NODE_COLUMNS = (
