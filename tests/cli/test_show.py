@@ -147,3 +147,14 @@ def test_operations_and_transfers_are_everywhere(write_document: Any, cli: Call)
     page = Path("perf_report.html").read_text(encoding="utf-8")
     for part in ('id="operations-title"', 'id="transfers-title"', "<bdi>nixl</bdi>", "MB/s"):
         assert part in page
+
+
+def test_a_users_metric_that_is_no_number_is_left_out(
+    log_run: Callable[..., str], client: MlflowClient, cli_json: Any
+) -> None:
+    """A loss of NaN, in a run without documents, costs neither the JSON nor the other figures."""
+    run_id = log_run({}, documents=False)
+    client.log_metric(run_id, "loss", float("nan"))
+    (summary,) = cli_json("show", run_id)["nodes"].values()
+    assert summary["duration_sec"] == 60.0
+    assert "loss" not in summary

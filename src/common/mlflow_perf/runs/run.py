@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -128,7 +129,8 @@ def of_mlflow(run: Run) -> PerfRun:
         status=info.status,
         started=info.start_time / 1000 if info.start_time is not None else None,
         ended=info.end_time / 1000 if info.end_time else None,
-        metrics=data.metrics,
+        # A loss that was NaN is no figure, and strict JSON has no word for it.
+        metrics={k: v for k, v in data.metrics.items() if math.isfinite(v)},
         params=data.params,
         tags=data.tags,
     )
