@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from mlflow import MlflowClient
 
 Call = Callable[..., Result]
 
