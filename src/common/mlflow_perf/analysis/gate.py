@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from mlflow_perf.analysis.compare import change_pct, matched
 from mlflow_perf.analysis.limits import Limit, parse_limit
 from mlflow_perf.analysis.rank_test import greater_p, least_p
-from mlflow_perf.analysis.subjects import Subject, hardware, hardware_notes, subjects_of
+from mlflow_perf.analysis.subjects import (
+    Subject,
+    hardware,
+    hardware_notes,
+    is_alike,
+    subjects_of,
+)
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.runs import PerfRun, Source
 
@@ -278,4 +284,4 @@ def same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[PerfRun]
 
 
 def _is_like(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    return all(one[key] == other[key] for key in one.keys() & other.keys())
+    return all(is_alike(key, one[key], other[key]) for key in one.keys() & other.keys())
