@@ -59,7 +59,7 @@ def tiles_of(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> 
         _cpu(nodes, run),
         _unused(run),
         _memory(nodes, run),
-        _gpu(nodes),
+        _gpu(nodes, run),
         _moved("Disk read", nodes, ("total_disk_io_read_mb", "total_disk_io_write_mb"), "written"),
         _moved("Net received", nodes, _NETWORK, "sent"),
         _cost(nodes),
@@ -115,14 +115,16 @@ def _memory(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> T
     return Tile("Memory peak", quantity(percent, "%"), detail, _meaning("run_max_t_mem_percent"))
 
 
-def _gpu(nodes: Sequence[Mapping[str, float]]) -> Tile | None:
-    used = [n["gpu_avg_utilization_pct"] for n in nodes if "gpu_avg_utilization_pct" in n]
-    if not used:
+def _gpu(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> Tile | None:
+    known = [n["gpu_avg_utilization_pct"] for n in nodes if "gpu_avg_utilization_pct" in n]
+    if not known:
         return None
+    # Weighted by GPU-hours, as the tables of runs and the metric say.
+    used = run.get("run_gpu_avg_utilization_pct", sum(known) / len(known))
     memory = _max_of(nodes, "max_t_gpu_mem_percent")
     detail = f"memory peak {quantity(memory, '%')}" if memory is not None else ""
     meaning = _meaning("gpu_avg_utilization_pct") or "Average utilisation of the job's GPUs."
-    return Tile("GPU busy", quantity(sum(used) / len(used), "%"), detail, meaning)
+    return Tile("GPU busy", quantity(used, "%"), detail, meaning)
 
 
 def _moved(
