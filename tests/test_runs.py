@@ -317,3 +317,12 @@ def test_curves_are_read_only_where_they_are_asked_for(
         assert all(not node.reports for node in light.nodes.values())
         assert [index for one in documents_of(source) for index in one.nodes] == list(range(11))
         assert load(source).nodes[3].reports == doc.nodes[3].reports
+
+
+@pytest.mark.parametrize("statuses", [("FINISHED", "FAILED"), ("FAILED", "FINISHED")])
+def test_a_folder_is_as_bad_as_its_worst_node(tmp_path: Path, statuses: tuple[str, str]) -> None:
+    """A job of which one node failed has failed, whichever node it was: a gate must not pass it."""
+    for index, status in enumerate(statuses):
+        node = NodeDocument({"index": index}, status=status, summary={"duration_sec": 1.0})
+        PerfDocument({index: node}).save(tmp_path / f"node-{index}.json")
+    assert get_run(tmp_path).status == "FAILED"

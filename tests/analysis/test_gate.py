@@ -271,3 +271,17 @@ def test_false_alarms_are_as_rare_as_alpha_says(hours: Hours) -> None:
         new = hours(*(chance.gauss(10, 2) for _ in range(5)))
         failed += not check(base, new, ["node_cpu_hours=+0%"]).passed
     assert failed / 300 <= 0.08
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [(64_449.0, 64_551.0, True), (100_000.0, 104_000.0, False), (2048.0, 2048.0, True)],
+)
+def test_memory_within_one_per_cent_is_that_of_one_kind(
+    make_run: MakeRun, one: float, other: float, alike: bool
+) -> None:
+    """What the kernel keeps makes no other hardware, wherever the figure stands; 4% more does."""
+    old, new = (make_run({"a": 1.0}, facts={"mem_total_mb": size}) for size in (one, other))
+    assert any("hardware" in note for note in check([old], [new], ["a=+10%"]).notes) != alike
+    if alike:
+        assert same_hardware([old], new) == [old]

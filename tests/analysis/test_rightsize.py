@@ -118,6 +118,26 @@ def test_nodes_that_were_hardly_used_are_fewer(make_run: MakeRun) -> None:
     assert size.memory_mb == 4800
 
 
+def test_what_one_node_did_is_not_torn_apart(make_run: MakeRun) -> None:
+    """Three nodes' work on two nodes: one of them holds two whole works, not one and a half."""
+    node = {**SERIAL, "job_max_cpu_cores": 6.5, "job_max_mem_mb": 20_000.0}
+    size = right_size([make_run(node, node, node)])
+    assert (size.nodes, size.cpus) == (2, 13)
+    assert size.memory_mb is not None
+    assert size.memory_mb >= 40_000
+    # Three times 10 of 16 cores are less than two nodes have, but no two of them fit on one.
+    wide = {**node, "job_max_cpu_cores": 10.0}
+    assert right_size([make_run(wide, wide, wide)]).nodes == 3
+
+
+def test_ranks_move_with_their_nodes(make_run: MakeRun) -> None:
+    """The lines to paste start as many ranks as the job had, on however many nodes."""
+    node = {**SERIAL, "job_max_cpu_cores": 2.0, "job_max_mem_mb": 1000.0}
+    size = right_size([make_run(node, node, node, node, facts={"world_size": 8})])
+    assert (size.nodes, size.tasks_per_node) == (1, 8)
+    assert "--ntasks-per-node=8\n#SBATCH --cpus-per-task=1" in slurm_lines(size)
+
+
 def test_nodes_that_waited_for_their_disks_stay(make_run: MakeRun) -> None:
     """More nodes may have been taken for their bandwidth."""
     node = {**SERIAL, "io_stall_pct": 40.0}

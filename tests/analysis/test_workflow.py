@@ -142,6 +142,13 @@ def test_of_two_nodes_the_slower_is_the_straggler() -> None:
     assert stragglers(nodes[:1]) == []
 
 
+def test_a_straggler_is_held_against_the_others(make_run: MakeRun) -> None:
+    """The time that it is told beside is that of the others, in which its own has no part."""
+    nodes = [{"duration_sec": 10.0}, {"duration_sec": 20.0}]
+    workflow = built(make_run(*nodes, component="mpi", started=100.0, ended=120.0))
+    assert "mpi: node 1 (20 s) took longer than the others (10 s)." in workflow.findings
+
+
 def test_a_parent_without_children_is_no_workflow() -> None:
     """There is nothing to draw."""
     assert workflow_of(PARENT, []) is None

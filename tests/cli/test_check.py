@@ -132,3 +132,16 @@ def test_the_documented_measurement_is_a_command() -> None:
 
     context = command.make_context("run", _documented("Measure three times")[1:])
     assert context.params["name"] == "train"
+
+
+def test_a_limit_on_a_metric_that_its_step_has_not_is_refused(
+    log_run: Callable[..., str], cli: Call
+) -> None:
+    """What only another step has bounds nothing: a gate of no checks at all would pass."""
+    parent = log_run(component="flow")
+    tags = {"mlflow.parentRunId": parent}
+    log_run({}, component="prepare", tags=tags)
+    log_run({"node_energy_wh": 1.0}, component="fit", tags=tags)
+    assert cli("check", parent, parent, "--limit", "fit:node_energy_wh=+1%").exit_code == 0
+    result = cli("check", parent, parent, "--limit", "prepare:node_energy_wh=+1%")
+    assert (result.exit_code, "No run has the metric" in result.stderr) == (2, True)

@@ -52,3 +52,12 @@ def test_what_cannot_be_done_ends_with_2(log_run: Callable[..., str], cli: Call)
     Path("file").write_text("")
     result = cli("download", log_run({}), "file/below")
     assert (result.exit_code, "cannot be written" in result.stderr) == (2, True)
+
+
+def test_no_step_is_written_over_another(log_run: Callable[..., str], cli: Call) -> None:
+    """Names of which a folder's name keeps nothing, or the same, get folders of their own."""
+    parent = log_run(component="flow")
+    for step in ("训练", "推理", "fit/a", "fit:a", "FIT_A"):
+        log_run({}, component=step, tags={"mlflow.parentRunId": parent})
+    assert cli("download", parent, "out").exit_code == 0
+    assert len(list(Path("out").glob("*/node-0.json"))) == 5

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import main
-from mlflow_perf.cli.pipeline import _Progress, _terminating_as_interrupt
+from mlflow_perf.cli.pipeline import _import_spans, _Progress, _terminating_as_interrupt
 from mlflow_perf.errors import SettingError
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.runner import Result
@@ -132,3 +132,11 @@ def test_links_open_the_runs_view(tmp_path: Path) -> None:
     server = place_for(None, environ={"MLFLOW_TRACKING_URI": "http://host:5001/"})
     assert server.link("r", "1") == f"http://host:5001/{ends}"
     assert embedded(tmp_path).link("r", "1") == f"http://127.0.0.1:5000/{ends}"
+
+
+def test_a_pipeline_without_monitored_tasks_keeps_its_outcome(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no task was recorded, because the pipeline was stopped, say, a warning tells so."""
+    _import_spans(tmp_path / "parsl", tmp_path / "spans.sqlite3")
+    assert "not among the spans" in caplog.text

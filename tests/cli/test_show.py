@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from mlflow import MlflowClient
 
 from mlflow_perf.cli import _tables
 
@@ -159,3 +160,31 @@ def test_operations_and_transfers_are_everywhere(write_document: Any, cli: Call)
     page = Path("perf_report.html").read_text(encoding="utf-8")
     for part in ('id="operations-title"', 'id="transfers-title"', "<bdi>nixl</bdi>", "MB/s"):
         assert part in page
+
+
+def test_a_users_metric_that_is_no_number_is_left_out(
+    log_run: Callable[..., str], client: MlflowClient, cli_json: Any
+) -> None:
+    """A loss of NaN, in a run without documents, costs neither the JSON nor the other figures."""
+    run_id = log_run({}, documents=False)
+    client.log_metric(run_id, "loss", float("nan"))
+    (summary,) = cli_json("show", run_id)["nodes"].values()
+    assert summary["duration_sec"] == 60.0
+    assert "loss" not in summary
+
+
+def test_the_mean_of_an_operation_is_that_of_all_nodes(write_document: Any, cli: Call) -> None:
+    """What is shown is the total over the count, which stand in the same row."""
+    slow = {"ops/load/count": 1.0, "ops/load/total_ms": 9.0, "ops/load/avg_ms": 9.0}
+    output = cli("show", write_document({}, slow)).stdout
+    (row,) = [line.split() for line in output.splitlines() if line.startswith("load")]
+    assert row[1:4] == ["4", "21.3", "5.33"]
+
+
+def test_half_a_character_is_shown_as_none(tmp_path: Path, cli: Call) -> None:
+    """A name with half of a surrogate pair, which JSON can hold, costs neither table nor page."""
+    node = '{"component": "a\\ud800b \\ud83d\\ude00", "summary": {"duration_sec": 1.0}}'
+    path = tmp_path / "half.json"
+    path.write_text(f'{{"schema": "mlflow-perf/1", "nodes": {{"0": {node}}}}}')
+    assert "a?b \U0001f600" in cli("show", str(path)).stdout
+    assert cli("report", str(path)).exit_code == 0

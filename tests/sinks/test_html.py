@@ -321,3 +321,23 @@ def test_a_picture_that_is_too_large_is_named() -> None:
     page = render(samples.document(1, rows=5), pictures={"Huge": svg, "Small": SVG})
     assert len(_images(page)) == 1
     assert "The picture “Huge” is left out" in page
+
+
+def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
+    """The headline says what the metric and the table of runs say: eight GPUs count as eight."""
+    nodes = {
+        i: NodeDocument(
+            {"index": i},
+            summary={
+                "duration_sec": 3600.0,
+                "gpu_avg_utilization_pct": busy,
+                "node_gpu_hours": hours,
+                "node_unused_gpu_hours": hours * (1 - busy / 100.0),
+            },
+        )
+        for i, (busy, hours) in enumerate([(90.0, 8.0), (0.0, 1.0)])
+    }
+    document = PerfDocument(nodes)
+    tiles = {tile.label: tile.value for tile in build_report(document).tiles}
+    assert document.run_summary["run_gpu_avg_utilization_pct"] == pytest.approx(80.0)
+    assert tiles["GPU busy"] == "80%"

@@ -60,3 +60,25 @@ def test_live_curves_are_in_the_run(store: str) -> None:
         until = perf.run_id
     history = MlflowClient().get_metric_history(until, "system/system_memory_usage_percentage")
     assert len(history) >= 2
+
+
+def test_while_a_server_is_away_the_oldest_rows_make_room() -> None:
+    """What came while a send failed stays: it is the start of the curve that is given up."""
+    away = True
+
+    def send(_run: str, metrics: list) -> None:
+        if away:
+            for n in range(2000, 2050):
+                curves.append({"mem_percent": float(n)})
+            raise OSError("away")
+        sent.extend(m.step for m in metrics)
+
+    sent: list[int] = []
+    curves = LiveCurves("", lambda: "run", send=send)
+    for n in range(2000):
+        curves.append({"mem_percent": float(n)})
+    with pytest.raises(OSError, match="away"):
+        curves.flush()
+    away = False
+    curves.flush()
+    assert sent == list(range(50, 2050))

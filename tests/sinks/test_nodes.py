@@ -78,3 +78,16 @@ def test_an_overview_that_a_person_changed_stays(store: str) -> None:
     client.set_tag(run_id, "mlflow.note.content", edited)
     MlflowSink().write(Delivery(document=_document(1), index=1, **place))
     assert client.get_run(run_id).data.tags["mlflow.note.content"] == edited
+
+
+def test_an_overview_written_while_our_own_run_went_on_stays(store: str) -> None:
+    """A person may describe a run that `report()` started, too: at its end the text is theirs."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0", tags={"mlflow.note.content": "Mine."}).info.run_id
+    document = _document(0)
+    document.node["count"] = 1
+    place = {"run_id": run_id, "own_run": True, "experiment_id": "0", "tracking_uri": store}
+    MlflowSink().write(Delivery(document=document, **place))
+    run = client.get_run(run_id)
+    assert run.data.tags["mlflow.note.content"] == "Mine."
+    assert run.info.status == "FINISHED"

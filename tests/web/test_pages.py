@@ -330,3 +330,20 @@ def test_the_closed_app_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plugin.create_app() != "closed"
     monkeypatch.setenv("MLFLOW_AUTH_CONFIG_PATH", "/some/file.ini")
     assert plugin.create_app() == "closed"
+
+
+def test_a_step_without_figures_is_on_the_page_of_its_workflow(client: Any, store: Filled) -> None:
+    """A step that failed before it reported stands in the Gantt and first among the findings."""
+    from mlflow import MlflowClient
+
+    parent, mlflow = store.runs["training"], MlflowClient(store.uri)
+    tags = {"mlflow.parentRunId": parent, "mlflow_perf.step": "publish"}
+    experiment = store.experiments["forecast"]
+    failed = mlflow.create_run(experiment, tags=tags, run_name="publish").info.run_id
+    mlflow.set_terminated(failed, "FAILED")
+    try:
+        text = client.get(f"/perf/run?id={parent}").text
+    finally:
+        mlflow.delete_run(failed)
+    assert f"/perf/run?id={failed}" in text
+    assert "Did not finish: publish (FAILED)." in text

@@ -7,7 +7,7 @@ wrote, keeps keys that it does not know, and merges.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -20,10 +20,25 @@ from mlflow_perf.summary import summarise, summarise_run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA", "NodeDocument", "PerfDocument", "columns_of", "to_json", "write_text"]
+__all__ = [
+    "SCHEMA",
+    "NodeDocument",
+    "PerfDocument",
+    "columns_of",
+    "to_json",
+    "worst_status",
+    "write_text",
+]
 
 SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"
+_WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
+
+
+def worst_status(found: Iterable[str]) -> str:
+    """Return the status of a whole from those of its parts; empty when none is known."""
+    known = set(found)
+    return next((status for status in _WORST_FIRST if status in known), "")
 
 
 @dataclass

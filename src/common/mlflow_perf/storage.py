@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -40,6 +41,8 @@ def to_json(data: Any) -> str:
 
 
 _MOST_DIGITS = 300
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF_PAIR_BYTES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def from_json(text: str | bytes) -> Any:
@@ -49,7 +52,13 @@ def from_json(text: str | bytes) -> Any:
         ValueError: When it is not JSON.
         RecursionError: When it is nested without end.
     """
-    return json.loads(text, parse_int=_whole)
+    data = json.loads(text, parse_int=_whole)
+    found = _HALF_PAIR.search(text) if isinstance(text, str) else _HALF_PAIR_BYTES.search(text)
+    if found:
+        # Half a pair is no character: nothing that shows or stores it could write it.
+        plain = json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
+        data = json.loads(plain, parse_int=_whole)
+    return data
 
 
 def _whole(digits: str) -> float:

@@ -116,7 +116,8 @@ def _unused(steps: Sequence[Step]) -> Iterator[str]:
 def _uneven(step: Step) -> Iterator[str]:
     late = stragglers(step.nodes)
     if late:
-        others = statistics.median(node.duration_sec for node in step.nodes)
+        slow = {node.index for node in late}
+        others = statistics.median(n.duration_sec for n in step.nodes if n.index not in slow)
         names = [f"node {n.index} ({_time(n.duration_sec)})" for n in late]
         yield f"{step.name}: {_some(names)} took longer than the others ({_time(others)})."
     imbalance = step.figures.get("run_imbalance_pct", 0.0)

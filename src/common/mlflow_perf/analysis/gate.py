@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from mlflow_perf.analysis.compare import change_pct, matched
 from mlflow_perf.analysis.limits import Limit, parse_limit
 from mlflow_perf.analysis.rank_test import greater_p, least_p
-from mlflow_perf.analysis.subjects import Subject, hardware, hardware_notes, subjects_of
+from mlflow_perf.analysis.subjects import (
+    Subject,
+    hardware,
+    hardware_notes,
+    is_alike,
+    subjects_of,
+)
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.runs import PerfRun, Source
 
@@ -135,17 +141,24 @@ def check(
 
 
 def _known(limit: Limit, subjects: Sequence[Subject]) -> Limit:
-    """Return the limit if some run has its step and its metric; a typing error must not pass."""
+    """Return the limit if some run has its step, with its metric; a typing error must not pass."""
     steps = {step for subject in subjects for step in subject.steps}
-    keys = {key for s in subjects for run in s.steps.values() for key in _keys(run)}
+    keys = _keys_of(subjects, None)
     if limit.step is not None and f"{limit.step}:{limit.key}" in keys:
         # The name of an operation may hold a colon.
         return replace(limit, key=f"{limit.step}:{limit.key}", step=None)
     if limit.step is not None and limit.step not in steps:
         raise SettingError(_unknown("step", limit.step, steps, limit))
-    if limit.key not in keys:
-        raise SettingError(_unknown("metric", limit.key, keys, limit))
+    of_step = _keys_of(subjects, limit.step)
+    if limit.key not in of_step:
+        raise SettingError(_unknown("metric", limit.key, of_step, limit))
     return limit
+
+
+def _keys_of(subjects: Sequence[Subject], step: str | None) -> set[str]:
+    """Return the metrics that any run has of a step; of any step where none is named."""
+    runs = [run for s in subjects for name, run in s.steps.items() if step in (None, name)]
+    return {key for run in runs for key in _keys(run)}
 
 
 def _unknown(what: str, name: str, known: set[str], limit: Limit) -> str:
@@ -278,4 +291,4 @@ def same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[PerfRun]
 
 
 def _is_like(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    return all(one[key] == other[key] for key in one.keys() & other.keys())
+    return all(is_alike(key, one[key], other[key]) for key in one.keys() & other.keys())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from mlflow_perf.analysis.need import Need, needs_of
@@ -44,7 +45,7 @@ class RightSize:
         nodes: Number of nodes.
         gpus: GPUs per node.
         evidence: What that rests on, in sentences.
-        tasks_per_node: Ranks per node, as the launcher had them.
+        tasks_per_node: Ranks per node: on all nodes as many as the launcher had.
         minutes: A limit for the time, from the longest run; None where unknown.
         had: What the runs had, the largest of each: `cpus`, `memory_mb`, `nodes`, `gpus`.
         peak: What they were seen to use: the same keys.
@@ -97,7 +98,7 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float = 20.0) -> RightS
         nodes,
         gpus,
         (*_basis(runs, needs), *of_cpus, *of_memory, *_of_nodes(needs, nodes), *_of_gpus(needs)),
-        tasks_per_node=max(need.tasks for need in _flat(needs)),
+        tasks_per_node=max(_ranks(of_run, nodes) for of_run in needs),
         minutes=_minutes(needs, headroom_pct),
         had=_largest(needs, _had),
         peak=_largest(needs, _used),
@@ -136,13 +137,22 @@ def _worst(
     """Return the largest need per node when each run's work is put on `nodes` nodes, and whose."""
     best = -1.0, needs[0][0]
     for of_run in needs:
-        values = [(value(need) or 0.0, need) for need in of_run]
-        peak, whose = max(values, key=lambda pair: pair[0])
-        if nodes < len(of_run):
-            peak = max(peak, sum(v for v, _ in values) / nodes)
+        values = sorted((value(need) or 0.0 for need in of_run), reverse=True)
+        # What one node did may be one process: it moves as a whole, beside the largest others.
+        peak = sum(values[: _moved_together(of_run, nodes)])
         if peak > best[0]:
-            best = peak, whose
+            best = peak, max(of_run, key=lambda need: value(need) or 0.0)
     return best
+
+
+def _moved_together(of_run: Sequence[Need], nodes: int) -> int:
+    """Return of how many of its nodes one holds the work when a run is put on `nodes` nodes."""
+    return math.ceil(len(of_run) / nodes)
+
+
+def _ranks(of_run: Sequence[Need], nodes: int) -> int:
+    """Return the ranks per node with which a run has as many on `nodes` nodes as it had."""
+    return max(need.tasks for need in of_run) * _moved_together(of_run, nodes)
 
 
 def _nodes_needed(of_run: Sequence[Need]) -> int:
@@ -155,14 +165,22 @@ def _nodes_needed(of_run: Sequence[Need]) -> int:
     known = all(n.job_cores and n.job_memory and n.owned_cores for n in of_run)
     if had == 1 or not known or any(map(_is_tight, of_run)):
         return had
-    shares = [
-        sum(n.cores or 0.0 for n in of_run) / min(n.owned_cores for n in of_run),
-        sum(n.gpus for n in of_run) / max(1, min(n.owned_gpus for n in of_run)),
-    ]
-    memory = min(n.owned_memory_mb for n in of_run)
+    cores = min(n.owned_cores for n in of_run) * (1 + CPU_TOLERANCE)
+    gpus = max(1, min(n.owned_gpus for n in of_run))
     # Four fifths of the memory: the peaks of today are not those of tomorrow.
-    shares.append(sum(n.memory_mb or 0.0 for n in of_run) / (0.8 * memory) if memory else had)
-    return min(had, max(1, math.ceil(max(shares) - CPU_TOLERANCE)))
+    memory = 0.8 * min(n.owned_memory_mb for n in of_run)
+    together = min(
+        _fitting([n.cores or 0.0 for n in of_run], cores),
+        _fitting([n.gpus for n in of_run], gpus),
+        _fitting([n.memory_mb or 0.0 for n in of_run], memory),
+    )
+    return math.ceil(had / together)
+
+
+def _fitting(values: Sequence[float], room: float) -> int:
+    """Return how many of the values fit into a node beside each other, whichever; at least one."""
+    sums = accumulate(sorted(values, reverse=True))
+    return max(1, sum(total <= room for total in sums))
 
 
 def _is_tight(need: Need) -> bool:

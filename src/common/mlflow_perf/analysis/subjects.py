@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.runs import PerfRun, Source, children, get_runs
 
-__all__ = ["Subject", "by_name", "hardware", "hardware_notes", "subjects_of"]
+__all__ = ["Subject", "by_name", "hardware", "hardware_notes", "is_alike", "subjects_of"]
 
 _LOOK_FOR_CHILDREN_MAX = 20
 """Of more runs than this, only those without figures of their own are asked for children: each
@@ -89,14 +90,16 @@ def hardware(run: PerfRun) -> dict[str, Any]:
     index = min(nodes)
     facts = run.document.nodes[index].node if run.document is not None else {}
     known = {k: v for k, v in facts.items() if k.startswith(_HARDWARE_FACTS)}
-    # Half a per cent: the memory of two machines of one kind differs by what the kernel keeps.
-    limits = {k: _rounded(nodes[index][k]) for k in _LIMITS if k in nodes[index]}
-    totals = {k: _rounded(v) if isinstance(v, (int, float)) else v for k, v in known.items()}
-    return {**totals, **limits, "nodes": run.node_count}
+    limits = {k: nodes[index][k] for k in _LIMITS if k in nodes[index]}
+    return {**known, **limits, "nodes": run.node_count}
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.2g}") if value >= 1000 else round(float(value), 2)
+def is_alike(key: str, one: Any, other: Any) -> bool:
+    """Return whether a fact of the hardware of two runs is that of machines of one kind."""
+    if not (isinstance(one, (int, float)) and isinstance(other, (int, float))):
+        return bool(one == other)
+    # The memory of two machines of one kind differs by what the kernel keeps.
+    return math.isclose(one, other, rel_tol=0.01 if key.startswith("mem") else 1e-3)
 
 
 def hardware_notes(subjects: Sequence[Subject]) -> list[str]:
@@ -114,7 +117,7 @@ def hardware_notes(subjects: Sequence[Subject]) -> list[str]:
 def _difference(key: str, found: Sequence[Mapping[str, Any]]) -> str:
     """Return how a fact differs, `""` where it does not or is not known everywhere."""
     values = [facts[key] for facts in found if key in facts]
-    if len(values) < len(found) or all(value == values[0] for value in values):
+    if len(values) < len(found) or all(is_alike(key, values[0], value) for value in values):
         return ""
     shown = list(dict.fromkeys(f"{v:g}" if isinstance(v, float) else str(v) for v in values))
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -45,16 +46,29 @@ def _write(source: str, run: PerfRun, folder: Path) -> list[Path]:
         return [path for document in documents_of(source) for path in save(document, folder)]
     steps = children(run, documents=True)
     workflow = workflow_of(run, steps)
+    named = by_name(steps)
     files = [
         path
-        for name, step in by_name(steps).items()
+        for step, name in zip(named.values(), _folder_names(named), strict=True)
         if step.document is not None and step.run_id is not None
         for document in documents_of(f"runs:/{step.run_id}")
-        for path in save(document, folder / _folder_name(name))
+        for path in save(document, folder / name)
     ]
     if workflow is None or not files:
         raise RunNotFoundError(f"The run {run.label} holds no performance documents.")
     return [*files, write_text(folder / "workflow.json", to_json(workflow.as_dict()))]
+
+
+def _folder_names(steps: Iterable[str]) -> list[str]:
+    """Return a folder's name for each step; the later of two alike are numbered."""
+    names: dict[str, str] = {}
+    for step in steps:
+        plain, count = _folder_name(step), 2
+        name = plain
+        while name.casefold() in names:
+            name, count = f"{plain}-{count}", count + 1
+        names[name.casefold()] = name
+    return list(names.values())
 
 
 def _folder_name(step: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from mlflow_perf.errors import StepFailedError
+from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 if TYPE_CHECKING:
     from mlflow_perf.pipelines.graph import Graph
@@ -124,7 +124,12 @@ def _import_spans(parsl: Path, db: Path) -> None:
     from mlflow_perf.pipelines.executors import MONITORING_DB
     from mlflow_perf.spans import import_sources
 
-    found = import_sources([parsl / MONITORING_DB], db)
+    try:
+        found = import_sources([parsl / MONITORING_DB], db)
+    # Of a pipeline that was stopped early there may be none: its own outcome is what is told.
+    except (MlflowPerfError, OSError) as error:
+        _log.warning("The tasks are not among the spans: %s", error)
+        return
     click.echo(f"spans: {sum(f.spans for f in found)} in {os.path.relpath(db)}", err=True)
 
 

@@ -143,10 +143,13 @@ def _show_operations(run: PerfRun) -> None:
         for key, value in summary.items():
             match = _OPERATION.fullmatch(key)
             if match:
-                # Of several nodes the slowest stands for all, but counts and totals add up.
+                # Of several nodes the slowest stands for all, but what is counted adds up.
                 old = found.setdefault(match[1], {}).get(match[2], 0.0)
                 adds = match[2] in ("count", "total_ms")
                 found[match[1]][match[2]] = old + value if adds else max(old, value)
+    for stats in found.values():
+        if stats.get("count") and "total_ms" in stats:
+            stats["avg_ms"] = stats["total_ms"] / stats["count"]
     if not found:
         return
     names = sorted(found, key=lambda name: -found[name].get("total_ms", 0.0))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.document import PerfDocument, worst_status
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -128,7 +129,8 @@ def of_mlflow(run: Run) -> PerfRun:
         status=info.status,
         started=info.start_time / 1000 if info.start_time is not None else None,
         ended=info.end_time / 1000 if info.end_time else None,
-        metrics=data.metrics,
+        # A loss that was NaN is no figure, and strict JSON has no word for it.
+        metrics={k: v for k, v in data.metrics.items() if math.isfinite(v)},
         params=data.params,
         tags=data.tags,
     )
@@ -143,7 +145,7 @@ def of_document(label: str, document: PerfDocument) -> PerfRun:
         label,
         run_id=nodes[0].run_id if nodes else None,
         component=nodes[0].component if nodes else None,
-        status=nodes[0].status if nodes else None,
+        status=worst_status(n.status or "" for n in nodes) or None,
         started=min(started, default=None),
         ended=max(ended, default=None),
         document=document,

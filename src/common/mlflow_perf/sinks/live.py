@@ -110,7 +110,9 @@ class LiveCurves:
             try:
                 self._send(run_id, self._metrics(rows))
             except Exception:
-                self._waiting.extendleft(reversed(rows))
+                # Of a full queue `extendleft` would drop the newest rows for the oldest.
+                room = _MAX_WAITING - len(self._waiting)
+                self._waiting.extendleft(reversed(rows[max(0, len(rows) - room) :]))
                 raise
 
     def _metrics(self, rows: list[tuple[int, Mapping[str, float]]]) -> list[Any]:

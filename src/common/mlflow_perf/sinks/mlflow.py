@@ -122,15 +122,12 @@ class MlflowSink:
         self, client: MlflowClient, delivery: Delivery, document: PerfDocument
     ) -> dict[str, str]:
         """Return the text for the run's overview, unless a person has written one there."""
-        run_id, experiment_id = str(delivery.run_id), delivery.experiment_id
-        # Nobody has written one on a run of ours, and another node's is brought up to date.
-        if not delivery.own_run:
-            run = client.get_run(run_id)
-            if not may_replace(run.data.tags.get(NOTE_TAG, "")):
-                return {}
-            experiment_id = str(run.info.experiment_id)
-        uri = delivery.tracking_uri
-        links = Links(run_id, experiment_id, tracking_uri=uri, page=delivery.page)
+        # On a run of ours, too: while a job runs for hours, somebody may describe it.
+        run, uri = client.get_run(str(delivery.run_id)), delivery.tracking_uri
+        if not may_replace(run.data.tags.get(NOTE_TAG, "")):
+            return {}
+        experiment_id = str(run.info.experiment_id)
+        links = Links(run.info.run_id, experiment_id, tracking_uri=uri, page=delivery.page)
         return {NOTE_TAG: run_note(document, links)}
 
     def _upload(

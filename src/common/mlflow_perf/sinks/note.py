@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from mlflow_perf.analysis.markdown import escape
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.document import PerfDocument, worst_status
 from mlflow_perf.perf_page import PAGE_PATH
-from mlflow_perf.sinks.report.figures import Tile, tiles_of, verdict_of, worst_status
+from mlflow_perf.sinks.report.figures import Tile, tiles_of, verdict_of
 from mlflow_perf.sinks.report.workflow import build_workflow
 
 __all__ = [

@@ -154,8 +154,9 @@ def _nodes(access: Access, one: PerfRun) -> Iterator[NodeDocument]:
 
 
 def _workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:
-    children = [child for child in access.children(one) if child.has_figures]
-    if not children:
+    # Steps without figures too: one that failed at its start is what a workflow is opened for.
+    children = access.children(one)
+    if not any(child.has_figures for child in children):
         return access.workflow(one)
     # A document of each step's nodes, where it has several: of one node the metrics say it all.
     steps = [access.with_document(c) if c.node_count > 1 else c for c in children]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.sinks.report import operations as ops
 from mlflow_perf.sinks.report.charts import Chart
 from mlflow_perf.sinks.report.curves import FEW_NODES, Curves, NodeCurves, curves_of
@@ -21,7 +21,6 @@ from mlflow_perf.sinks.report.figures import (
     node_rows,
     tiles_of,
     verdict_of,
-    worst_status,
 )
 from mlflow_perf.sinks.report.pictures import Picture
 from mlflow_perf.sinks.report.text import clock_time, quantity

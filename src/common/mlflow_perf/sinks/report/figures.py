@@ -11,7 +11,7 @@ from mlflow_perf.document import NodeDocument
 from mlflow_perf.metric_table import METRICS, metric_for
 from mlflow_perf.sinks.report.text import cpu_time, number, quantity
 
-__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of", "worst_status"]
+__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of"]
 
 _NETWORK = ("total_net_io_ext_recv_mb", "total_net_io_ext_sent_mb")
 
@@ -59,7 +59,7 @@ def tiles_of(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> 
         _cpu(nodes, run),
         _unused(run),
         _memory(nodes, run),
-        _gpu(nodes),
+        _gpu(nodes, run),
         _moved("Disk read", nodes, ("total_disk_io_read_mb", "total_disk_io_write_mb"), "written"),
         _moved("Net received", nodes, _NETWORK, "sent"),
         _cost(nodes),
@@ -115,14 +115,16 @@ def _memory(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> T
     return Tile("Memory peak", quantity(percent, "%"), detail, _meaning("run_max_t_mem_percent"))
 
 
-def _gpu(nodes: Sequence[Mapping[str, float]]) -> Tile | None:
-    used = [n["gpu_avg_utilization_pct"] for n in nodes if "gpu_avg_utilization_pct" in n]
-    if not used:
+def _gpu(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> Tile | None:
+    known = [n["gpu_avg_utilization_pct"] for n in nodes if "gpu_avg_utilization_pct" in n]
+    if not known:
         return None
+    # Weighted by GPU-hours, as the tables of runs and the metric say.
+    used = run.get("run_gpu_avg_utilization_pct", sum(known) / len(known))
     memory = _max_of(nodes, "max_t_gpu_mem_percent")
     detail = f"memory peak {quantity(memory, '%')}" if memory is not None else ""
     meaning = _meaning("gpu_avg_utilization_pct") or "Average utilisation of the job's GPUs."
-    return Tile("GPU busy", quantity(sum(used) / len(used), "%"), detail, meaning)
+    return Tile("GPU busy", quantity(used, "%"), detail, meaning)
 
 
 def _moved(
@@ -157,15 +159,6 @@ def verdict_of(extras: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     most = Counter(name for name, _ in named).most_common(1)[0][0]
     advice = next((text for name, text in named if name == most and text), "")
     return {"bottleneck": most, "advice": advice}
-
-
-_WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
-
-
-def worst_status(found: Iterable[str]) -> str:
-    """Return the status of a whole from those of its parts; empty when none is known."""
-    known = set(found)
-    return next((status for status in _WORST_FIRST if status in known), "")
 
 
 _NODE_COLUMNS = (

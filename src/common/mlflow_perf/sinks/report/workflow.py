@@ -1,4 +1,4 @@
-"""A workflow's Gantt and table as plain data. Imports the metric table's words and text.
+"""A workflow's Gantt and table as plain data. Imports the document, the summary and text.
 
 Takes what `mlflow_perf.analysis.workflow` gives as a plain dictionary; a key that is missing there
 is missing on the page, nothing more.
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.sinks.report.figures import Tile, worst_status
+from mlflow_perf.document import worst_status
+from mlflow_perf.sinks.report.figures import Tile
 from mlflow_perf.sinks.report.numbers import number_in, numbers_in
 from mlflow_perf.sinks.report.text import clock_time, cpu_time, duration, quantity
 from mlflow_perf.summary import summarise_run
