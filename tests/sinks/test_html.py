@@ -68,6 +68,7 @@ def test_quantities_take_the_unit_that_suits_them(value: float, unit: str, text:
 
 def test_a_short_job_uses_cpu_seconds() -> None:
     """CPU time below a tenth of an hour is told in CPU-seconds."""
+    assert cpu_time(0.0) == "0 CPU s"
     assert cpu_time(0.01) == "36 CPU s"
     assert cpu_time(0.00998 / 3600, whole=0.01) == "0.01 CPU s"
     assert cpu_time(2.06) == "2.06 CPU h"

@@ -55,7 +55,7 @@ def cpu_time(cpu_hours: float, whole: float | None = None) -> str:
         cpu_hours: What to tell.
         whole: What it is a part of, when that decides on the unit.
     """
-    if 0 < abs(cpu_hours if whole is None else whole) < 0.1:
+    if abs(cpu_hours if whole is None else whole) < 0.1:
         # The kernel counts CPU time in hundredths of a second.
         return f"{number(round(cpu_hours * 3600.0, 2))} CPU s"
     return f"{number(cpu_hours)} CPU h"
