@@ -69,6 +69,18 @@ def read(reader) -> dict[str, float]:
     return report
 
 
+def watched_peak_mb(child: Held) -> float:
+    """Let a command run to its end while it is watched; return its peak memory."""
+    reader = ProcessTreeReader(child.pid)
+    os.close(child._go)
+    while not child.has_ended():
+        reader.glance()
+    report = read(reader)
+    child.reap()
+    reader.close()
+    return report["job_mem_peak_mb"]
+
+
 def test_the_account_of_an_ended_child_is_the_kernels() -> None:
     """CPU time and peak of a child that ended and that nobody waited for yet."""
     child = Held(HOLD.format(300))
@@ -119,14 +131,7 @@ def test_a_command_shorter_than_the_interval_has_its_true_peak() -> None:
 def test_a_small_command_is_seen_while_it_runs(ballast: bytearray) -> None:
     """A glance in its first moments tells the peak of a command smaller than what it copied."""
     child = Held("print(end='', flush=True); import time; time.sleep(0.3)")
-    reader = ProcessTreeReader(child.pid)
-    os.close(child._go)
-    while not child.has_ended():
-        reader.glance()
-    report = read(reader)
-    child.reap()
-    reader.close()
-    assert 0.3 < report["job_mem_peak_mb"] < 50
+    assert 0.3 < watched_peak_mb(child) < 50
 
 
 def test_a_copy_grows_until_it_becomes_the_command(tmp_path: Path, ballast: bytearray) -> None:
@@ -136,14 +141,7 @@ def test_a_copy_grows_until_it_becomes_the_command(tmp_path: Path, ballast: byte
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     sum(mapped[:: mmap.PAGESIZE])
     child = Held("import time; time.sleep(0.3)", before=lambda: sum(mapped[:: mmap.PAGESIZE]))
-    reader = ProcessTreeReader(child.pid)
-    os.close(child._go)
-    while not child.has_ended():
-        reader.glance()
-    report = read(reader)
-    child.reap()
-    reader.close()
-    assert 0.3 < report["job_mem_peak_mb"] < 50
+    assert 0.3 < watched_peak_mb(child) < 50
 
 
 def test_workers_of_a_short_block_are_summed() -> None:
