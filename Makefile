@@ -47,11 +47,14 @@ ui: $(DEMO_STAMP)
 	@echo "  http://127.0.0.1:5000/perf  the performance of all runs        (Ctrl-C ends it)"
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --workers 1 --app-name mlflow-perf --backend-store-uri sqlite:///demo/mlflow.db --artifacts-destination demo/artifacts --port 5000
 
-# Real signals, servers and launches on a machine that others use too: what fails is run up to three times more
-# and named in the summary: a fault of the code fails each time. Two processes, as half of the time goes by
-# in waiting for servers, launchers and browsers; a file stays with one, for its servers' sake.
+# Real signals, servers and launches on a machine that others use too: what fails is run up to twice more and
+# named in the summary; what still fails is run once more by itself, with servers and folders of its own. A
+# fault of the code fails each time. Two processes, as half of the time goes by in waiting for servers,
+# launchers and browsers; a file stays with one, for its servers' sake.
+PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 test: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist loadfile --reruns 3 --reruns-delay 5 $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile --reruns 2 --reruns-delay 5 $(ARGS) \
+		|| { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none --reruns 1 --reruns-delay 5 $(ARGS); }
 
 # torchrun and Ray, too large for the environment of development, start real jobs from one of their own.
 test-launchers: setup

@@ -45,15 +45,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}")
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Take our own and MLflow's run variables out of the environment; keep state in tmp_path."""
+def _clean(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Take our own and MLflow's run variables out of the environment; keep state in the folder."""
     for name in list(os.environ):
         if name.startswith("MLFLOW_PERF_") or name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "mlflow-perf-journal"))
+            patch.delenv(name)
+    patch.setenv("MLFLOW_PERF_DIR", str(folder / "mlflow-perf-journal"))
     # Importing MLflow has taken half a minute on a machine that others use too.
-    monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "100")
+    patch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "100")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clean_environment_of_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What fixtures of a module or session start has the same environment as a test's processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        _clean(patch, tmp_path_factory.mktemp("state"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of this machine's environment, and no test's state, leaks into another test."""
+    _clean(monkeypatch, tmp_path)
 
 
 @pytest.fixture(autouse=True)
