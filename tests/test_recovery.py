@@ -108,6 +108,19 @@ def test_what_comes_after_damage_is_cut_off(
     assert "cut.journal is cut off or damaged" in line
 
 
+def test_the_journal_of_another_host_waits_until_its_job_is_known_to_have_ended(
+    sent: list[Delivery], tmp_path: Path
+) -> None:
+    """On a shared file system its job may be alive; what became of it cannot be seen from here."""
+    node = {"index": 1, "hostname": "another-host"}
+    (tmp_path / "a.journal").write_bytes(journal_of(ROW, node=node, boot_id="another-boot"))
+    assert list(recover(tmp_path)) == []
+    (recovered,) = recover(tmp_path, of_any_host=True)
+    assert recovered.cause.startswith("the process was killed or ended without a word")
+    assert [d.document.node["hostname"] for d in sent] == ["another-host"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_store_that_is_gone_is_not_made_anew(
     sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ __all__ = ["Recovered", "read_journal", "recover"]
 
 _MAX_BYTES = 256 << 20
 _CAUSE_TAG = "mlflow_perf.cause"
+_UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _BEGUN_SEC = 60.0  # older than this, no live process is still making it
 
 _log = logging.getLogger(__name__)
@@ -187,12 +188,15 @@ def _report(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cause(head: Mapping[str, Any]) -> str:
+    if not _of_this_host(head):
+        # Neither its start nor its control groups can be looked up from here.
+        return _UNKNOWN
     if head.get("boot_id") and head["boot_id"] != boot_id():
         return "the machine went down"
     counts = {str(file): count for file, count in dict(head.get("oom_kills", {})).items()}
     if new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
         return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
-    return "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
+    return _UNKNOWN
 
 
 def _tags(document: NodeDocument) -> dict[str, str]:
@@ -211,7 +215,7 @@ def _of_this_host(head: Mapping[str, Any]) -> bool:
     return host in (None, socket.gethostname())
 
 
-def recover(folder: Path | None = None) -> Iterator[Recovered]:
+def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, remove it, and yield what was sent.
 
     Safe to run twice, at once and while jobs run: the journal of a live job, or of one that another
@@ -219,6 +223,8 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
 
     Args:
         folder: Where the journals lie; default: `state_folder()`.
+        of_any_host: Send those of other hosts, too: only where their jobs are known to have ended,
+            as a shared file system may not tell that they still write.
     """
     place = state_folder() if folder is None else folder
     _tidy(place)
@@ -229,7 +235,7 @@ def recover(folder: Path | None = None) -> Iterator[Recovered]:
             with _opened(path) as handle:
                 if not lock(handle) or not _still_there(path, handle):
                     continue
-                recovered = _send(path, _read_all(handle))
+                recovered = _send(path, _read_all(handle), of_any_host)
         except DocumentError as error:
             _log.warning("%s is skipped: %s.", path, error)
         except OSError as error:
@@ -296,9 +302,9 @@ def _check_store(delivery: Delivery) -> None:
         )
 
 
-def _send(path: Path, data: bytes) -> Recovered | None:
+def _send(path: Path, data: bytes, of_any_host: bool) -> Recovered | None:
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
-    if lines and not _of_this_host(lines[0]):
+    if lines and not of_any_host and not _of_this_host(lines[0]):
         _log.info("%s is of another host, which may still be writing it; skipped.", path)
         return None
     delivery, cause = read_journal(data, name=str(path))

@@ -150,7 +150,8 @@ def _journals(job: StepJob) -> Path:
 
 def _recover(job: StepJob) -> None:
     """Send what a killed rank, or one that the server kept waiting too long, left behind."""
-    for left in recover(_journals(job)):
+    # The launcher has ended, and so have the ranks that it started on other hosts.
+    for left in recover(_journals(job), of_any_host=True):
         _log.info("Step %s, node %d was logged late: %s", job.name, left.node, left.cause)
 
 
