@@ -148,18 +148,21 @@ def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
     assert isinstance(host, OwnedCpuReader)
     reader = OwnedCpuReader(host._owned, cores=limits.cores, used=used, clock=lambda: now[0])
     now[0] = 102.0
-    put(proc / "stat", stat(200, 0))
+    put(proc / "stat", stat(0, 0).replace(" 0 0 0 0 0 0 0 0", " 50 0 0 0 50 0 0 100"))
     put_all(tmp_path / "sys/fs/cgroup", {"cpu.stat": "usage_usec 6500000"})
     report = read(reader)
     assert report["cpu_pct_per_cpu_avg"] == pytest.approx(50.0)
-    assert report["host_cpu_pct_per_cpu_avg"] == 100.0
+    assert report["host_cpu_pct_per_cpu_avg"] == 75.0
     assert report["cpu_limit_cores"] == 1.5
+    # Of the quota's three CPU-seconds, what the eight CPUs had on average: a quarter, and a half.
+    assert report["cpu_iowait_sec"] == pytest.approx(0.75)
+    assert report["cpu_steal_sec"] == pytest.approx(1.5)
     start = dict.fromkeys(report, 0.0) | {"elapsed_sec": 0.0, "cpu_limit_cores": 1.5}
     metrics = summarise([start, {"elapsed_sec": 2.0, **report}])
     assert metrics["cpu_avg_utilization_pct"] == pytest.approx(50.0)
     assert metrics["node_cpu_hours"] == pytest.approx(3.0 / 3600)
     assert metrics["node_unused_cpu_hours"] == pytest.approx(1.5 / 3600)
-    assert metrics["host_cpu_avg_utilization_pct"] == 100.0
+    assert metrics["host_cpu_avg_utilization_pct"] == 75.0
 
 
 def test_with_an_affinity_the_hosts_figures_stand_beside_the_jobs(tmp_path: Path) -> None:

@@ -19,9 +19,15 @@ MB = 1 << 20
 
 
 def stat(*cpus: tuple[int, ...]) -> str:
-    """Return a /proc/stat with a line for each CPU: user, idle and iowait ticks."""
-    lines = [f"cpu{n} {u} 0 0 {i} {w} 0 0 0 0 0" for n, (u, i, w) in enumerate(cpus)]
+    """Return a /proc/stat with a line for each CPU: user, idle, iowait and, if any, steal ticks."""
+    four = enumerate(map(_four, cpus))
+    lines = [f"cpu{n} {u} 0 0 {i} {w} 0 0 {s} 0 0" for n, (u, i, w, s) in four]
     return "cpu  1 2 3 4 5 6 7 8 9 10\n" + "\n".join(lines) + "\nintr 1 2 3\nctxt 4\n"
+
+
+def _four(ticks: tuple[int, ...]) -> tuple[int, int, int, int]:
+    user, idle, iowait, steal = (*ticks, 0)[:4]
+    return user, idle, iowait, steal
 
 
 @pytest.fixture
@@ -59,6 +65,17 @@ def test_cpu_utilisation_is_the_busy_share_of_the_ticks(proc: Path) -> None:
     assert report["cpu_ticks_sec"] == 2.0
     assert report["cpu_iowait_sec"] == 0.1
     assert report["cpu_limit_cores"] == 2
+
+
+def test_cpu_time_that_the_host_took_is_busy_and_told_apart(proc: Path) -> None:
+    """Steal is time in which a CPU had work: busy, as psutil counts it, and a sum of its own."""
+    put(proc / "stat", stat((0, 0, 0, 40), (0, 0, 0, 0)))
+    reader = CpuReader(proc, ticks_per_sec=100)
+    put(proc / "stat", stat((30, 10, 0, 100), (0, 100, 0, 0)))
+    report = read(reader)
+    assert report["cpu_steal_sec"] == 0.6
+    assert report["cpu_busy_sec"] == 0.9
+    assert report["cpu_ticks_sec"] == 2.0
 
 
 def test_cpu_counts_only_the_cpus_of_the_job(proc: Path) -> None:

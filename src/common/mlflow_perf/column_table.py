@@ -45,6 +45,7 @@ CPU_COLUMNS = (
     Column("cpu_busy_sec", _COUNTER, "s", "Busy time summed over the CPUs."),
     Column("cpu_ticks_sec", _COUNTER, "s", "Busy and idle time summed over the CPUs."),
     Column("cpu_iowait_sec", _COUNTER, "s", "Idle time with a disk request outstanding."),
+    Column("cpu_steal_sec", _COUNTER, "s", "Time in which a CPU had work and the host ran others."),
     Column("cpu_limit_cores", _GAUGE, "cores", "CPUs that the job may use."),
 )
 HOST_CPU_COLUMNS = (

@@ -71,6 +71,13 @@ class Usage:
         return 100.0 * self.used_cores / self.cores if self.cores else self.node_busy_pct
 
     @property
+    def stolen_pct(self) -> float:
+        """Share of the time in which the CPUs had work that their host ran others, in per cent."""
+        # Of a share of CPU time, what is busy is the job's own and holds no steal.
+        wanted = max(self.node_busy_pct, self["cpu_steal_pct"] + self.busy_pct)
+        return 100.0 * self["cpu_steal_pct"] / wanted if wanted else 0.0
+
+    @property
     def mem_pct(self) -> float:
         """Peak memory of the job as a share of its limit; the node's share where unknown."""
         peak = self["job_max_mem_mb"]
@@ -224,6 +231,12 @@ RULES: tuple[Rule, ...] = (
          lambda u: f"The disks moved {_short(u.disk_mb_s)} MB/s while the CPUs were "
                    f"{u.busy_pct:.0f}% busy: use faster storage, or read less.",
          "disks ≥ 100 MB/s while the CPUs are less than 50% busy"),
+    Rule("cpu", lambda u: u.stolen_pct >= 25 and u.used_cores >= 0.1 and u.busy_pct < 85,
+         lambda u: f"This machine's host ran others for {u.stolen_pct:.0f}% of the time in which "
+                   f"its CPUs had work (steal); the job got {_cores(u)}: "
+                   "ask for dedicated CPUs, or for another host.",
+         "`cpu_steal_pct` ≥ 25% of the time in which the CPUs had work, the job's own share below "
+         "85%"),
     Rule("cpu", _is_contended,
          lambda u: f"The job waited for a CPU {u['cpu_stall_pct']:.0f}% of the time on CPUs that "
                    f"were {u.node_busy_pct:.0f}% busy, {u.busy_pct:.0f}% with the job: "

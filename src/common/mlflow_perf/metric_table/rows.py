@@ -114,6 +114,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("iowait_pct", "%", "cpu", "iowait time / (busy + idle time) of the CPUs",
            "Share of the CPU time that was idle while a disk request was outstanding.",
            ratio_pct("cpu_iowait_sec", "cpu_ticks_sec"), "lower"),
+    Metric("cpu_steal_pct", "%", "cpu", "steal time / (busy + idle time) of the CPUs",
+           "Share of the CPU time in which a CPU of this virtual machine had work and its host ran "
+           "others; utilisation counts it as busy, the job's own CPU time does not hold it.",
+           ratio_pct("cpu_steal_sec", "cpu_ticks_sec"), "lower"),
     Metric("max_t_swap_percent", "%", "memory", "max over time of `swap_percent`",
            "Peak share of the swap space in use; absent without swap.",
            peak_of("swap_percent"), "lower"),

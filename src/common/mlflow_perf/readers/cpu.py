@@ -16,8 +16,8 @@ from mlflow_perf.records import Column
 
 __all__ = ["CpuReader", "CpuTimes", "utilisation"]
 
-CpuTimes = dict[bytes, tuple[int, int, int]]
-"""CPU name -> (busy, total, iowait) in clock ticks since boot."""
+CpuTimes = dict[bytes, tuple[int, int, int, int]]
+"""CPU name -> (busy, total, iowait, steal) in clock ticks since boot."""
 
 
 def utilisation(before: CpuTimes, now: CpuTimes) -> list[float]:
@@ -26,7 +26,7 @@ def utilisation(before: CpuTimes, now: CpuTimes) -> list[float]:
     A CPU that came, went or whose counters were reset in between is left out.
     """
     shares = []
-    for name, (busy, total, _) in now.items():
+    for name, (busy, total, *_) in now.items():
         old = before.get(name)
         if old is None or total <= old[1]:
             continue
@@ -39,6 +39,7 @@ class CpuReader:
     """Utilisation of the CPUs between two reads, and their busy and total time since boot.
 
     Busy is what psutil calls busy: everything but idle and iowait, guest time counted once.
+    So steal is within it: the CPU had work, and the host of the virtual machine ran somebody else.
 
     Args:
         proc: Where procfs is mounted.
@@ -64,7 +65,7 @@ class CpuReader:
         self._tick = 1.0 / (ticks_per_sec or os.sysconf("SC_CLK_TCK"))
         self._before = self._times()
         self._shares: list[float] = []
-        self._sum = [0, 0, 0]
+        self._sum = [0, 0, 0, 0]
         if not self._before:
             raise SourceUnavailableError(f"{self._file.path} names none of the job's CPUs.")
 
@@ -84,7 +85,7 @@ class CpuReader:
             if wanted is None or name in wanted:
                 user, nice, system, idle, wait, irq, soft, steal = map(int, ticks[:8])
                 busy = user + nice + system + irq + soft + steal
-                times[name] = (busy, busy + idle + wait, wait)
+                times[name] = (busy, busy + idle + wait, wait, steal)
         return times
 
     def read(self, report: dict[str, float]) -> None:
@@ -100,6 +101,7 @@ class CpuReader:
         report["cpu_busy_sec"] = self._sum[0] * self._tick
         report["cpu_ticks_sec"] = self._sum[1] * self._tick
         report["cpu_iowait_sec"] = self._sum[2] * self._tick
+        report["cpu_steal_sec"] = self._sum[3] * self._tick
         report["cpu_limit_cores"] = float(len(now))
 
     def _add_up(self, now: CpuTimes) -> None:
@@ -108,7 +110,7 @@ class CpuReader:
         total = self._sum
         for name, values in now.items():
             old = self._before.get(name, values)
-            for i in (0, 1, 2):
+            for i in (0, 1, 2, 3):
                 gain = values[i] - old[i]
                 if gain > 0:
                     total[i] += gain

@@ -34,6 +34,8 @@ _HOST = (
     ("host_cpu_ticks_sec", "cpu_ticks_sec"),
     ("host_cpu_cores", "cpu_limit_cores"),
 )
+_OF_THE_CPUS = ("cpu_iowait_sec", "cpu_steal_sec")
+"""What only whole CPUs have: a share of CPU time has the same part of it as they."""
 
 
 class OwnedCpuReader:
@@ -96,8 +98,9 @@ class _Share:
     def __init__(self, cores: float, time_of: CpuTime, clock: Callable[[], float]) -> None:
         self._cores, self._time, self._clock = cores, time_of, clock
         self._at, self._used = clock(), time_of.seconds()
-        self._busy = self._whole = self._iowait = 0.0
-        self._ticks_before = self._iowait_before = 0.0
+        self._busy = self._whole = 0.0
+        self._shared = dict.fromkeys(_OF_THE_CPUS, 0.0)
+        self._before = dict.fromkeys(("cpu_ticks_sec", *_OF_THE_CPUS), 0.0)
         self._percent: float | None = None
 
     def read(self, of_cpus: dict[str, float]) -> dict[str, float]:
@@ -108,12 +111,12 @@ class _Share:
             self._percent = min(100.0, 100.0 * gain / whole)
         self._busy += gain
         self._whole += whole
-        self._add_iowait(of_cpus, whole)
+        self._add_of_the_cpus(of_cpus, whole)
         self._at, self._used = now, self._used if used is None else used
         report = {
             "cpu_busy_sec": min(self._busy, self._whole),
             "cpu_ticks_sec": self._whole,
-            "cpu_iowait_sec": self._iowait,
+            **self._shared,
             "cpu_limit_cores": self._cores,
         }
         if self._percent is not None:
@@ -121,14 +124,15 @@ class _Share:
                 report[name] = self._percent
         return report
 
-    def _add_iowait(self, of_cpus: dict[str, float], whole: float) -> None:
-        """Add the share of time that the CPUs waited, in this share's own seconds."""
-        ticks, iowait = of_cpus.get("cpu_ticks_sec", 0.0), of_cpus.get("cpu_iowait_sec", 0.0)
-        passed = ticks - self._ticks_before
+    def _add_of_the_cpus(self, of_cpus: dict[str, float], whole: float) -> None:
+        """Add the parts of time that the CPUs waited or were taken, in the share's seconds."""
+        now = {name: of_cpus.get(name, 0.0) for name in self._before}
+        passed = now["cpu_ticks_sec"] - self._before["cpu_ticks_sec"]
         if passed > 0:
-            waited = min(1.0, max(0.0, iowait - self._iowait_before) / passed)
-            self._iowait += waited * whole
-            self._ticks_before, self._iowait_before = ticks, iowait
+            for name in _OF_THE_CPUS:
+                gain = max(0.0, now[name] - self._before[name])
+                self._shared[name] += min(1.0, gain / passed) * whole
+            self._before = now
 
     def close(self) -> None:
         self._time.close()

@@ -126,8 +126,11 @@ CHARTS: tuple[Chart, ...] = (
               Curve("io_stall_sec", "IO", Source.SHARE),
               Curve("cpu_throttled_sec", "throttled", Source.SHARE),
           )),
-    Chart("iowait", "IO wait", "cores", "CPUs that were idle while a disk request was "
-          "outstanding.", (Curve("cpu_iowait_sec", "IO wait", Source.RATE),), minor=True),
+    Chart("iowait", "IO wait and steal", "cores", "CPUs that were idle while a disk request was "
+          "outstanding, and that had work while the host of this virtual machine ran others.", (
+              Curve("cpu_iowait_sec", "IO wait", Source.RATE),
+              Curve("cpu_steal_sec", "steal", Source.RATE),
+          ), minor=True),
     Chart("host_cpu", "Node's CPUs", "%", "Mean utilisation of all the node's CPUs, those that "
           "the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
           minor=True),
