@@ -26,6 +26,8 @@ CASES: list[tuple[str, dict[str, float], str]] = [
      "ran others for 65% of the time"),
     ("cpu", {"cpu_avg_utilization_pct": 10.0, "job_cpu_avg_cores": 0.4, "cpu_steal_pct": 10.0},
      "ran others for 50% of the time"),
+    ("cpu", {"cpu_avg_utilization_pct": 25.0, "job_cpu_avg_cores": 0.8, "cpu_steal_pct": 5.0},
+     "kept one CPU busy (0.8 of 4"),
     ("idle", {"cpu_avg_utilization_pct": 100.0, "job_cpu_avg_cores": 0.02, "cpu_steal_pct": 65.0},
      "0 of 4 CPUs"),
     ("cpu", {"cpu_avg_utilization_pct": 65.0, "gpu_avg_utilization_pct": 12.0},

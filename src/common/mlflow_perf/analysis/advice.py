@@ -164,10 +164,16 @@ def _is_contended(usage: Usage) -> bool:
     )
 
 
+def _is_stolen(usage: Usage) -> bool:
+    return usage.stolen_pct >= 25 and usage.used_cores >= 0.1 and usage.busy_pct < 85
+
+
 def _is_serial(usage: Usage) -> bool:
     # A parallel job that others leave one CPU to has had more of them at some time.
     crowded = _is_contended(usage) and usage["job_max_cpu_cores"] >= 1.3
-    return usage.cores >= 1.5 and 0.85 <= usage.used_cores <= 1.15 and not crowded
+    # Of what the host took of a CPU that the job wanted whole, it took the job's part.
+    wanted = usage.used_cores / (1 - min(usage.stolen_pct, 25) / 100)
+    return usage.cores >= 1.5 and 0.85 <= wanted <= 1.15 and not crowded
 
 
 def _io_stall_limit(usage: Usage) -> float:
@@ -231,7 +237,7 @@ RULES: tuple[Rule, ...] = (
          lambda u: f"The disks moved {_short(u.disk_mb_s)} MB/s while the CPUs were "
                    f"{u.busy_pct:.0f}% busy: use faster storage, or read less.",
          "disks ≥ 100 MB/s while the CPUs are less than 50% busy"),
-    Rule("cpu", lambda u: u.stolen_pct >= 25 and u.used_cores >= 0.1 and u.busy_pct < 85,
+    Rule("cpu", _is_stolen,
          lambda u: f"This machine's host ran others for {u.stolen_pct:.0f}% of the time in which "
                    f"its CPUs had work (steal); the job got {_cores(u)}: "
                    "ask for dedicated CPUs, or for another host.",
