@@ -23,6 +23,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
     folder = tmp_path_factory.mktemp("store")
     mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
     experiment = mlflow.create_experiment("spans", artifact_location=str(folder / "artifacts"))
+    yield f"sqlite:///{folder / 'mlflow.db'}", _logged(experiment, folder), folder
+    mlflow.set_tracking_uri(None)
+
+
+def _logged(experiment: str, folder: Path) -> str:
+    """Log the runs to the tracking store, and return the parent's id."""
+    import mlflow
 
     @mlflow.trace
     def outer() -> int:
@@ -43,8 +50,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
             (folder / "node-0.json").write_text(json.dumps(document))
             mlflow.log_artifact(str(folder / "node-0.json"), "perf")
     mlflow.flush_trace_async_logging()
-    yield f"sqlite:///{folder / 'mlflow.db'}", parent.info.run_id, folder
-    mlflow.set_tracking_uri(None)
+    return str(parent.info.run_id)
+
+
+COUNTS = {
+    "mlflow.run": 2, "mlflow.trace": 1, "mlflow.span.inner": 1, "mlflow.span.outer": 1,
+    "mlflow_perf.component": 1, "mlflow_perf.node": 1,
+}  # fmt: skip
+
+
+def _counts(db: Path) -> dict[str, int]:
+    return {row["type"]: row["spans"] for row in spans.types(db)}
 
 
 @pytest.fixture
@@ -59,11 +75,7 @@ def parent(store: tuple[str, str, Path]) -> str:
 def test_a_run_brings_its_children_metrics_traces_and_document(parent: str, tmp_path: Path) -> None:
     """One URI gives the whole tree; the run and what we recorded of it are bound."""
     spans.import_sources(f"runs:/{parent}", tmp_path / "db")
-    counts = {row["type"]: row["spans"] for row in spans.types(tmp_path / "db")}
-    assert counts == {
-        "mlflow.run": 2, "mlflow.trace": 1, "mlflow.span.inner": 1, "mlflow.span.outer": 1,
-        "mlflow_perf.component": 1, "mlflow_perf.node": 1,
-    }  # fmt: skip
+    assert _counts(tmp_path / "db") == COUNTS
     losses = spans.sql(tmp_path / "db", "SELECT count(*) AS n FROM metric WHERE name = 'loss'")
     assert losses[0]["n"] >= 1
     relations = {
@@ -76,6 +88,19 @@ def test_a_run_brings_its_children_metrics_traces_and_document(parent: str, tmp_
         ("mlflow.span.outer", "mlflow.span.inner", "subspan"),
         ("mlflow.run", "mlflow_perf.component", "facet"),
     } <= relations
+
+
+def test_the_same_comes_over_http_and_from_runs_in_a_ring(server: str, tmp_path: Path) -> None:
+    """A server has bounds that a store has not; a run that names its child as parent ends."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    experiment = client.create_experiment(f"spans over HTTP {tmp_path}")
+    parent = _logged(experiment, tmp_path)
+    (child,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
+    client.set_tag(parent, "mlflow.parentRunId", child.info.run_id)
+    spans.import_sources(f"runs:/{parent}", tmp_path / "db")
+    assert _counts(tmp_path / "db") == COUNTS
 
 
 def test_a_run_and_its_store_tell_the_same(

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.runs.paging import PAGE, pages
 from mlflow_perf.runs.run import PARENT_TAG, TAG, PerfRun, of_document, of_mlflow
 from mlflow_perf.runs.source import (
     Source,
@@ -36,7 +37,6 @@ Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: items)
 """What watches the runs being read; the command line sets its progress bar here."""
 
-_PAGE = 1000
 _IDS_PER_QUERY = 100
 _ONE_BY_ONE_MAX = 4
 _DOCUMENTS_MAX = 50
@@ -104,7 +104,7 @@ def find_runs(
         conditions.insert(0, f"tags.`{TAG}component` = {quoted(component)}")
     client = new_client()
     experiments = _experiment_ids(client, experiment_names)
-    found = _pages(client, experiments, " and ".join(conditions), min(_PAGE, 2 * max_results))
+    found = _pages(client, experiments, " and ".join(conditions), min(PAGE, 2 * max_results))
     usable = (run for run in found if of_mlflow(run).has_figures)
     return _read(list(islice(usable, max_results)), documents)
 
@@ -119,7 +119,7 @@ def children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
     if run.run_id is None or run.experiment_id is None:
         return []
     query = f"tags.`{PARENT_TAG}` = {quoted(run.run_id)}"
-    found = _search(new_client(), [run.experiment_id], query, 100 * _PAGE)
+    found = _search(new_client(), [run.experiment_id], query, 100 * PAGE)
     return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
 
 
@@ -145,7 +145,7 @@ def _by_id(client: MlflowClient, ids: Sequence[str]) -> list[Run]:
     chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
     queries = ["attributes.run_id IN ({})".format(", ".join(map(quoted, c))) for c in chunks]
     watched = watch.get()(queries, len(queries))
-    found = {r.info.run_id: r for q in watched for r in _search(client, experiments, q, _PAGE)}
+    found = {r.info.run_id: r for q in watched for r in _search(client, experiments, q, PAGE)}
     # What a search does not show (a deleted experiment) is asked for by its id, which says why.
     return [found.get(run_id) or fetch(client, run_id) for run_id in ids]
 
@@ -171,7 +171,7 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
 def _search(
     client: MlflowClient, experiments: Sequence[str], query: str, max_results: int
 ) -> list[Run]:
-    return list(islice(_pages(client, experiments, query, min(_PAGE, max_results)), max_results))
+    return list(islice(_pages(client, experiments, query, min(PAGE, max_results)), max_results))
 
 
 def _pages(
@@ -180,16 +180,8 @@ def _pages(
     """Yield the runs that a query finds, asking for a page when the one before is used up."""
     from mlflow.exceptions import MlflowException
 
-    token = None
     try:
-        while True:
-            page = client.search_runs(
-                list(experiments), query, max_results=max(1, size), page_token=token
-            )
-            yield from page
-            token = page.token
-            if not token:
-                return
+        yield from pages(client.search_runs, list(experiments), query, max_results=max(1, size))
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise SettingError(f"MLflow cannot search for {query!r}: {error}") from error

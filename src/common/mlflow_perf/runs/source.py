@@ -18,6 +18,7 @@ from urllib.request import url2pathname
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.runs.many import read_all
+from mlflow_perf.runs.paging import pages
 from mlflow_perf.runs.run import PARENT_TAG
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ ARTIFACT_PATH = "perf"
 """Folder of a run's artifacts in which the documents lie."""
 
 _THREADS = 8
-_PAGE = 1000
 _RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
 # What tables show of an id, or more of it.
 _BEGINNING = re.compile(r"[0-9a-f]{8,31}")
@@ -187,12 +187,7 @@ def experiment_ids(client: MlflowClient) -> list[str]:
     Raises:
         MlflowException: When the store does not answer.
     """
-    page = client.search_experiments(max_results=_PAGE)
-    found = list(page)
-    while page.token:
-        page = client.search_experiments(max_results=_PAGE, page_token=page.token)
-        found += page
-    return [experiment.experiment_id for experiment in found]
+    return [experiment.experiment_id for experiment in pages(client.search_experiments)]
 
 
 def cannot_read(what: str, error: Exception) -> str:

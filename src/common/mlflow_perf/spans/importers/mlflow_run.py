@@ -5,12 +5,13 @@ May import errors, runs, spans.store, spans.importers. MLflow is imported when a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.errors import MlflowPerfError, SpansError
+from mlflow_perf.runs.paging import pages
 from mlflow_perf.spans.importers.mlflow_store import RUN, TRACE, trace_span
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 from mlflow_perf.spans.importers.perf_document import spans_of_document
@@ -24,7 +25,8 @@ __all__ = ["MlflowRunImporter"]
 
 _PREFIX = "runs:/"
 _PARENT_TAG = "mlflow.parentRunId"
-_PAGE = 1000
+# A server refuses to give more at a time; a store without one does not.
+_TRACES_MAX = 500
 
 
 class MlflowRunImporter:
@@ -61,21 +63,16 @@ class MlflowRunImporter:
 
 
 def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
-    yield run
-    query = f"tags.`{_PARENT_TAG}` = '{run.info.run_id}'"
-    for child in _pages(client.search_runs, [run.info.experiment_id], query):
-        yield from _family(client, child)
-
-
-def _pages(ask: Callable[..., Any], *what: Any, **which: Any) -> Iterator[Any]:
-    """Yield all that a search finds, page by page."""
-    token = None
-    while True:
-        page = ask(*what, **which, max_results=_PAGE, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+    """Yield a run and all below it, each once: parents are tags, which anybody may set."""
+    waiting, seen = [run], {run.info.run_id}
+    while waiting:
+        run = waiting.pop()
+        yield run
+        query = f"tags.`{_PARENT_TAG}` = '{run.info.run_id}'"
+        for child in pages(client.search_runs, [run.info.experiment_id], query):
+            if child.info.run_id not in seen:
+                seen.add(child.info.run_id)
+                waiting.append(child)
 
 
 def _run(client: MlflowClient, run: Run) -> Nested:
@@ -102,7 +99,7 @@ def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
     # The first versions of MLflow 3 do not know the name that later ones want.
     where = "locations" if "locations" in known else "experiment_ids"
     which = {where: [run.info.experiment_id], "run_id": run.info.run_id}
-    for trace in _pages(client.search_traces, **which):
+    for trace in pages(client.search_traces, max_results=_TRACES_MAX, **which):
         info: Any = trace.info
         scope = f"mlflow-trace:{info.trace_id}"
         took = info.execution_duration
