@@ -14,6 +14,7 @@ from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
 from mlflow_perf.runs import PerfRun, documents_of, get_runs, is_run_id
 from mlflow_perf.runs.many import default_processes
+from mlflow_perf.runs.source import fetch_file
 
 __all__ = ["REPORT_FILE", "Page", "Spans", "log_page", "make_page"]
 
@@ -127,7 +128,7 @@ def _downloaded(run_id: str, folder: str) -> Path | None:
     client = MlflowClient()
     if not any(file.path == _SPANS for file in client.list_artifacts(run_id, "spans")):
         return None
-    return Path(client.download_artifacts(run_id, _SPANS, folder))
+    return fetch_file(client, run_id, _SPANS, Path(folder))
 
 
 def _drawn(db: Path, root: str | None) -> Mapping[str, str]:
