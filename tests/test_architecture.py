@@ -14,7 +14,17 @@ PACKAGE = Path(mlflow_perf.__file__).parent
 
 # From the lowest step to the highest. Names on one step do not import each other.
 LADDER: list[set[str]] = [
-    {"_version", "errors", "clock", "storage", "errand", "signals", "causes", "daemons"},
+    {
+        "_version",
+        "errors",
+        "addresses",
+        "clock",
+        "storage",
+        "errand",
+        "signals",
+        "causes",
+        "daemons",
+    },
     {"records", "settings", "launchers", "perf_page"},
     {"column_table", "metric_table", "node"},
     {"sketch", "spool"},

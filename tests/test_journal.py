@@ -208,6 +208,10 @@ def test_a_killed_job_is_recovered_once(store: str, tmp_path: Path) -> None:
 def test_recover_says_when_there_is_nothing(tmp_path: Path) -> None:
     """An empty folder is no error; one that is not there is bad input."""
     assert "Nothing to recover" in CliRunner().invoke(main, ["recover", str(tmp_path)]).output
+    (tmp_path / "a.journal").write_text("damaged")
+    kept = CliRunner().invoke(main, ["recover", str(tmp_path)])
+    assert "Nothing was sent: 1 journal stays" in kept.output
+    assert kept.exit_code == 0
     wrong = CliRunner().invoke(main, ["recover", str(tmp_path / "no")])
     assert wrong.exit_code == 2
     assert "is no folder" in wrong.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,21 @@ def test_a_store_that_is_gone_is_not_made_anew(
     assert f"was in {store}, which is not there" in caplog.text
     store.touch()
     assert len(list(recover(folder))) == 1
+
+
+def test_a_server_that_does_not_listen_is_told_at_once(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is tried for minutes, the journal stays, and no password is told."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        uri = f"postgresql://me:secret@127.0.0.1:{bound.getsockname()[1]}/db"
+        (tmp_path / "a.journal").write_bytes(delivery_with(run_id="abc", tracking_uri=uri))
+        assert list(recover(tmp_path)) == []
+    assert "could not be sent and is kept: nothing listens at postgresql://me:***@" in caplog.text
+    assert "secret" not in caplog.text
+    assert sent == []
+    assert (tmp_path / "a.journal").exists()
 
 
 def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) -> None:

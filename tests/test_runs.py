@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from mlflow_perf.addresses import shown
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
 from mlflow_perf.runs import (
@@ -293,13 +294,30 @@ def test_documents_come_over_http(server: str) -> None:
 
 
 @pytest.mark.e2e
-def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence says which store did not answer."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{_free_port()}")
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("http://me:secret@127.0.0.1:{port}", "nothing listens there"),
+        ("postgresql://me:secret@127.0.0.1:{port}/db", "nothing listens there"),
+        ("sqlite:///{folder}/none.db", "there is no .*/none.db"),
+        ("foo://me:secret@host", "foo"),
+        ("http://[bad", "Invalid IPv6"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uri: str, why: str
+) -> None:
+    """One line says which store and why, at once, without a password, and no store is made."""
+    uri = uri.format(port=_free_port(), folder=tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     for ask in (lambda: load("0" * 32), lambda: find_runs("train")):
-        with pytest.raises(RunNotFoundError, match=r"cannot be read from the tracking store http"):
+        with pytest.raises(RunNotFoundError, match=why) as caught:
             ask()
+        assert shown(uri) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert "secret" not in str(caught.value)
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_curves_are_read_only_where_they_are_asked_for(

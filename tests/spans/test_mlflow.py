@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlflow_perf import spans
-from mlflow_perf.errors import RunNotFoundError, SpansError
+from mlflow_perf.errors import RunNotFoundError
 
 pytestmark = pytest.mark.e2e
 
@@ -116,7 +116,7 @@ def test_a_run_and_its_store_tell_the_same(
 
 def test_an_unknown_run_is_one_line(parent: str, tmp_path: Path) -> None:
     """A wrong id says so."""
-    with pytest.raises(SpansError, match="cannot be read") as caught:
+    with pytest.raises(RunNotFoundError, match="does not exist") as caught:
         spans.import_sources(f"runs:/{'0' * 32}", tmp_path / "db")
     assert "\n" not in str(caught.value)
 

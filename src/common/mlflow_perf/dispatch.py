@@ -1,6 +1,6 @@
 """The end of a report: a finished delivery is sent within its time, or kept in the journal.
 
-Imports errand, journal and the MLflow sink.
+Imports addresses, errand, journal and the MLflow sink.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import logging
 import threading
 import time
 
+from mlflow_perf.addresses import first_line, is_refused, shown
 from mlflow_perf.delivery import Delivery
-from mlflow_perf.errand import Errand, first_line, is_refused
+from mlflow_perf.errand import Errand
 from mlflow_perf.journal import Journal, state_folder
 from mlflow_perf.sinks.mlflow import MlflowSink
 
@@ -123,5 +124,5 @@ def _knock(uri: str, until: float) -> None:
     """
     while is_refused(uri):
         if time.monotonic() >= until:
-            raise ConnectionRefusedError(f"{uri} refuses connections")
+            raise ConnectionRefusedError(f"{shown(uri)} refuses connections")
         time.sleep(_KNOCK_EVERY_SEC)

@@ -7,14 +7,11 @@ thread here, and the caller goes on when its time is up.
 from __future__ import annotations
 
 import logging
-import socket
 import threading
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Errand", "first_line", "is_http", "is_refused"]
+__all__ = ["Errand"]
 
 T = TypeVar("T")
 
@@ -72,42 +69,3 @@ class Errand(threading.Thread, Generic[T]):
         self.join(max(0.0, timeout_sec))
         # In a forked child, where the thread is not, it is neither alive nor done.
         return not self.is_alive() and bool(self._answer or self._error)
-
-
-def first_line(error: BaseException) -> str:
-    """Return an exception as one line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def is_http(uri: str) -> bool:
-    """Tell whether an address is that of a server: `http://…` or `https://…`."""
-    return uri.startswith(("http://", "https://"))
-
-
-def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
-    """Tell whether a server certainly does not listen now, by knocking on its port.
-
-    A refused connection answers in a millisecond; MLflow would try it again for four minutes.
-
-    Args:
-        uri: Of a tracking server; anything but http(s) is never refused.
-        timeout_sec: Most seconds to knock.
-    """
-    parts = urllib.parse.urlsplit(uri)
-    host = parts.hostname
-    if parts.scheme not in ("http", "https") or host is None or _through_proxy(parts.scheme, host):
-        return False
-    try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((host, port), timeout=timeout_sec):
-            return False
-    except (ConnectionRefusedError, socket.gaierror):
-        return True
-    except (OSError, ValueError):
-        return False
-
-
-def _through_proxy(scheme: str, host: str) -> bool:
-    if scheme not in urllib.request.getproxies():
-        return False
-    return not urllib.request.proxy_bypass(host)

@@ -1,4 +1,4 @@
-"""Whether a tracking server has the page `/perf` beside its UI. Imports errand.
+"""Whether a tracking server has the page `/perf` beside its UI. Imports addresses.
 
 Asks without MLflow's client: a job that has not imported MLflow must not do so for a link, and its
 retries would go on for minutes.
@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from http.client import HTTPException
 
-from mlflow_perf.errand import is_http
+from mlflow_perf.addresses import is_http
 
 __all__ = ["PAGE_HEADER", "PAGE_PATH", "has_page"]
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf import spool, transfers
+from mlflow_perf.addresses import is_refused, local_database, shown
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.causes import boot_id, new_oom_kills
 from mlflow_perf.column_table import kind_of
@@ -238,11 +239,14 @@ def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterato
                 recovered = _send(path, _read_all(handle), of_any_host)
         except DocumentError as error:
             _log.warning("%s is skipped: %s.", path, error)
+        except ConnectionRefusedError as error:
+            _log.warning("%s could not be sent and is kept: %s.", path, error)
         except OSError as error:
             _log.warning("%s is skipped: %s.", path, error.strerror or error)
         # A sink's edge: what cannot be sent now stays in its journal, and the others go on.
         except Exception as error:  # noqa: BLE001
-            _log.warning("%s could not be sent and is kept: %s", path, str(error).split("\n")[0])
+            first = shown(str(error).split("\n")[0])
+            _log.warning("%s could not be sent and is kept: %s", path, first)
         else:
             if recovered is not None:
                 yield recovered
@@ -289,14 +293,17 @@ def _add_spooled(folder: Path, document: NodeDocument) -> None:
 
 
 def _check_store(delivery: Delivery) -> None:
-    """See that the run's embedded store is there: asking for it would make a new, empty one.
+    """See that the run's store is there: MLflow makes an embedded one anew, and waits for others.
 
     Raises:
-        DocumentError: When it is not.
+        DocumentError: When an embedded one is not there.
+        ConnectionRefusedError: When nothing listens at the other.
     """
-    scheme, _, place = (delivery.tracking_uri or "").partition(":///")
-    file = Path(place.partition("?")[0])
-    if delivery.run_id and scheme.startswith("sqlite") and file.is_absolute() and not file.exists():
+    uri = delivery.tracking_uri or ""
+    if is_refused(uri):
+        raise ConnectionRefusedError(f"nothing listens at {shown(uri)}")
+    file = local_database(uri)
+    if delivery.run_id and file is not None and file.is_absolute() and not file.exists():
         raise DocumentError(
             f"its run was in {file}, which is not there; bring that back, or delete the journal"
         )

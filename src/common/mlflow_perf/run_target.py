@@ -1,6 +1,6 @@
 """Which MLflow run a job reports to, found or made without ever hanging the job.
 
-Imports errand, node, the page's look-up and the MLflow sink.
+Imports addresses, errand, node, the page's look-up and the MLflow sink.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from mlflow_perf.errand import Errand, first_line, is_http, is_refused
+from mlflow_perf.addresses import first_line, is_http, is_refused, local_database, shown
+from mlflow_perf.errand import Errand
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
 from mlflow_perf.perf_page import has_page
@@ -137,7 +137,7 @@ class RunTarget:
         elif wait and is_refused(self.uri):
             _log.warning(
                 "The tracking server at %s refuses connections; the job starts without its run.",
-                self.uri,
+                shown(self.uri),
             )
         else:
             _check_place(self.uri)
@@ -160,18 +160,18 @@ class RunTarget:
             self._adopt(self._start_timeout_sec)
         except TimeoutError:
             _log.warning(
-                "The tracking server %s is slow; the job starts without its run.", self.uri
+                "The tracking server %s is slow; the job starts without its run.", shown(self.uri)
             )
         except Exception as error:
             if not is_http(self.uri):
                 raise SettingError(
-                    f"The MLflow store {self.uri} cannot be used: {first_line(error)}"
+                    f"The MLflow store {shown(self.uri)} cannot be used: {first_line(error)}"
                 ) from error
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
 
     def _make_and_tell(self) -> Target:
         if is_refused(self.uri):
-            raise ConnectionRefusedError(f"{self.uri} refuses connections")
+            raise ConnectionRefusedError(f"{shown(self.uri)} refuses connections")
         target = self._make()
         with self._choosing:
             late = self._is_over
@@ -281,9 +281,9 @@ def _check_place(uri: str) -> None:
     Raises:
         SettingError: When what should be a folder above it is none.
     """
-    scheme, _, place = uri.partition(":///")
-    if not scheme.startswith("sqlite") or not place.startswith("/"):
+    file = local_database(uri)
+    if file is None or not file.is_absolute():
         return
-    above = next(folder for folder in Path(place.partition("?")[0]).parents if folder.exists())
+    above = next(folder for folder in file.parents if folder.exists())
     if not above.is_dir():
         raise SettingError(f"The MLflow store {uri} cannot be used: {above} is no folder")

@@ -1,7 +1,7 @@
 """Every setting of `report()`: its argument, its environment variable, its range.
 
 A setting comes from the argument, else from the environment, else from the table's default; a wrong
-one is a `SettingError` before the job starts. Imports errors and errand.
+one is a `SettingError` before the job starts. Imports addresses and errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.errand import is_http
+from mlflow_perf.addresses import is_http
 from mlflow_perf.errors import SettingError
 
 __all__ = ["ENVIRONMENT", "Setting", "is_disabled", "resolve", "setting"]

@@ -14,7 +14,7 @@ from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
 from mlflow_perf.runs import PerfRun, documents_of, get_runs, is_run_id
 from mlflow_perf.runs.many import default_processes
-from mlflow_perf.runs.source import fetch_file
+from mlflow_perf.runs.source import fetch_file, new_client
 
 __all__ = ["REPORT_FILE", "Page", "Spans", "log_page", "make_page"]
 
@@ -84,9 +84,7 @@ def log_page(page: Page) -> list[str]:
     """
     if page.run is None or page.run.run_id is None:
         raise RunNotFoundError("A file is no run to which a report could be logged.")
-    from mlflow import MlflowClient
-
-    client = MlflowClient()
+    client = new_client()
     client.log_text(page.run.run_id, page.html, REPORT_FILE)
     if page.workflow is None:
         return [REPORT_FILE]
@@ -123,9 +121,7 @@ def _pictures(run: PerfRun | None, spans: Spans) -> Mapping[str, str]:
 
 
 def _downloaded(run_id: str, folder: str) -> Path | None:
-    from mlflow import MlflowClient
-
-    client = MlflowClient()
+    client = new_client()
     if not any(file.path == _SPANS for file in client.list_artifacts(run_id, "spans")):
         return None
     return fetch_file(client, run_id, _SPANS, Path(folder))

@@ -10,7 +10,7 @@ import click
 
 from mlflow_perf.cli import _tables
 from mlflow_perf.errors import SettingError
-from mlflow_perf.journal import state_folder
+from mlflow_perf.journal import SUFFIX, state_folder
 from mlflow_perf.recovery import recover
 
 __all__ = ["command"]
@@ -37,4 +37,12 @@ def command(folder: Path | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(sent))
     elif not sent:
-        click.echo(f"Nothing to recover in {place}.")
+        click.echo(_nothing_sent(place))
+
+
+def _nothing_sent(place: Path) -> str:
+    left = len(list(place.glob(f"*{SUFFIX}")))
+    if not left:
+        return f"Nothing to recover in {place}."
+    journals = "1 journal stays" if left == 1 else f"{left} journals stay"
+    return f"Nothing was sent: {journals} in {place}, of running jobs or as said above."

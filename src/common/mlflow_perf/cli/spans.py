@@ -43,6 +43,8 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
     """
     from mlflow_perf.spans import import_sources
 
+    if any(source.startswith("runs:/") for source in sources):
+        _prepare()
     bar = ProgressBar()
     try:
         results = import_sources(sources, db, progress=bar)
@@ -295,9 +297,17 @@ def log(run_id: str, root: str, db: str) -> None:
     from mlflow_perf.cli._pages import Spans, log_page, make_page
     from mlflow_perf.spans import log_to_run
 
+    _prepare()
     paths = log_to_run(run_id, db, root)
     for path in [*paths, *log_page(make_page(run_id, Spans(Path(db), root)))]:
         click.echo(path)
+
+
+def _prepare() -> None:
+    """Make ready to ask MLflow, which other commands on spans need not load."""
+    from mlflow_perf.cli import _options
+
+    _options.prepare()
 
 
 def _draw_times(rows: list[dict[str, Any]], title: str, picture: str) -> None:

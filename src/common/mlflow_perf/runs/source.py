@@ -1,4 +1,4 @@
-"""From a run id, a file or a folder to a document. Imports the document and the errors."""
+"""From a run id, a file or a folder to a document. Imports addresses, document and errors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
+from mlflow_perf.addresses import first_line, is_refused, local_database, shown
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.runs.many import read_all
@@ -33,6 +34,7 @@ Source = str | os.PathLike[str]
 ARTIFACT_PATH = "perf"
 """Folder of a run's artifacts in which the documents lie."""
 
+_NAME_THE_STORE = "Set MLFLOW_TRACKING_URI to the store or server that holds the runs."
 _THREADS = 8
 _RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
 # What tables show of an id, or more of it.
@@ -139,10 +141,26 @@ def light(documents: Iterable[PerfDocument]) -> PerfDocument:
 
 
 def new_client() -> MlflowClient:
-    """Return a client of the tracking store that MLflow's own settings name."""
-    from mlflow import MlflowClient
+    """Return a client of the tracking store that MLflow's own settings name.
 
-    return MlflowClient()
+    Raises:
+        RunNotFoundError: When there is no store, it does not listen, or MLflow cannot use it.
+    """
+    import mlflow
+
+    uri = mlflow.get_tracking_uri()
+    unusable = f"The tracking store {shown(uri)} cannot be used:"
+    file = local_database(uri)
+    # MLflow would make a store of every typing error.
+    if file is not None and not (file.is_file() and file.stat().st_size):
+        raise RunNotFoundError(f"{unusable} there is no {file.absolute()}. {_NAME_THE_STORE}")
+    if is_refused(uri):
+        raise RunNotFoundError(f"{unusable} nothing listens there. {_NAME_THE_STORE}")
+    try:
+        return mlflow.MlflowClient()
+    # MLflow's own, a database's, that of a driver which is not installed.
+    except Exception as error:
+        raise RunNotFoundError(f"{unusable} {first_line(error)}") from error
 
 
 def fetch(client: MlflowClient, run_id: str) -> Run:
@@ -197,8 +215,8 @@ def cannot_read(what: str, error: Exception) -> str:
     where = mlflow.get_tracking_uri()
     if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
         return f"{what} does not exist in the tracking store {where}, nor as a file."
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"{what} cannot be read from the tracking store {where}: {first_line}"
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return shown(f"{what} cannot be read from the tracking store {where}: {first}")
 
 
 def _no_document(client: MlflowClient, run: Run) -> str:

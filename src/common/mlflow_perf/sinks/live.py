@@ -1,4 +1,4 @@
-"""The curves while the job runs, as MLflow's own `system/…` metrics. Imports nothing of ours.
+"""The curves while the job runs, as MLflow's own `system/…` metrics. Imports addresses.
 
 In a thread of its own: a slow or dead server costs curves, never the sampler's pace or the job.
 """
@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from mlflow_perf.addresses import first_line
 
 __all__ = ["SYSTEM_KEYS", "LiveCurves"]
 
@@ -96,7 +98,7 @@ class LiveCurves:
         except Exception as error:  # noqa: BLE001
             if not self._failed:
                 self._failed = True
-                _log.warning("The live curves cannot be sent now: %s", str(error).split("\n")[0])
+                _log.warning("The live curves cannot be sent now: %s", first_line(error))
 
     def flush(self) -> None:
         """Send what is waiting.

@@ -1,4 +1,4 @@
-"""Which run of an MLflow store: found, made or deleted. Imports delivery and errors.
+"""Which run of an MLflow store: found, made or deleted. Imports delivery, errors.
 
 Everything goes through `MlflowClient` and a run's id: the fluent interface keeps the active run per
 thread and would open a second run from ours.
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mlflow_perf.addresses import shown
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.errors import RunNotFoundError
 
@@ -85,7 +86,7 @@ def open_run(run_id: str, *, tracking_uri: str | None = None) -> Target:
 def _where(tracking_uri: str | None) -> str:
     import mlflow
 
-    return tracking_uri or mlflow.get_tracking_uri()
+    return shown(tracking_uri or mlflow.get_tracking_uri())
 
 
 def new_run(

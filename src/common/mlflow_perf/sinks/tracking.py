@@ -1,7 +1,7 @@
 """What the pipeline runner writes to MLflow: the parent run, a child run per step, their logs.
 
 Through `MlflowClient` only, never through the active run: steps run in threads, and MLflow's active
-run belongs to one thread. Imports errors, errand and the notes.
+run belongs to one thread. Imports addresses, errors and the notes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.errand import is_http
+from mlflow_perf.addresses import is_http, shown
 from mlflow_perf.errors import SettingError
 from mlflow_perf.perf_page import has_page
 from mlflow_perf.sinks.note import NOTE_TAG, Links, may_replace
@@ -116,7 +116,8 @@ class Tracking:
                 return str(self._client.create_experiment(name, self.place.artifacts))
         except MlflowException as error:
             first = str(error).splitlines()[0][:200]
-            raise SettingError(f"MLflow at {self.place.uri} cannot be used: {first}") from error
+            where = f"MLflow at {self.place.uri} cannot be used"
+            raise SettingError(shown(f"{where}: {first}")) from error
 
     def start(
         self,

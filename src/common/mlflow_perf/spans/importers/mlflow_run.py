@@ -10,8 +10,8 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.addresses import shown
 from mlflow_perf.errors import MlflowPerfError, SpansError
-from mlflow_perf.runs.paging import pages
 from mlflow_perf.spans.importers.mlflow_store import RUN, TRACE, trace_span
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 from mlflow_perf.spans.importers.perf_document import spans_of_document
@@ -42,28 +42,34 @@ class MlflowRunImporter:
         """Import the run and what is below it.
 
         Raises:
-            SpansError: There is no such run, or the tracking store does not answer.
+            RunNotFoundError: There is no such run, or the tracking store does not answer.
+            SpansError: What is below it cannot be read.
         """
-        from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
+        from mlflow_perf.runs.source import fetch, new_client
+
         run_id = str(source).removeprefix(_PREFIX).strip("/")
-        client = MlflowClient()
+        client = new_client()
+        named = fetch(client, run_id)
         found: list[Nested] = []
         # Apart from the runs: a component has its run's key, which the facet between them needs.
         documents: list[Nested] = []
         try:
-            for run in _family(client, client.get_run(run_id)):
+            for run in _family(client, named):
                 found += [_run(client, run), *_traces(client, run)]
                 documents += _document(run, store)
         except MlflowException as error:
-            raise SpansError(f"The run {run_id} cannot be read: {error.message}") from error
+            first = shown(error.message.splitlines()[0])
+            raise SpansError(f"The run {run_id} cannot be read: {first}") from error
         store_nested(store, found)
         store_nested(store, documents)
 
 
 def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
     """Yield a run and all below it, each once: parents are tags, which anybody may set."""
+    from mlflow_perf.runs.paging import pages
+
     waiting, seen = [run], {run.info.run_id}
     while waiting:
         run = waiting.pop()
@@ -95,6 +101,8 @@ def _run(client: MlflowClient, run: Run) -> Nested:
 
 
 def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
+    from mlflow_perf.runs.paging import pages
+
     known = signature(client.search_traces).parameters
     # The first versions of MLflow 3 do not know the name that later ones want.
     where = "locations" if "locations" in known else "experiment_ids"
