@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mlflow import MlflowClient
 
 from mlflow_perf import load
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.sinks.mlflow import MlflowSink
 
 
@@ -66,6 +69,30 @@ def test_the_overview_speaks_for_all_nodes(store: str) -> None:
     assert "> Advice 1." in tags["mlflow.note.content"]
     ours = ("status", "bottleneck", "advice")
     assert [tags[f"mlflow_perf.{name}"] for name in ours] == ["FAILED", "cpu", "Advice 1."]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
+    store: str, tmp_path: Path, count: int
+) -> None:
+    """The run has the node's figures and has ended; what is missing is sent by a second try."""
+    place, client = tmp_path / "in the way", MlflowClient(store)
+    place.write_text("a file where the folder of the artifacts must be")
+    experiment = client.create_experiment("no place", (place / "artifacts").as_uri())
+    run_id = client.create_run(experiment).info.run_id
+    document = _document(0)
+    document.node["count"] = count
+    delivery = Delivery(document=document, run_id=run_id, own_run=True, tracking_uri=store)
+    with pytest.raises(NotUploadedError, match=r"its artifacts are not: .*Error"):
+        MlflowSink().write(delivery)
+    run = client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["max_t_mem_percent"] == 10.0
+    assert ("run_node_count" in run.data.metrics) == (count == 1)
+    place.unlink()
+    MlflowSink().write(delivery)
+    assert client.get_run(run_id).data.metrics["run_node_count"] == 1
+    assert set(load(run_id).nodes) == {0}
 
 
 def test_an_overview_that_a_person_changed_stays(store: str) -> None:

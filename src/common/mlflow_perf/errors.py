@@ -50,6 +50,10 @@ class DocumentError(MlflowPerfError, ValueError):
     """A performance document cannot be read: not JSON, not ours, or of a later schema."""
 
 
+class NotUploadedError(MlflowPerfError, RuntimeError):
+    """A run has the figures of a report and not its artifacts: their store does not take them."""
+
+
 class SourceUnavailableError(MlflowPerfError, RuntimeError):
     """A reader's source does not exist on this machine, or may not be read."""
 

@@ -10,14 +10,16 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlflow_perf.addresses import first_line
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errand import Errand
-from mlflow_perf.errors import DocumentError
+from mlflow_perf.errors import DocumentError, NotUploadedError
 from mlflow_perf.runs.source import fetch_file
 from mlflow_perf.sinks import html, targets
 from mlflow_perf.sinks.batches import batches, clean_key, limits_of, metrics_of
@@ -54,6 +56,7 @@ class MlflowSink:
         Raises:
             RunNotFoundError: When the run does not exist (any more).
             TimeoutError: When a run that had to be made is not wanted any more.
+            NotUploadedError: When the figures are in the run, which has ended, without artifacts.
             Exception: Whatever MLflow raises when the store does not take it.
         """
         client = targets.client_of(delivery.tracking_uri)
@@ -70,12 +73,14 @@ class MlflowSink:
             delivery.run_id, delivery.own_run = made.run_id, True
             delivery.experiment_id = made.experiment_id
             delivery.document.run_id = made.run_id
-        if self._is_alone(delivery):
-            self._write_alone(client, delivery)
-        else:
-            self._write_with_others(client, delivery)
-        if delivery.own_run:
-            _end_run(client, delivery.run_id, delivery.document)
+        write = self._write_alone if self._is_alone(delivery) else self._write_with_others
+        try:
+            write(client, delivery)
+        except NotUploadedError:
+            # Artifacts may never arrive (a credential that nodes do not have): nobody waits then.
+            _end_if_own(client, delivery)
+            raise
+        _end_if_own(client, delivery)
         return delivery.run_id
 
     def _is_alone(self, delivery: Delivery) -> bool:
@@ -88,7 +93,8 @@ class MlflowSink:
             lambda: self._upload(client, delivery, mine, page_of=mine), name="perf-upload"
         )
         self._log_figures(client, delivery, mine)
-        upload.result(_UPLOAD_SEC)
+        with _told_as_not_uploaded():
+            upload.result(_UPLOAD_SEC)
 
     def _write_with_others(self, client: MlflowClient, delivery: Delivery) -> None:
         """Write this node's figures, then the whole run's until no other node came meanwhile.
@@ -97,7 +103,13 @@ class MlflowSink:
         is there, and looks again after it wrote, so that the last look of all has every node.
         """
         mine = PerfDocument({delivery.index: delivery.document})
-        self._upload(client, delivery, mine)
+        try:
+            with _told_as_not_uploaded():
+                self._upload(client, delivery, mine)
+        except NotUploadedError:
+            # The whole's would be of this node alone, and write over better ones.
+            self._log_figures(client, delivery, mine, of_whole=False)
+            raise
         document, seen = mine, -1
         for _ in range(_MAX_LOOKS):
             others = _other_nodes(client, delivery, document)
@@ -109,11 +121,16 @@ class MlflowSink:
             self._upload(client, delivery, page_of=document)
 
     def _log_figures(
-        self, client: MlflowClient, delivery: Delivery, document: PerfDocument
+        self,
+        client: MlflowClient,
+        delivery: Delivery,
+        document: PerfDocument,
+        *,
+        of_whole: bool = True,
     ) -> None:
         prefix = delivery.metrics_prefix
         node = metrics_of(delivery.document.summary, prefix, delivery.index)
-        whole = metrics_of(document.run_summary, prefix, 0)
+        whole = metrics_of(document.run_summary if of_whole else {}, prefix, 0)
         tags = {**delivery.tags, **whole_tags(document), **self._note(client, delivery, document)}
         for metrics, few in batches(node, whole, tags, limits_of(delivery.tracking_uri)):
             client.log_batch(str(delivery.run_id), metrics=metrics, tags=few)
@@ -148,6 +165,22 @@ class MlflowSink:
             if page is not None:
                 (root / REPORT_FILE).write_text(page, encoding="utf-8")
             client.log_artifacts(str(delivery.run_id), folder)
+
+
+@contextmanager
+def _told_as_not_uploaded() -> Iterator[None]:
+    try:
+        yield
+    # Whatever the artifact store's own library raises.
+    except Exception as error:
+        raise NotUploadedError(
+            f"its figures are in the run, its artifacts are not: {first_line(error)}"
+        ) from error
+
+
+def _end_if_own(client: MlflowClient, delivery: Delivery) -> None:
+    if delivery.own_run:
+        _end_run(client, str(delivery.run_id), delivery.document)
 
 
 def _end_run(client: MlflowClient, run_id: str, document: NodeDocument) -> None:
