@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.addresses import first_line, is_http, is_refused, local_database, shown
+from mlflow_perf.addresses import (
+    first_line,
+    in_the_way,
+    is_http,
+    is_refused,
+    local_database,
+    public,
+    shown,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,15 @@ def test_only_an_embedded_store_has_a_file(uri: str, file: Path | None) -> None:
     assert local_database(uri) == file
 
 
+def test_what_is_in_an_embedded_stores_way(tmp_path: Path) -> None:
+    """A file where a folder must be is; a folder that is still to be made is not."""
+    file = tmp_path / "file"
+    file.touch()
+    assert in_the_way(f"sqlite:///{file}/a/mlflow.db") == file
+    assert in_the_way(f"sqlite:///{tmp_path}/a/b/mlflow.db") is None
+    assert in_the_way("http://host/a") is None
+
+
 @pytest.mark.parametrize("scheme", ["http", "postgresql", "mysql+pymysql"])
 def test_a_closed_port_refuses_and_an_open_one_does_not(scheme: str) -> None:
     """Servers and databases are knocked at alike."""
@@ -69,6 +86,12 @@ def test_a_closed_port_refuses_and_an_open_one_does_not(scheme: str) -> None:
 def test_what_names_no_port_that_we_know_is_never_refused(uri: str) -> None:
     """Whether it can be used is for MLflow to say."""
     assert not is_refused(uri)
+
+
+def test_an_address_for_a_browser_signs_nobody_in() -> None:
+    """Neither a password nor a user's name stands in a link."""
+    assert public("http://me:secret@host:5000/a") == "http://host:5000/a"
+    assert public("https://host/a@b") == "https://host/a@b"
 
 
 def test_the_address_of_a_server() -> None:

@@ -117,6 +117,9 @@ def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert place_for(None, environ=uri).uri == "http://127.0.0.1:5001"
     assert place_for(tmp_path / "x", environ=uri).uri == f"sqlite:///{tmp_path}/x/mlflow.db"
     assert place_for(None, environ={}).folder == tmp_path / "demo"
+    with pytest.raises(SettingError, match="not an address") as caught:
+        place_for(Path("http://me:secret@127.0.0.1:5001"))
+    assert "secret" not in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

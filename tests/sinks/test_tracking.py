@@ -55,3 +55,26 @@ def test_a_server_that_is_away_is_said_in_seconds() -> None:
     tracking = Tracking(Place("http://127.0.0.1:9"))
     with pytest.raises(SettingError, match=r"MLflow at http://127\.0\.0\.1:9 cannot be used"):
         tracking.experiment("work")
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("postgresql://me:secret@127.0.0.1:9/db", "nothing listens there"),
+        ("foo://me:secret@host/db", "foo"),
+        ("http://[bad", "Invalid IPv6"),
+        ("sqlite:////dev/null/mlflow.db", "/dev/null"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_line(uri: str, why: str) -> None:
+    """Whatever MLflow or a driver raises: the address, the cause, and no password."""
+    with pytest.raises(SettingError, match=why) as caught:
+        Tracking(Place(uri)).experiment("work")
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_link_signs_nobody_in() -> None:
+    """What is printed, and may be sent around, holds no password."""
+    link = Place("https://me:secret@host/mlflow/").link("r1", "7")
+    assert link.startswith("https://host/mlflow/#/experiments/7/runs/r1")

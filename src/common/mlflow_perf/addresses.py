@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-__all__ = ["first_line", "is_http", "is_refused", "local_database", "shown"]
+__all__ = ["first_line", "in_the_way", "is_http", "is_refused", "local_database", "public", "shown"]
 
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]*@")
@@ -32,6 +32,11 @@ def is_http(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
+def public(uri: str) -> str:
+    """Return the address of a server as a browser may be given it: nobody is signed in by it."""
+    return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
+
+
 def local_database(uri: str) -> Path | None:
     """Return the file of an embedded store; None for any other store, one in memory too."""
     scheme, _, place = uri.partition(":///")
@@ -39,6 +44,18 @@ def local_database(uri: str) -> Path | None:
     if not scheme.startswith("sqlite") or not name or name.startswith((":", "file:")):
         return None
     return Path(name)
+
+
+def in_the_way(uri: str) -> Path | None:
+    """Return what stands where a folder above an embedded store must be; None where nothing does.
+
+    Some versions of MLflow try for a minute to make a store there.
+    """
+    file = local_database(uri)
+    if file is None:
+        return None
+    above = next((place for place in file.absolute().parents if place.exists()), None)
+    return None if above is None or above.is_dir() else above
 
 
 def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:

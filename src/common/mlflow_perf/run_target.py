@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from mlflow_perf.addresses import first_line, is_http, is_refused, local_database, shown
+from mlflow_perf.addresses import first_line, in_the_way, is_http, is_refused, shown
 from mlflow_perf.errand import Errand
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
@@ -276,14 +276,11 @@ def _active_run_id() -> str | None:
 
 
 def _check_place(uri: str) -> None:
-    """See that an embedded store can be there; some versions of MLflow try for a minute.
+    """See that an embedded store can be there.
 
     Raises:
         SettingError: When what should be a folder above it is none.
     """
-    file = local_database(uri)
-    if file is None or not file.is_absolute():
-        return
-    above = next(folder for folder in file.parents if folder.exists())
-    if not above.is_dir():
-        raise SettingError(f"The MLflow store {uri} cannot be used: {above} is no folder")
+    file = in_the_way(uri)
+    if file is not None:
+        raise SettingError(f"The MLflow store {uri} cannot be used: {file} is no folder")

@@ -7,6 +7,7 @@ run belongs to one thread. Imports addresses, errors and the notes.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.addresses import is_http, shown
+from mlflow_perf.addresses import first_line, in_the_way, is_http, is_refused, public, shown
 from mlflow_perf.errors import SettingError
 from mlflow_perf.perf_page import has_page
 from mlflow_perf.sinks.note import NOTE_TAG, Links, may_replace
@@ -29,6 +30,7 @@ _NAME = "mlflow.runName"
 # The REST interface v2.0 of Azure ML takes less than MLflow's own server.
 _BATCH = 100
 _VALUE_CHARS = 500
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Place:
         """Return the address of a run's page, or how to open it where nobody serves it."""
         page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
         if is_http(self.uri):
-            return f"{self.uri.rstrip('/')}/{page}"
+            return f"{public(self.uri).rstrip('/')}/{page}"
         return f"http://127.0.0.1:5000/{page}"
 
 
@@ -74,7 +76,16 @@ def embedded(folder: Path) -> Place:
 
 
 def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Place:
-    """Return the folder that was asked for, else the server of the environment, else `./demo`."""
+    """Return the folder that was asked for, else the server of the environment, else `./demo`.
+
+    Raises:
+        SettingError: An address was given for a folder, or the folder cannot be made or written.
+    """
+    if to is not None and _ADDRESS.match(str(to)) and not to.exists():
+        # Not what was given: a password in it would be told.
+        raise SettingError(
+            "--to takes a folder, not an address: set MLFLOW_TRACKING_URI to the address instead."
+        )
     if to is not None:
         return embedded(to)
     uri = environ.get("MLFLOW_TRACKING_URI")
@@ -106,18 +117,20 @@ class Tracking:
         Raises:
             SettingError: The tracking server cannot be reached or refuses.
         """
-        from mlflow.exceptions import MlflowException
-
+        unusable = f"MLflow at {shown(self.place.uri)} cannot be used"
+        if is_refused(self.place.uri):
+            raise SettingError(f"{unusable}: nothing listens there.")
+        if (file := in_the_way(self.place.uri)) is not None:
+            raise SettingError(f"{unusable}: {file} is no folder.")
         try:
             with _patience():
                 found = self._client.get_experiment_by_name(name)
                 if found is not None:
                     return str(found.experiment_id)
                 return str(self._client.create_experiment(name, self.place.artifacts))
-        except MlflowException as error:
-            first = str(error).splitlines()[0][:200]
-            where = f"MLflow at {self.place.uri} cannot be used"
-            raise SettingError(shown(f"{where}: {first}")) from error
+        # MLflow's own, a database's, that of a driver which is not installed.
+        except Exception as error:
+            raise SettingError(f"{unusable}: {first_line(error)[:300]}") from error
 
     def start(
         self,
