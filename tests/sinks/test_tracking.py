@@ -50,6 +50,20 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_a_run_on_a_server_ends_in_silence(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output is the command's own: JSON, where that was asked for."""
+    from mlflow import MlflowClient
+
+    tracking = Tracking(Place(server))
+    run_id = tracking.start(tracking.experiment(f"silent {tmp_path}"), "whole")
+    tracking.end(run_id, "FAILED")
+    assert capsys.readouterr().out == ""
+    assert MlflowClient(server).get_run(run_id).info.status == "FAILED"
+
+
+@pytest.mark.e2e
 def test_a_server_that_is_away_is_said_in_seconds() -> None:
     """The first call fails soon and by name, before anything runs."""
     tracking = Tracking(Place("http://127.0.0.1:9"))

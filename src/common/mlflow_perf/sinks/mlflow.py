@@ -184,22 +184,11 @@ def _end_if_own(client: MlflowClient, delivery: Delivery) -> None:
 
 
 def _end_run(client: MlflowClient, run_id: str, document: NodeDocument) -> None:
-    """Set a run's status, and its end to that of the job, which may be long over by now.
-
-    `MlflowClient.set_terminated` prints two lines to the job's standard output, which is not ours.
-    """
-    from mlflow.entities import RunStatus
-
-    status = document.status or "FINISHED"
+    """Set a run's status, and its end to that of the job, which may be long over by now."""
     ended = time.time()
     if document.started is not None and document.duration_sec is not None:
         ended = min(ended, document.started + document.duration_sec)
-    try:
-        store = client._tracking_client.store  # noqa: SLF001 - see above
-    except AttributeError:
-        client.set_terminated(run_id, status, int(1000 * ended))
-    else:
-        store.update_run_info(run_id, RunStatus.from_string(status), int(1000 * ended), None)
+    targets.end_run(client, run_id, document.status or "FINISHED", ended=ended)
 
 
 def _page(document: PerfDocument) -> str | None:

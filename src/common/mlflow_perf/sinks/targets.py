@@ -26,6 +26,7 @@ __all__ = [
     "chosen_experiment",
     "client_of",
     "discard_run",
+    "end_run",
     "experiment_of",
     "find_run",
     "new_run",
@@ -140,6 +141,32 @@ def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     client_of(tracking_uri).delete_run(run_id)
+
+
+def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> None:
+    """Set a run's status and end, in silence.
+
+    `MlflowClient.set_terminated` prints two lines to the standard output of the job or command,
+    which is not ours, with the address of the server and a password in it.
+
+    Args:
+        client: Of the store.
+        run_id: The run.
+        status: `FINISHED`, `FAILED` or `KILLED`.
+        ended: Unix time of its end.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    from mlflow.entities import RunStatus
+
+    at_ms = int(1000 * ended)
+    try:
+        store = client._tracking_client.store  # noqa: SLF001 - see above
+    except AttributeError:
+        client.set_terminated(run_id, status, at_ms)
+    else:
+        store.update_run_info(run_id, RunStatus.from_string(status), at_ms, None)
 
 
 def chosen_experiment() -> tuple[str | None, str | None]:

@@ -19,6 +19,7 @@ from mlflow_perf.addresses import first_line, in_the_way, is_http, is_refused, p
 from mlflow_perf.errors import SettingError
 from mlflow_perf.perf_page import has_page
 from mlflow_perf.sinks.note import NOTE_TAG, Links, may_replace
+from mlflow_perf.sinks.targets import end_run
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -161,7 +162,7 @@ class Tracking:
         """Set tags and end a run as `FINISHED`, `FAILED` or `KILLED`."""
         for key, value in (tags or {}).items():
             self._client.set_tag(run_id, key, value)
-        self._client.set_terminated(run_id, status)
+        end_run(self._client, run_id, status, ended=time.time())
 
     def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:
         """Log several metrics in one call."""
