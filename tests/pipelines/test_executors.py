@@ -36,6 +36,7 @@ def test_threads_and_htex_are_names(tmp_path: Path) -> None:
             "defines 2 objects",
         ),
         ("1 / 0", "fails: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "fails: SystemExit: 0"),
         ("from parsl.providers import NotThere", "fails: ImportError"),
     ],
 )

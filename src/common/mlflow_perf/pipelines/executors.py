@@ -59,7 +59,7 @@ def load_config(on: str) -> Callable[[Path], Any]:
     try:
         names = runpy.run_path(str(path))
     # The file is a person's own code: whatever it raises is reported as its fault, by name.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(
             f"The Parsl configuration {path} fails: {type(error).__name__}: {error}"
         ) from error

@@ -70,7 +70,7 @@ def load_job(file: str, settings: Mapping[str, str]) -> tuple[Any, Path]:
     try:
         return made(**arguments), path
     # The function is a person's own code, run to describe the graph.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(_fault(f"The pipeline {made.__name__} of {path}", error)) from error
 
 
@@ -84,13 +84,15 @@ def _split_name(file: str) -> tuple[Path, str | None]:
 def _import(path: Path) -> ModuleType:
     if not path.is_file():
         raise PipelineError(f"The pipeline file {path} does not exist.")
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    # A name of its own: `enum.py` or `mlflow.py` must not stand in for what others import.
+    name = f"_pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise PipelineError(f"The pipeline file {path} is no Python file.")
     module = importlib.util.module_from_spec(spec)
     # As if it were run as a script: its folder is where it imports from.
     sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
@@ -98,12 +100,12 @@ def _import(path: Path) -> ModuleType:
             raise MissingDependencyError("azure-ai-ml", "pipelines") from error
         raise PipelineError(_fault(f"The pipeline file {path}", error)) from error
     # The file is a person's own code: whatever it raises is reported as its fault, by name.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(_fault(f"The pipeline file {path}", error)) from error
     return module
 
 
-def _fault(what: str, error: Exception) -> str:
+def _fault(what: str, error: BaseException) -> str:
     text = " ".join(str(error).split())[:600]
     hint = ""
     if "Unsupported annotation type" in text:
