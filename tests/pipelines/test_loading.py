@@ -123,6 +123,24 @@ def test_a_file_that_is_no_pipeline(tmp_path: Path, text: str, message: str) -> 
         load_job(_written(tmp_path, text), {})
 
 
+def test_a_pipeline_that_another_calls_is_a_part_of_it(write_pipeline: WritePipeline) -> None:
+    """Nested pipelines need no name of their own; two that know nothing of each other do."""
+    nested = """
+        @dsl.pipeline()
+        def inner(rows: int = 3):
+            a = make(rows=rows)
+
+        @dsl.pipeline()
+        def outer():
+            parts = [inner(rows=n) for n in (1, 2)]
+    """
+    job, _ = load_job(str(write_pipeline(nested)), {})
+    assert job.display_name == "outer"
+    apart = nested.replace("inner(rows=n)", "make.inner")
+    with pytest.raises(PipelineError, match=r"several pipelines \(inner, outer\)"):
+        load_job(str(write_pipeline(apart)), {})
+
+
 def test_a_file_stands_in_for_no_other_module(tmp_path: Path) -> None:
     """A pipeline in `colorsys.py`, or `mlflow.py`, is not what others get by that name."""
     import colorsys
