@@ -47,7 +47,8 @@ def sql(
         if connection.total_changes:
             # Whatever was changed, the columns may not hold it: analyses read the tables now.
             connection.execute("DELETE FROM column_cache")
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    # A text or a number that SQLite cannot hold never gets as far as an error of its own.
+    except (sqlite3.Error, sqlite3.Warning, UnicodeError, OverflowError) as error:
         hint = " Add --write if it is meant to change it." if "readonly" in str(error) else ""
         raise SpansError(f"The query failed: {str(error).rstrip('.')}.{hint}") from error
     finally:
