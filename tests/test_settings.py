@@ -33,7 +33,8 @@ def test_every_setting_has_a_variable(monkeypatch) -> None:
         ("interval", float("nan")), ("interval", True),
         ("max_length", -1), ("max_length", 0), ("max_length", 2.5), ("node", -1), ("node", "x"),
         ("run_id", ""), ("run_id", 7), ("artifact_path", "../x"), ("artifact_path", "/"),
-        ("metrics_prefix", 3), ("live", "maybe"), ("scrape", "ftp://x"), ("node_price", -1),
+        ("metrics_prefix", 3), ("live", "maybe"), ("scrape", "ftp://x"), ("scrape", 5),
+        ("node_price", -1),
         ("name", ""), ("exit_timeout", -1), ("exit_timeout", float("inf")),
     ],
 )  # fmt: skip

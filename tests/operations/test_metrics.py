@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import math
+import pickle
 import threading
 from collections import namedtuple
 from typing import Any
@@ -356,3 +358,18 @@ def test_recording_for_a_proxy_does_not_resolve_it(key: Any) -> None:
     assert found.times["read"].count == 2
     assert found.counters == {"bytes": 3}
     assert found.attributes == {"kind": "array"}
+
+
+_AGAIN = [lambda r: pickle.loads(pickle.dumps(r)), copy.copy, copy.deepcopy]
+
+
+@pytest.mark.parametrize("again", _AGAIN)
+def test_a_recorder_goes_to_another_process_whole(again: Any) -> None:
+    """As ProxyStore's, it is pickled with its keys; a copy has a life of its own."""
+    recorder = _recorder([("a", "k", 3), ("a", ("k", 1), 700), ("b", None, 5)], max_keys=2)
+    sent = again(recorder)
+    assert sent.as_dict(max_keys=None) == recorder.as_dict(max_keys=None)
+    assert sent.get_metrics(("k", 1)) == recorder.get_metrics(("k", 1))
+    sent.add_time("a", "beyond the bound", 1.0)
+    assert sent.get_metrics("beyond the bound") is None
+    assert sent.aggregate_times()["a"].count == recorder.aggregate_times()["a"].count + 1 == 3

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf import MlflowPerfError, TimeStats
+from mlflow_perf.errors import SettingError
 
 times = st.lists(st.integers(min_value=0, max_value=10**6), max_size=20)
 
@@ -91,3 +93,13 @@ def test_percentiles_stay_between_the_extremes(numbers: list[float]) -> None:
         estimate = stats.percentile(percent)
         assert estimate is not None
         assert stats.min_time_ms <= estimate <= stats.max_time_ms
+
+
+@pytest.mark.parametrize("wrong", [-1, 100.5, math.nan, "50", None])
+def test_a_percentile_is_from_0_to_100(wrong: Any) -> None:
+    """Any other has no answer, and gets none that looks like one."""
+    stats = TimeStats()
+    stats.add_time(1.0)
+    stats.add_time(2.0)
+    with pytest.raises(SettingError, match="percentile"):
+        stats.percentile(wrong)

@@ -48,7 +48,7 @@ if args.kind == "b":
     sys.exit("the rows are wrong")
 if args.rate == "0.5":
     time.sleep(60)
-if args.fast == "true" and not Path("tried").exists():
+if args.fast == "True" and not Path("tried").exists():
     Path("tried").write_text("once")
     sys.exit(4)
 """

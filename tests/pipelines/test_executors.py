@@ -36,6 +36,7 @@ def test_threads_and_htex_are_names(tmp_path: Path) -> None:
             "defines 2 objects",
         ),
         ("1 / 0", "fails: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "fails: SystemExit: 0"),
         ("from parsl.providers import NotThere", "fails: ImportError"),
     ],
 )
@@ -134,3 +135,22 @@ def test_parsl_is_kept_quiet(caplog: pytest.LogCaptureFixture, tmp_path: Path) -
         pool = Pool(make, tmp_path / "parsl")
         pool.close()
     assert not [r for r in caplog.records if r.name.startswith("parsl")]
+
+
+def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """A step that fails is one MLflow run: retries of a configuration would begin another each."""
+    from parsl.config import Config
+    from parsl.executors import ThreadPoolExecutor
+
+    from mlflow_perf.pipelines.executors import Pool
+
+    config = Config(
+        executors=[ThreadPoolExecutor(max_threads=1)],
+        run_dir=str(tmp_path / "parsl"),
+        retries=2,
+        usage_tracking=0,
+    )
+    pool = Pool(lambda _folder: config, tmp_path / "parsl")
+    pool.close()
+    assert config.retries == 0
+    assert "retries=2 is not used: give --retries 2" in caplog.text

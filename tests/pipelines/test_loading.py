@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,7 @@ def _written(tmp_path: Path, text: str) -> str:
     [
         ("raise RuntimeError('at import')", r"file\.py fails: RuntimeError: at import"),
         ("import not_there_at_all", "ModuleNotFoundError"),
+        ("import sys; sys.exit(0)", r"file\.py fails: SystemExit: 0"),
         ("x = 1", "defines no pipeline"),
         ("def broken(:", "SyntaxError"),
         (
@@ -119,6 +121,35 @@ def test_a_file_that_is_no_pipeline(tmp_path: Path, text: str, message: str) -> 
     """A file that fails or defines nothing is named with its own error."""
     with pytest.raises(PipelineError, match=message):
         load_job(_written(tmp_path, text), {})
+
+
+def test_a_pipeline_that_another_calls_is_a_part_of_it(write_pipeline: WritePipeline) -> None:
+    """Nested pipelines need no name of their own; two that know nothing of each other do."""
+    nested = """
+        @dsl.pipeline()
+        def inner(rows: int = 3):
+            a = make(rows=rows)
+
+        @dsl.pipeline()
+        def outer():
+            parts = [inner(rows=n) for n in (1, 2)]
+    """
+    job, _ = load_job(str(write_pipeline(nested)), {})
+    assert job.display_name == "outer"
+    apart = nested.replace("inner(rows=n)", "make.inner")
+    with pytest.raises(PipelineError, match=r"several pipelines \(inner, outer\)"):
+        load_job(str(write_pipeline(apart)), {})
+
+
+def test_a_file_stands_in_for_no_other_module(tmp_path: Path) -> None:
+    """A pipeline in `colorsys.py`, or `mlflow.py`, is not what others get by that name."""
+    import colorsys
+
+    path = tmp_path / "colorsys.py"
+    path.write_text("job = 1")
+    with pytest.raises(PipelineError, match="defines no pipeline"):
+        load_job(str(path), {})
+    assert sys.modules["colorsys"] is colorsys
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ class RememberedRuns:
     def artifacts(self, _run_id: str, folder: Path, path: str) -> None:
         RUNS.append(("artifacts", (sorted(p.name for p in folder.iterdir()), path)))
 
+    def untag(self, _run_id: str, key: str) -> None:
+        RUNS.append(("untag", key))
+
     def end(self, _run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
         RUNS.append(("end", (status, dict(tags or {}))))
 
@@ -146,6 +149,28 @@ def test_a_failed_attempt_is_repeated_without_its_outputs(job: StepJob) -> None:
     outcome = run_step(replace(job, command=command, retries=2))
     assert (outcome.status, outcome.attempts) == ("FINISHED", 2)
     assert (job.folder / "logs" / "attempt-2" / "std_log.txt").read_text() == ""
+
+
+def test_what_an_attempt_left_is_sent_before_the_next(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent at the end, a killed attempt's figures would take the place of the good one's."""
+    seen = []
+
+    def recover(folder: Path, *, of_any_host: bool) -> list[Any]:
+        left = sorted(p.name for p in folder.glob("*.journal"))
+        seen.append((left, of_any_host, (job.folder / "once").read_text()))
+        return []
+
+    monkeypatch.setattr(step_module, "recover", recover)
+    command = (
+        f'mkdir -p "$MLFLOW_PERF_DIR"; echo try >> {job.folder}/once; '
+        f'n=$(wc -l < {job.folder}/once); touch "$MLFLOW_PERF_DIR/$n.journal"; [ $n = 2 ]'
+    )
+    assert run_step(replace(job, command=command, retries=2)).status == "FINISHED"
+    assert seen == [(["1.journal"], True, "try\n"), (["2.journal"], True, "try\ntry\n")]
+    # Why the first attempt ended is not why the step did.
+    assert ("untag", "mlflow_perf.cause") in RUNS
 
 
 def test_one_rank_that_fails_ends_the_others(job: StepJob) -> None:

@@ -56,6 +56,15 @@ def test_a_literal_survives_its_text(value: float | bool) -> None:
     assert parse(text_of(value), _KINDS[type(value)], where="it") == value
 
 
+@pytest.mark.parametrize("value", [True, False, 3, 0.5, "a b"])
+def test_a_literal_is_written_as_azure_ml_gets_it(value: float | str) -> None:
+    """A script that tells `True` from `False` by their texts does the same here and there."""
+    from azure.ai.ml.entities._job._input_output_helpers import to_rest_dataset_literal_inputs
+
+    sent = to_rest_dataset_literal_inputs({"it": value}, job_type="command")["it"].value
+    assert text_of(value) == sent
+
+
 def test_a_number_that_is_none_is_refused() -> None:
     """NaN and infinity reach no command."""
     with pytest.raises(PipelineError, match="finite"):

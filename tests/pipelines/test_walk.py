@@ -181,6 +181,10 @@ REFUSED = [
         "Step 'a' is distributed with tensorflow",
     ),
     ("a = make(); a.resources = {'instance_count': 2}", "asks for 2 instances but names no dist"),
+    ("a = make(); a.set_limits(timeout=-1)", "Step 'a': timeout is -1, but must be a number of"),
+    ("a = make(); a.set_limits(timeout='soon')", "Step 'a': timeout is 'soon'"),
+    ("a = make(); a.retry_settings = {'max_retries': -3}", "Step 'a': max_retries is -3"),
+    ("a = make(); a.resources = {'instance_count': 'two'}", "Step 'a': instance_count is 'two'"),
     (
         (
             "from azure.ai.ml.sweep import Choice; c = make(rows=Choice([1, 2])); "

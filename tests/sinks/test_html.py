@@ -181,6 +181,12 @@ def test_operations_come_from_the_summary_too() -> None:
     assert report.counters == [("n", "3"), ("rows", "7")]
 
 
+def test_a_counter_beyond_floats_does_not_cost_the_report() -> None:
+    """A whole number is a sum of any size; what cannot be drawn is left out."""
+    node = NodeDocument(operations={"counters": {"rows": 7, "huge": 10**400, "deep": -(10**400)}})
+    assert build_report(PerfDocument({0: node})).counters == [("rows", "7")]
+
+
 def test_the_headline_says_what_there_is() -> None:
     """Headline figures, verdict, overhead and meanings come from the document and the table."""
     report = build_report(samples.document(2, rows=60))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf import spans
-from mlflow_perf.errors import SpansError
+from mlflow_perf.errors import SettingError, SpansError
 from mlflow_perf.spans.analyses import running_count, summary_of_concurrency
 
 _EPOCH = 1795176000.0
@@ -180,3 +180,10 @@ def test_monitoring_and_logs_of_a_run_are_one(make: Any, tmp_path: Path, spans_o
     assert len(events) == len(set(events))
     assert events.index("interchange_to_manager") < events.index("worker_received_task")
     assert events.index("worker_received_task") < events.index("running")
+
+
+@pytest.mark.parametrize("points", [1, 0, -3])
+def test_a_curve_of_states_has_two_points(simple: Path, points: int) -> None:
+    """Fewer are refused by name, not by an array's shape."""
+    with pytest.raises(SettingError, match="points"):
+        spans.states(simple, points=points)

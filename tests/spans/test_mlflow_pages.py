@@ -90,6 +90,8 @@ def test_every_page_of_children_and_traces_is_imported(
         raise RunNotFoundError(run_id)
 
     monkeypatch.setattr(mlflow, "MlflowClient", client)
+    # Not the database of the default, which is not there.
+    monkeypatch.setattr(mlflow, "get_tracking_uri", tmp_path.as_uri)
     monkeypatch.setattr("mlflow_perf.runs.load", load)
     spans.import_sources("runs:/parent", tmp_path / "db")
     counts = {row["type"]: row["spans"] for row in spans.types(tmp_path / "db")}

@@ -131,8 +131,14 @@ def test_a_wrong_query_is_one_line(simple: Path) -> None:
     """SQLite's own words, in a sentence of ours."""
     with pytest.raises(SpansError, match="no such table: spam"):
         spans.sql(simple, "SELECT * FROM spam")
-    with pytest.raises(SpansError, match="one statement"):
+    with pytest.raises(SpansError, match=r"one statement at a time\.$"):
         spans.sql(simple, "SELECT 1; SELECT 2")
+    with pytest.raises(SpansError, match="empty"):
+        spans.sql(simple, " ")
+    with pytest.raises(SpansError, match="surrogates"):
+        spans.sql(simple, "SELECT '\udcff'")
+    with pytest.raises(SpansError, match="too large"):
+        spans.sql(simple, "SELECT ?", [2**70])
 
 
 def test_two_first_imports_at_once(make: Any, tmp_path: Path, utc: None) -> None:

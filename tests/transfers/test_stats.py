@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -133,6 +135,18 @@ def test_round_trip(made: Any, failures: int, times: int) -> None:
     data = json.loads(json.dumps(stats.as_dict(), allow_nan=False))
     assert NixlKVConnectorStats(data).as_dict() == stats.as_dict()
     assert from_dict(as_dict({"nixl": stats}))["nixl"].figures() == stats.figures()
+
+
+@pytest.mark.parametrize(
+    "again", [lambda s: pickle.loads(pickle.dumps(s)), copy.copy, copy.deepcopy]
+)
+def test_a_worker_sends_them_as_they_are(again: Any) -> None:
+    """As vLLM's, they are pickled on the way to the scheduler; a copy has a life of its own."""
+    stats = _stats([(2_000_000, 1_000, 2**21, 8)] * 1_200, failures=2)
+    sent = again(stats)
+    assert sent.as_dict() == stats.as_dict()
+    sent.record_failed_transfer()
+    assert sent.as_dict() != stats.as_dict()
 
 
 def test_vllms_own_data_is_taken() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,8 @@ def _artifact_path(value: Any) -> str:
 
 
 def _urls(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Iterable):
+        raise SettingError("must be addresses: a list of texts, or one text")
     urls = value.split(",") if isinstance(value, str) else list(value)
     urls = [str(url).strip() for url in urls if str(url).strip()]
     wrong = [url for url in urls if not is_http(url)]

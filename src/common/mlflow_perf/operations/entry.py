@@ -15,6 +15,9 @@ from mlflow_perf.sketch import Buckets, Sketch
 __all__ = ["Count", "Entry", "Times"]
 
 
+_ITS_PLACE = ("name", "key", "buckets", "ident")
+
+
 class Times:
     """Sums of the times of one operation and key.
 
@@ -69,6 +72,11 @@ class Times:
         new = Times(self.name, self.key, self.buckets)
         new.absorb(self)
         return new
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the sums without the buckets, which others may be filling meanwhile."""
+        sums = {name: getattr(self, name) for name in self.__slots__ if name not in _ITS_PLACE}
+        return Times, (self.name, self.key, {}), (None, sums)
 
     def stats(self, sketch: Sketch | None = None) -> TimeStats:
         """Return the sums as statistics."""

@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf, log
 from time import time
 from typing import Any
@@ -27,6 +28,7 @@ __all__ = ["OperationMetrics"]
 
 _logger = logging.getLogger(__name__)
 _PLAIN_KEYS = (str, int)
+_Snapshot = tuple[dict[Any, Entry], dict[str, Buckets], set[str]]
 _alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()
 
 
@@ -176,9 +178,7 @@ class OperationMetrics:
             for entry in self._entries.values():
                 for name, times in entry.times.items():
                     sums.setdefault(name, Times(name, None, {})).absorb(times)
-            return {
-                name: times.stats(Sketch(dict(self._buckets[name]))) for name, times in sums.items()
-            }
+            return {n: t.stats(Sketch(dict(self._buckets[n]))) for n, t in sums.items()}
 
     def aggregate_counters(self) -> dict[str, float]:
         """Return the sum of each counter over all its keys."""
@@ -199,7 +199,14 @@ class OperationMetrics:
 
         What `other` had drained from a spool folder counts as drained here too.
         """
-        entries, buckets, sources = other._snapshot()
+        self.__setstate__(other._snapshot())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy what was recorded; the lock and the journal stay."""
+        return partial(type(self), self._max_keys, max_names=self._max_names), (), self._snapshot()
+
+    def __setstate__(self, snapshot: _Snapshot) -> None:
+        entries, buckets, sources = snapshot
         with self._lock:
             self._sources |= sources
             for key, entry in entries.items():
@@ -246,8 +253,7 @@ class OperationMetrics:
         Args:
             max_keys: How many keys are told apart; the others are summed up. None for all.
         """
-        entries, buckets, _ = self._snapshot()
-        return codec.to_dict(entries, buckets, max_keys)
+        return codec.to_dict(*self._snapshot()[:2], max_keys)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperationMetrics:
@@ -272,7 +278,7 @@ class OperationMetrics:
         """
         return names.summary_metrics(self.aggregate_times(), self.aggregate_counters())
 
-    def _snapshot(self) -> tuple[dict[Any, Entry], dict[str, Buckets], set[str]]:
+    def _snapshot(self) -> _Snapshot:
         with self._lock:
             entries = {key: entry.copy() for key, entry in self._entries.items()}
             buckets = {name: dict(counts) for name, counts in self._buckets.items()}

@@ -70,7 +70,12 @@ class TimeStats:
         Returns:
             Milliseconds; None where no distribution is kept: for the times of one key among others
             (they are kept per operation, over all its keys) and when there was none.
+
+        Raises:
+            SettingError: If the percentage is not from 0 to 100.
         """
+        if not 0 <= as_number("percentile", percent) <= 100:
+            raise SettingError(f"A percentile is {percent!r}: give a number from 0 to 100.")
         if self.count and self.min_time_ms == self.max_time_ms:
             return self.max_time_ms
         if self._sketch is None or not self.count:

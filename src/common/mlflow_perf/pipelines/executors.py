@@ -59,7 +59,7 @@ def load_config(on: str) -> Callable[[Path], Any]:
     try:
         names = runpy.run_path(str(path))
     # The file is a person's own code: whatever it raises is reported as its fault, by name.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(
             f"The Parsl configuration {path} fails: {type(error).__name__}: {error}"
         ) from error
@@ -115,6 +115,7 @@ class Pool:
         config = make(folder)
         if monitor and config.monitoring is None:
             config.monitoring = _monitoring(folder)
+        _without_retries(config)
         with _children_ignoring_interrupts():
             self._kernel = DataFlowKernel(config)
         from parsl import python_app
@@ -166,6 +167,16 @@ def _children_ignoring_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _without_retries(config: Any) -> None:
+    """Leave it to the step to repeat itself: Parsl would begin another MLflow run each time."""
+    if config.retries:
+        _log.warning(
+            "The Parsl configuration's retries=%s is not used: give --retries %s to repeat steps.",
+            config.retries, config.retries,
+        )  # fmt: skip
+        config.retries = 0
 
 
 def _monitoring(folder: Path) -> Any:

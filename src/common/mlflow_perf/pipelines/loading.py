@@ -5,13 +5,14 @@ Imports `errors`, `azure`, `values` and `paths`.
 
 from __future__ import annotations
 
+import dis
 import importlib.util
 import inspect
 import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, PipelineError
@@ -70,7 +71,7 @@ def load_job(file: str, settings: Mapping[str, str]) -> tuple[Any, Path]:
     try:
         return made(**arguments), path
     # The function is a person's own code, run to describe the graph.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(_fault(f"The pipeline {made.__name__} of {path}", error)) from error
 
 
@@ -84,13 +85,15 @@ def _split_name(file: str) -> tuple[Path, str | None]:
 def _import(path: Path) -> ModuleType:
     if not path.is_file():
         raise PipelineError(f"The pipeline file {path} does not exist.")
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    # A name of its own: `enum.py` or `mlflow.py` must not stand in for what others import.
+    name = f"_pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise PipelineError(f"The pipeline file {path} is no Python file.")
     module = importlib.util.module_from_spec(spec)
     # As if it were run as a script: its folder is where it imports from.
     sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
@@ -98,12 +101,12 @@ def _import(path: Path) -> ModuleType:
             raise MissingDependencyError("azure-ai-ml", "pipelines") from error
         raise PipelineError(_fault(f"The pipeline file {path}", error)) from error
     # The file is a person's own code: whatever it raises is reported as its fault, by name.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(_fault(f"The pipeline file {path}", error)) from error
     return module
 
 
-def _fault(what: str, error: Exception) -> str:
+def _fault(what: str, error: BaseException) -> str:
     text = " ".join(str(error).split())[:600]
     hint = ""
     if "Unsupported annotation type" in text:
@@ -118,14 +121,34 @@ def _pick(module: ModuleType, path: Path, name: str | None) -> Any:
         if name not in found:
             raise PipelineError(f"{path} defines no pipeline {name!r}{did_you_mean(name, found)}.")
         return found[name]
-    # One that begins with an underscore is a part of another.
+    # One that begins with an underscore is a part of another, and so is one that another calls.
     distinct = {id(value): key for key, value in found.items() if not key.startswith("_")}
+    if len(distinct) > 1:
+        called = _called_by_others(found)
+        distinct = {i: key for i, key in distinct.items() if i not in called} or distinct
     if not distinct:
         raise PipelineError(f"{path} defines no pipeline: decorate a function with @dsl.pipeline.")
     if len(distinct) > 1:
         names = ", ".join(sorted(distinct.values()))
         raise PipelineError(f"{path} defines several pipelines ({names}): name one, {path}:NAME.")
     return found[next(iter(distinct.values()))]
+
+
+def _called_by_others(pipelines: Mapping[str, Any]) -> set[int]:
+    """Return the identities of the pipelines that other ones of the file name."""
+    called: set[int] = set()
+    for pipeline in pipelines.values():
+        code = getattr(inspect.unwrap(pipeline), "__code__", None)
+        named = _globals_in(code) if code is not None else set()
+        called |= {id(pipelines[n]) for n in named & pipelines.keys()} - {id(pipeline)}
+    return called
+
+
+def _globals_in(code: CodeType) -> set[str]:
+    """Return the global names that a function reads, those of the functions in it included."""
+    read = {str(i.argval) for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    inner = (_globals_in(part) for part in code.co_consts if isinstance(part, CodeType))
+    return read.union(*inner)
 
 
 def _is_pipeline(value: Any, module: ModuleType) -> bool:

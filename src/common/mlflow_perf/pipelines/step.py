@@ -136,22 +136,26 @@ def run_step(job: StepJob, *_needed: Outcome) -> Outcome:
     except PipelineError as error:
         outcome = replace(outcome, message=str(error))
     outcome = replace(outcome, duration_sec=time.monotonic() - began)
-    _recover(job)
+    _recover(job, outcome.attempts)
     _end_run(job, tracking, outcome)
     if outcome.status != "FINISHED":
         raise StepEndedError(outcome)
     return outcome
 
 
-def _journals(job: StepJob) -> Path:
-    """Return the folder of the journals of the step's processes."""
-    return job.folder / "journals"
+def _journals(job: StepJob, attempt: int) -> Path:
+    """Return the folder of the journals of an attempt's processes."""
+    return _of_attempt(job.folder / "journals", attempt)
 
 
-def _recover(job: StepJob) -> None:
+def _of_attempt(folder: Path, attempt: int) -> Path:
+    return folder if attempt == 1 else folder / f"attempt-{attempt}"
+
+
+def _recover(job: StepJob, attempt: int) -> None:
     """Send what a killed rank, or one that the server kept waiting too long, left behind."""
     # The launcher has ended, and so have the ranks that it started on other hosts.
-    for left in recover(_journals(job), of_any_host=True):
+    for left in recover(_journals(job, attempt), of_any_host=True):
         _log.info("Step %s, node %d was logged late: %s", job.name, left.node, left.cause)
 
 
@@ -160,6 +164,9 @@ def _attempts(job: StepJob, outcome: Outcome) -> Outcome:
     copy_code(job.code, job.includes, job.folder / "code")
     ended = Ended(1)
     for attempt in range(1, job.retries + 2):
+        if attempt > 1:
+            # Now: later it would take the place of what the next attempt reports.
+            _recover(job, attempt - 1)
         # What a failed attempt left half written must not be taken for an output.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
         for folder in job.folders:
@@ -179,8 +186,8 @@ def _attempts(job: StepJob, outcome: Outcome) -> Outcome:
 
 
 def _attempt(job: StepJob, run_id: str | None, attempt: int) -> Ended:
-    environ = _environment(job, run_id)
-    logs = job.folder / "logs" if attempt == 1 else job.folder / "logs" / f"attempt-{attempt}"
+    environ = _environment(job, run_id, attempt)
+    logs = _of_attempt(job.folder / "logs", attempt)
     logs.mkdir(parents=True, exist_ok=True)
     ranks = ranks_of(
         job.command,
@@ -193,7 +200,7 @@ def _attempt(job: StepJob, run_id: str | None, attempt: int) -> Ended:
     return run_ranks(ranks, folder=job.folder / "code", logs=logs, environ=environ, limits=limits)
 
 
-def _environment(job: StepJob, run_id: str | None) -> dict[str, str]:
+def _environment(job: StepJob, run_id: str | None, attempt: int) -> dict[str, str]:
     """Return the step's variables: this process's less its rank, then the component's."""
     environ = without_launcher(os.environ)
     environ["PATH"] = search_path(environ)
@@ -204,7 +211,7 @@ def _environment(job: StepJob, run_id: str | None) -> dict[str, str]:
         # A bar per uploaded file is noise in a log.
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     }
-    environ |= {"MLFLOW_PERF_DIR": str(_journals(job))} | job.environment
+    environ |= {"MLFLOW_PERF_DIR": str(_journals(job, attempt))} | job.environment
     environ.pop("MLFLOW_RUN_ID", None)
     if run_id:
         environ["MLFLOW_RUN_ID"] = run_id
@@ -256,6 +263,8 @@ def _end_run(job: StepJob, tracking: Tracking, outcome: Outcome) -> None:
     try:
         if outcome.log is not None and outcome.log.is_dir():
             tracking.artifacts(outcome.run_id, outcome.log, "logs")
+        if outcome.status == "FINISHED" and outcome.attempts > 1:
+            tracking.untag(outcome.run_id, "mlflow_perf.cause")  # why an earlier attempt ended
         tracking.end(outcome.run_id, outcome.status, tags=tags)
     # The edge to MLflow, as above: the step's outcome stands whatever becomes of its record.
     except Exception:  # noqa: BLE001 - see above

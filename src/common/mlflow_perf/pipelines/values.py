@@ -125,8 +125,8 @@ def did_you_mean(name: str, known: Mapping[str, object] | list[str]) -> str:
 
 
 def text_of(value: Literal) -> str:
-    """Return a literal as it stands in a command."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Return a literal as it stands in a command: as Azure ML has it, so True, not true."""
+    return str(value)
 
 
 def shell_splits(text: str) -> bool:

@@ -6,6 +6,7 @@ are walked, for `str(job)`, `job.dump` and `load_job` replace local paths.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -136,8 +137,8 @@ def _command(name: str, node: Any, scope: Scope, where: str) -> Step:
         instances=instances,
         processes=processes,
         distribution=distribution,
-        timeout_sec=getattr(limits, "timeout", None),
-        retries=int(_field(retry, "max_retries") or 0),
+        timeout_sec=_at_least(getattr(limits, "timeout", None), 0, f"{where}: timeout") or None,
+        retries=int(_at_least(_field(retry, "max_retries"), 0, f"{where}: max_retries")),
     )
 
 
@@ -152,10 +153,11 @@ def _component(node: Any, where: str) -> Any:
 
 def _ranks(node: Any, where: str) -> tuple[int, int, str | None]:
     """Return nodes, ranks per node and the kind of distribution."""
-    instances = int(_field(node.resources, "instance_count") or 1)
+    instances = _at_least(_field(node.resources, "instance_count"), 1, f"{where}: instance_count")
     distribution = node.distribution
     kind = str(_field(distribution, "type") or "").lower() or None
-    processes = int(_field(distribution, "process_count_per_instance") or 1)
+    each = _field(distribution, "process_count_per_instance")
+    processes = _at_least(each, 1, f"{where}: process_count_per_instance")
     if kind is not None and kind not in _DISTRIBUTIONS:
         raise PipelineError(
             f"{where} is distributed with {kind}, which runs with --on azureml only: "
@@ -163,10 +165,21 @@ def _ranks(node: Any, where: str) -> tuple[int, int, str | None]:
         )
     if instances > 1 and kind is None:
         raise PipelineError(
-            f"{where} asks for {instances} instances but names no distribution: "
+            f"{where} asks for {instances:g} instances but names no distribution: "
             "set distribution: {type: mpi} in its component.yaml or on the step."
         )
-    return instances, processes, kind
+    return int(instances), int(processes), kind
+
+
+def _at_least(value: Any, least: int, what: str) -> float:
+    """Return a setting as a number, `least` where it is not given; azure-ai-ml takes anything."""
+    try:
+        number = float(value or least)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number < math.inf:
+        raise PipelineError(f"{what} is {value!r}, but must be a number of at least {least}.")
+    return number
 
 
 def _field(holder: Any, name: str) -> Any:

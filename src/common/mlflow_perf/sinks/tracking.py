@@ -164,6 +164,11 @@ class Tracking:
             self._client.set_tag(run_id, key, value)
         end_run(self._client, run_id, status, ended=time.time())
 
+    def untag(self, run_id: str, key: str) -> None:
+        """Take a tag off a run, if it has it."""
+        if key in self._client.get_run(run_id).data.tags:
+            self._client.delete_tag(run_id, key)
+
     def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:
         """Log several metrics in one call."""
         from mlflow.entities import Metric

@@ -34,6 +34,8 @@ def sql(
     Raises:
         SpansError: The statement is wrong, or would write and may not.
     """
+    if not query.strip():
+        raise SpansError("The query is empty: give one SQL statement.")
     connection = connect(db, write=write)
     try:
         connection.set_authorizer(_authorise)
@@ -45,9 +47,10 @@ def sql(
         if connection.total_changes:
             # Whatever was changed, the columns may not hold it: analyses read the tables now.
             connection.execute("DELETE FROM column_cache")
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    # A text or a number that SQLite cannot hold never gets as far as an error of its own.
+    except (sqlite3.Error, sqlite3.Warning, UnicodeError, OverflowError) as error:
         hint = " Add --write if it is meant to change it." if "readonly" in str(error) else ""
-        raise SpansError(f"The query failed: {error}.{hint}") from error
+        raise SpansError(f"The query failed: {str(error).rstrip('.')}.{hint}") from error
     finally:
         connection.close()
     return rows

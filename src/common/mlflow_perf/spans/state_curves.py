@@ -1,6 +1,7 @@
 """How many root spans are in which state, over time.
 
-May import spans.analyses, spans.columns. A root's state is its latest event, `<span type>/<event>`.
+May import errors, spans.analyses, spans.columns. A root's state is its latest event:
+`<span type>/<event>`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlflow_perf.errors import SettingError
 from mlflow_perf.spans.analyses import DEFAULT_ROOT, Database, Row, load_streams
 from mlflow_perf.spans.columns import Ints, Streams
 
@@ -47,6 +49,7 @@ def states(
 
     Raises:
         SpansError: There are no spans of type `root`.
+        SettingError: There are fewer than two points.
     """
     found = state_counts(db, root, points=points)
     names = list(found.counts)
@@ -61,6 +64,8 @@ def state_counts(
     db: Database, root: str = DEFAULT_ROOT, *, points: int | None = DEFAULT_POINTS
 ) -> States:
     """Return what `states` does, as arrays for a plot."""
+    if points is not None and points < 2:
+        raise SettingError(f"points is {points!r}: give 2 or more, or None for every change.")
     streams = load_streams(db, root)
     entered = _changes(streams)
     if not len(entered):

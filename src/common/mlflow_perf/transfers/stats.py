@@ -238,6 +238,10 @@ class NixlKVConnectorStats(KVConnectorStats):
         """What a worker sends to its scheduler: `as_dict`."""
         return self.as_dict()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy what was recorded; the lock, the journal and whom it feeds stay."""
+        return type(self), (self.as_dict(),)
+
     def attach(self, journal: Journal | None) -> None:
         """Tell a journal of each record from now on; None for no journal."""
         with self._lock:

@@ -1,16 +1,16 @@
-"""The page of a comparison as plain data. Imports the metric table and text.
+"""The page of a comparison as plain data. Imports the metric table, numbers and text.
 
 Takes what `mlflow_perf.analysis.compare` gives as a plain dictionary: `runs` (labels) and `rows`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_perf.metric_table import metric_for
+from mlflow_perf.sinks.report.numbers import number_in
 from mlflow_perf.sinks.report.text import MISSING, quantity
 
 __all__ = ["ComparedRow", "Comparison", "Group", "build_comparison"]
@@ -88,8 +88,8 @@ def _row(row: Mapping[str, Any], runs: int) -> ComparedRow:
     known = metric_for(key)
     unit = str(row.get("unit") or (known.unit if known else ""))
     values = list(row.get("values") or [])
-    texts = [quantity(_number(value), unit) for value in values]
-    change = _number(row.get("change_pct"))
+    texts = [quantity(number_in(value), unit) for value in values]
+    change = number_in(row.get("change_pct"))
     return ComparedRow(
         metric=key,
         meaning=known.meaning if known else "",
@@ -99,11 +99,6 @@ def _row(row: Mapping[str, Any], runs: int) -> ComparedRow:
         verdict=row["verdict"] if row.get("verdict") in ("better", "worse") else "",
         bar_pct=0.0 if change is None else round(min(100.0, abs(change)), 1),
     )
-
-
-def _number(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known and math.isfinite(value) else None
 
 
 def _signed(change: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +11,10 @@ __all__ = ["number_in", "numbers_in"]
 
 def number_in(value: Any) -> float | None:
     """Return a finite number, or None for whatever else."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known and math.isfinite(value) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    # Not `isfinite`, which takes no whole number beyond the floats: a counter may be one.
+    return float(value) if abs(value) <= sys.float_info.max else None
 
 
 def numbers_in(data: Any) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ __all__ = ["PerfDocumentImporter", "spans_of_document"]
 
 _COMPONENT, _NODE = "mlflow_perf.component", "mlflow_perf.node"
 _FAMILY = "mlflow-perf/"
+_OURS = ("name", "host")
 
 
 class PerfDocumentImporter:
@@ -90,10 +91,10 @@ def _node(index: str, node: dict[str, Any], component: Nested) -> Nested:
             "name": node.get("component"),
             "host": facts.get("hostname"),
             "status": node.get("status"),
-            **{k: v for k, v in facts.items() if k not in ("name", "host")},
+            **{k: v for k, v in facts.items() if k not in _OURS},
             **{f"summary.{k}": v for k, v in summary.items()},
         },
-        metrics=list(_figures(node.get("reports"))),
+        metrics=[*_figures(node.get("reports")), *_counts(node)],
     )
 
 
@@ -109,8 +110,18 @@ def _figures(reports: Any) -> Iterator[tuple[str, int, float]]:
                 yield name, round(time * 1e6), float(value)
 
 
+def _counts(node: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+    """Yield the sums of the counters, under their metrics' names, at the node's end."""
+    duration = node.get("duration_sec")
+    end = node["started"] + (duration if isinstance(duration, int | float) else 0)
+    for name, value in _dict(_dict(node.get("operations")).get("counters")).items():
+        if _finite(value):
+            yield f"ops/{name}/count", round(end * 1e6), float(value)
+
+
 def _parts(index: str, node: dict[str, Any], parent: Nested) -> Iterator[Nested]:
     """Yield a span for each operation and transfer, with its statistics as attributes."""
+    summary = _dict(node.get("summary"))
     for kind in ("operation", "transfer"):
         recorded = node.get(f"{kind}s")
         if not isinstance(recorded, dict):
@@ -119,7 +130,10 @@ def _parts(index: str, node: dict[str, Any], parent: Nested) -> Iterator[Nested]
         for name, stats in named.items() if isinstance(named, dict) else ():
             if not isinstance(stats, dict):
                 continue
-            plain = {k: v for k, v in stats.items() if _finite(v) and k not in ("name", "host")}
+            # What was transferred stands as distributions there, as figures in the summary only.
+            head = f"{kind}s/{name}/"
+            figures = {k.removeprefix(head): v for k, v in summary.items() if k.startswith(head)}
+            plain = {k: v for k, v in (figures | stats).items() if _finite(v) and k not in _OURS}
             yield Nested(
                 type=f"mlflow_perf.{kind}",
                 scope=parent.scope,
@@ -142,4 +156,5 @@ def _widen(component: Nested, node: Nested) -> None:
 
 def _finite(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    # Not `isfinite`, which takes no whole number beyond the floats: a counter may be one.
+    return number and abs(value) <= sys.float_info.max
