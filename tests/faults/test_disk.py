@@ -1,4 +1,4 @@
-"""The journals' disk full, read-only, or not there; a source that fails."""
+"""The journals' disk full, read-only, or not there; no place for artifacts; a source that fails."""
 
 from __future__ import annotations
 
@@ -54,6 +54,24 @@ def test_a_folder_that_is_tidied_away(faults, fault) -> None:
     assert faults.recovered() == run_id
     assert faults.has_all(run_id)
     fault("folder of the journals deleted", "made again; recover logs it", "at most the last 8 s")
+
+
+def test_an_artifact_store_that_takes_nothing(faults, fault, tmp_path: Path) -> None:
+    """The run has its figures and ends; recover sends the artifacts once their store takes them."""
+    place = tmp_path / "in the way"
+    place.touch()
+    where = (place / "artifacts").as_uri()
+    experiment = faults.client.create_experiment(f"nowhere {tmp_path}", where)
+    job = faults.start("busy", 0.2, MLFLOW_EXPERIMENT_ID=experiment)
+    assert job.wait() == 0, job.output
+    assert "its figures are in the run, its artifacts are not" in job.output
+    run = faults.run(job.run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["ops/rows/count"] == 7
+    place.unlink()
+    assert faults.recovered() == job.run_id
+    assert faults.has_all(job.run_id)
+    fault("artifact store takes nothing", "figures logged; recover sends the artifacts", "none")
 
 
 def test_a_source_that_fails(faults, fault) -> None:
