@@ -18,7 +18,7 @@ from mlflow_perf.column_table import kind_of
 from mlflow_perf.errors import SettingError
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
-from mlflow_perf.series import BoundedSeries
+from mlflow_perf.series import BoundedSeries, figures_of
 from mlflow_perf.sources import Sources
 from mlflow_perf.summary import RunningSummary
 
@@ -113,7 +113,13 @@ class PerformanceReportingThread(threading.Thread):
         return self._sources.counters
 
     def start(self) -> None:
-        """Take the first sample, in the caller's thread, and start sampling."""
+        """Take the first sample, in the caller's thread, and start sampling.
+
+        Raises:
+            RuntimeError: When it was started before, as any thread.
+        """
+        if self.ident is not None:
+            raise RuntimeError("A sampler can only be started once.")
         begin = time.thread_time()
         self.started, self._origin = self._clock.time(), self._clock.monotonic()
         self._held = self._sample()
@@ -251,8 +257,10 @@ class PerformanceMetricsCollector:
         """Keep one report: column name → number.
 
         Args:
-            report: Any columns; those that are not known are taken for gauges.
+            report: Any columns; those that are not known are taken for gauges. A value that is
+                no finite number is left out.
         """
+        report = dict(figures_of(report))
         with self._lock:
             self.series.append(report)
             self.summary.add(report)
