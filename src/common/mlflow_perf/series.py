@@ -41,7 +41,9 @@ def figures_of(report: Mapping[str, Any]) -> Mapping[str, float]:
     except TypeError:
         pass
     return {
-        name: value for name, value in report.items() if isinstance(value, Real) and isfinite(value)
+        name: float(value)
+        for name, value in report.items()
+        if isinstance(value, Real) and isfinite(value)
     }
 
 
