@@ -134,6 +134,14 @@ def test_a_run_that_the_job_starts_itself_is_not_disturbed(store: str, monkeypat
     assert run_of(perf.run_id).info.status == "FINISHED"
 
 
+def test_a_block_that_does_nothing_has_the_metrics_too(store: str) -> None:
+    """Whatever the kernel's ticks are, the metrics of the contract are all there."""
+    with mlflow_perf.report("train") as perf:
+        pass
+    missing = KEYS - perf.summary.keys()
+    assert missing <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
+
+
 def test_a_run_id_that_does_not_exist_is_refused_before_the_job(store: str) -> None:
     """An unknown run is a ValueError at the call that names it."""
     with pytest.raises(ValueError, match="no MLflow run 'nope'"):
