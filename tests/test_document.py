@@ -87,6 +87,24 @@ def test_an_unwritable_place_is_an_os_error(tmp_path) -> None:
         PerfDocument().save(tmp_path / "nowhere" / "x.json")
 
 
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "null"])
+def test_what_is_no_number_is_missing(literal: str, tmp_path) -> None:
+    """NaN, infinity and null load as a missing value, and what is saved then loads again."""
+    ours = (
+        '{"schema": "mlflow-perf/1", "nodes": {"0": {"started": %s, "duration_sec": %s, '
+        '"summary": {"a": %s, "b": 1.0}, "reports": {"timestamp": [%s, 1.0]}}}}'
+    )
+    document = PerfDocument.from_json(ours.replace("%s", literal))
+    again = PerfDocument.from_json(document.save(tmp_path / "d.json").read_bytes())
+    for node in (document.nodes[0], again.nodes[0]):
+        assert (node.started, node.duration_sec) == (None, None)
+        assert node.summary == {"b": 1.0}
+        assert node.reports == {"timestamp": [None, 1.0]}
+    seed = '{"0": [{"timestamp": 1.0, "mem_percent": %s}, {"timestamp": 2.0, "mem_percent": 5.0}]}'
+    summary = PerfDocument.from_json(seed.replace("%s", literal)).nodes[0].summary
+    assert summary["max_t_mem_percent"] == 5.0
+
+
 def test_the_seeds_format_loads() -> None:
     """`{node: [report, …]}` becomes a document; its totals are differences, not since boot."""
     reports = [

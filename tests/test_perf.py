@@ -208,3 +208,27 @@ def test_the_collector_starts_once_and_reports_its_own_cost() -> None:
     assert collector.report_thread is thread
     collector.finalize()
     assert collector.metrics()["perf_overhead_pct"] > 0
+
+
+def test_a_report_with_what_is_no_number_keeps_its_figures() -> None:
+    """One bad value of a report is missing; the others, and all other reports, stand."""
+    collector = PerformanceMetricsCollector(4)
+    for at, value in enumerate([1.0, None, math.nan, "much", 3.0]):
+        collector.append_perf_metrics({"timestamp": float(at), "mem_percent": value})  # type: ignore[dict-item]  # what a caller may still pass
+    rows = collector.perf_reports
+    assert [rows[0], rows[-1]["timestamp"]] == [
+        {"timestamp": 0.0, "mem_percent": 1.0, "mem_percent_max": 1.0},
+        4.0,
+    ]
+    assert collector.metrics()["max_t_mem_percent"] == 3.0
+
+
+def test_a_second_start_is_refused_before_it_reads() -> None:
+    """As any thread; the sources, which are closed by then, are left alone."""
+    reader = FakeReader([{"mem_percent": 1.0}])
+    thread = PerformanceReportingThread(readers=[reader])
+    thread.start()
+    thread.finalize()
+    with pytest.raises(RuntimeError, match="once"):
+        thread.start()
+    assert reader.reads == 2

@@ -32,7 +32,7 @@ def test_each_node_is_a_step() -> None:
     assert sink.of_node(0)["max_t_mem_percent"] == 14.0
     assert sink.of_node(1)["max_t_mem_percent"] == 12.0
     assert sink.of_node(0)["total_disk_io_write_mb"] == 8.0
-    assert sink.of_node(0)["node_cpu_hours"] == pytest.approx(5 * 4 / 3600)
+    assert sink.of_node(0)["node_cpu_hours"] == pytest.approx(4 * 4 / 3600)
     assert sink.of_node(0)["node_count"] == 2.0
     assert plotter.all_reports.keys() == {0, 1}
 
@@ -64,3 +64,16 @@ def test_saved_reports_load_again(tmp_path) -> None:
     assert path == str(tmp_path / "reports.json")
     assert PerfDocument.from_dict(json.loads((tmp_path / "reports.json").read_text())).nodes[2]
     assert json.loads(Path(plotter.save_to()).read_text()).keys() == {"2"}
+
+
+def test_what_is_saved_is_strict_json(tmp_path) -> None:
+    """A value that is not finite is written as null and is missing in the metrics."""
+    sink = RecordingSink()
+    plotter = PerfReportPlotter(sink, cpu_count=2)
+    busy = [50.0, float("nan"), 50.0]
+    reports = [{"timestamp": at, "cpu_pct_per_cpu_avg": v} for at, v in enumerate(busy)]
+    plotter.add_perf_reports(reports, 0)
+    plotter.report_nodes_perf()
+    text = Path(plotter.save_to(tmp_path / "reports.json")).read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["0"][1]["cpu_pct_per_cpu_avg"] is None
+    assert PerfDocument.from_json(text).nodes[0].summary["cpu_avg_utilization_pct"] == 50.0

@@ -154,6 +154,30 @@ def test_a_server_that_does_not_listen_is_told_at_once(
     assert (tmp_path / "a.journal").exists()
 
 
+def test_a_server_that_hangs_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What keeps us waiting for minutes is asked for one journal; those of others are sent."""
+    asked: list[str | None] = []
+
+    def write(self: object, delivery: Delivery) -> str:
+        asked.append(delivery.tracking_uri)
+        if delivery.tracking_uri == "http://hangs":
+            raise OSError("no answer")
+        return "a run"
+
+    monkeypatch.setattr(mlflow_perf.recovery.MlflowSink, "write", write)
+    monkeypatch.setattr(mlflow_perf.recovery, "has_page", lambda uri: False)
+    monkeypatch.setattr(mlflow_perf.recovery, "is_refused", lambda uri: False)
+    for name, uri in enumerate(["hangs", "hangs", "answers", "answers"]):
+        data = delivery_with(run_id="abc", tracking_uri=f"http://{uri}")
+        (tmp_path / f"{name}.journal").write_bytes(data)
+    assert len(list(recover(tmp_path))) == 2
+    assert asked == ["http://hangs", "http://answers", "http://answers"]
+    assert len(list(tmp_path.glob("*.journal"))) == 2
+    assert caplog.text.count("did not answer before") == 1
+
+
 def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) -> None:
     """Numbers beyond a float, NaN and infinity are left out, and the rest stands."""
     text = '{"rows": [{"elapsed_sec": 1.0, "mem_percent": 1e999, "a": NaN, "b": 1%s}]}'

@@ -111,6 +111,8 @@ def test_a_run_with_another_artifact_path_is_found(client: MlflowClient, experim
     """Documents that `artifact_path=…` put elsewhere are found, on this machine and over HTTP."""
     run_id = log(client, experiment, document(NODE), folder="figures")
     assert list(load(run_id).nodes) == [0]
+    deeper = log(client, experiment, document(NODE), folder="train/figures")
+    assert list(load(deeper).nodes) == [0]
 
 
 def test_what_does_not_exist_says_so(client: MlflowClient, experiment: str, tmp_path: Path) -> None:
@@ -229,6 +231,7 @@ def test_what_exists_on_disk_is_a_path(tmp_path: Path, monkeypatch: pytest.Monke
     assert not is_run_id("abc123")
     assert is_run_id("runs:/abc123")
     assert not is_run_id("some/where.json")
+    assert not is_run_id("/abc123")
 
 
 def _free_port() -> int:
@@ -279,7 +282,7 @@ def test_documents_come_over_http(server: str) -> None:
     client = MlflowClient(server)
     experiment = client.create_experiment("over-http")
     two = log(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))
-    elsewhere = log(client, experiment, document(NODE), folder="figures")
+    elsewhere = log(client, experiment, document(NODE), folder="train/figures")
     empty = client.create_run(experiment).info.run_id
     assert [n.summary["duration_sec"] for n in load(two).nodes.values()] == [10.0, 12.0]
     assert list(load(elsewhere).nodes) == [0]

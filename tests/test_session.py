@@ -134,10 +134,40 @@ def test_a_run_that_the_job_starts_itself_is_not_disturbed(store: str, monkeypat
     assert run_of(perf.run_id).info.status == "FINISHED"
 
 
+def test_a_block_that_does_nothing_has_the_metrics_too(store: str) -> None:
+    """Whatever the kernel's ticks are, the metrics of the contract are all there."""
+    with mlflow_perf.report("train") as perf:
+        pass
+    missing = KEYS - perf.summary.keys()
+    assert missing <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
+
+
 def test_a_run_id_that_does_not_exist_is_refused_before_the_job(store: str) -> None:
     """An unknown run is a ValueError at the call that names it."""
     with pytest.raises(ValueError, match="no MLflow run 'nope'"):
         mlflow_perf.report("train", run_id="nope")
+
+
+def test_nothing_raises_while_the_job_runs(store: str, caplog, monkeypatch) -> None:
+    """A value, a name or a key that is wrong is left out, or mended, with one warning each."""
+    monkeypatch.setattr("mlflow_perf.operations.context._told", False)
+    with mlflow_perf.report("train") as perf:
+        for wrong in (float("nan"), float("inf"), None, "much"):
+            perf.add_counter("loss", wrong)  # type: ignore[arg-type]  # what a job may pass
+            perf.add_time("step", wrong)  # type: ignore[arg-type]  # what a job may pass
+        perf.add_attribute("", "x")
+        perf.add_counter("loss", 2.0)
+        for name in ("", 5, None, []):
+            with perf.time(name):
+                pass
+        with perf.time("load", {"a": 1}):
+            pass
+    assert perf.summary["ops/loss/count"] == 2.0
+    assert perf.summary["ops/unnamed/count"] == 1.0
+    assert perf.summary["ops/load/count"] == 1.0
+    assert "ops/step/count" not in perf.summary
+    warnings = [r.message.split(":")[0] for r in caplog.records if r.levelno >= logging.WARNING]
+    assert warnings == ["The value of 'loss' is nan", "The name of an operation is ''"]
 
 
 def test_a_store_that_cannot_be_used_is_refused_before_the_job(monkeypatch, tmp_path) -> None:

@@ -79,7 +79,31 @@ def test_a_list_in_the_seeds_format() -> None:
     assert summary["cpu_avg_utilization_pct"] == pytest.approx(50.0)
     assert summary["cpu_avg_utilization_over40_pct"] == pytest.approx(75.0)
     assert summary["total_disk_io_read_mb"] == 3.0
-    assert summary["duration_sec"] == 4.0
+    assert summary["duration_sec"] == 3.0
+
+
+def test_reports_an_hour_apart_make_an_hour() -> None:
+    """The duration of a list of reports is what its times span; nothing is added to it."""
+    reports = [
+        {"timestamp": at, "cpu_pct_per_cpu_avg": 50.0, "cpu_limit_cores": 4.0} for at in (0, 3600)
+    ]
+    summary = summarise(reports)
+    assert summary["duration_sec"] == 3600.0
+    assert summary["node_cpu_hours"] == pytest.approx(4.0)
+    assert summary["node_unused_cpu_hours"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("missing", [float("nan"), float("inf"), None, "much"])
+def test_a_value_that_is_no_number_is_missing(missing: object) -> None:
+    """It spoils neither the mean nor the hours of the other reports."""
+    reports = [
+        {"timestamp": at, "cpu_pct_per_cpu_avg": busy, "cpu_limit_cores": 4.0}
+        for at, busy in ((0, 25.0), (1, missing), (2, 75.0))
+    ]
+    summary = summarise(reports)  # type: ignore[arg-type]  # what a caller may still pass
+    assert summary["cpu_avg_utilization_pct"] == pytest.approx(50.0)
+    assert summary["max_t_cpu_pct_per_cpu_avg"] == 75.0
+    assert summary["node_unused_cpu_hours"] == pytest.approx(summary["node_cpu_hours"] / 2)
 
 
 def test_one_report_alone() -> None:

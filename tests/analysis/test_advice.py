@@ -30,6 +30,10 @@ CASES: list[tuple[str, dict[str, float], str]] = [
      "kept one CPU busy (0.8 of 4"),
     ("idle", {"cpu_avg_utilization_pct": 100.0, "job_cpu_avg_cores": 0.02, "cpu_steal_pct": 65.0},
      "0 of 4 CPUs"),
+    ("idle", {"cpu_avg_utilization_pct": 7.0, "job_cpu_avg_cores": 0.12, "cpu_steal_pct": 3.0},
+     "0.1 of 4 CPUs"),
+    ("cpu", {"cpu_avg_utilization_pct": 45.0, "job_cpu_avg_cores": 0.68, "cpu_steal_pct": 27.0},
+     "ran others for 60% of the time"),
     ("cpu", {"cpu_avg_utilization_pct": 65.0, "gpu_avg_utilization_pct": 12.0},
      "while the GPUs were 12% busy"),
     ("gpu", {"cpu_avg_utilization_pct": 40.0, "gpu_avg_utilization_pct": 92.0}, "GPUs were 92%"),
@@ -49,7 +53,9 @@ CASES: list[tuple[str, dict[str, float], str]] = [
     ("network", {"cpu_avg_utilization_pct": 15.0, "total_net_io_ext_recv_mb": 3000.0}, "50 MB/s"),
     ("idle", {"cpu_avg_utilization_pct": 0.4}, "0 of 4 CPUs"),
     ("idle", {"cpu_avg_utilization_pct": 96.0, "job_cpu_avg_cores": 0.01}, "0 of 4 CPUs"),
-    ("balanced", {"cpu_avg_utilization_pct": 50.0}, "No single resource"),
+    ("balanced", {"cpu_avg_utilization_pct": 50.0}, "(CPUs 50% busy, memory peak"),
+    ("balanced", {"cpu_avg_utilization_pct": 84.0, "job_cpu_avg_cores": 1.4},
+     "(CPUs 84% busy, 35% with the job, memory peak"),
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.gate import check, same_hardware
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.analysis.limits import parse_limit
@@ -285,3 +286,14 @@ def test_memory_within_one_per_cent_is_that_of_one_kind(
     assert any("hardware" in note for note in check([old], [new], ["a=+10%"]).notes) != alike
     if alike:
         assert same_hardware([old], new) == [old]
+
+
+def test_one_run_and_one_limit_need_no_list(hours: Hours) -> None:
+    """A single run, path or limit is taken for a list of one, never for its letters."""
+    (base,), (new,) = hours(1.0), hours(1.05)
+    assert check(base, new, "node_cpu_hours=+10%").passed
+    assert not check([base], new, "node_cpu_hours=+1%").passed
+    with pytest.raises(RunNotFoundError, match=r"no/such\.json"):
+        check("no/such.json", new, "node_cpu_hours=+10%")
+    with pytest.raises(RunNotFoundError, match=r"no/such\.json"):
+        compare("no/such.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -50,6 +51,26 @@ def read(reader) -> dict[str, float]:
     report: dict[str, float] = {}
     reader.read(report)
     return report
+
+
+def test_a_block_shorter_than_a_tick_has_its_own_cpu_time(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until a tick is counted, the process's own CPU time stands for the CPUs' utilisation."""
+    put(proc / "stat", stat((100, 100, 0), (50, 50, 0)))
+    now = {"wall": 0.0, "cpu": 5.0}
+    clocks = SimpleNamespace(monotonic=lambda: now["wall"], process_time=lambda: now["cpu"])
+    monkeypatch.setattr("mlflow_perf.readers.cpu.time", clocks)
+    reader = CpuReader(proc, ticks_per_sec=100)
+    assert "cpu_pct_per_cpu_avg" not in read(reader)
+    now.update(wall=0.004, cpu=5.003)
+    report = read(reader)
+    assert report["cpu_pct_per_cpu_avg"] == pytest.approx(37.5)
+    assert report["cpu_pct_per_cpu_max"] == pytest.approx(75.0)
+    assert report["cpu_pct_per_cpu_min"] == 0.0
+    assert report["cpu_ticks_sec"] == 0.0
+    put(proc / "stat", stat((101, 100, 0), (50, 51, 0)))
+    assert read(reader)["cpu_pct_per_cpu_avg"] == 50.0
 
 
 def test_cpu_utilisation_is_the_busy_share_of_the_ticks(proc: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,11 +57,23 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def reader_of(proc: Path, pid: int = 10) -> ProcessTreeReader:
+def reader_of(
+    proc: Path, pid: int = 10, *, at: Iterable[float] = range(10**6)
+) -> ProcessTreeReader:
     """Return the reader of a recorded tree, with a clock that moves a second at each look."""
     table = ProcessTable(proc, ticks_per_sec=100, page_bytes=4096)
-    ticks = iter(range(10**6))
+    ticks = iter(at)
     return ProcessTreeReader(pid, table=table, cores=4, clock=lambda: float(next(ticks)))
+
+
+def test_a_sample_after_a_late_one_has_its_own_cores(proc: Path) -> None:
+    """At an interval of 0.1 s, 95 ms after a late sample, the cores are not those of before."""
+    reader = reader_of(proc, at=[0.0, 0.0, 0.105, 0.2])
+    read(reader)
+    record(proc, 10, 1, cpu=510, children=100, rss=256)
+    assert read(reader)["job_cpu_cores"] == pytest.approx(0.1 / 0.105)
+    assert read(reader)["job_cpu_cores"] == 0.0
+    reader.close()
 
 
 def test_what_was_used_before_does_not_count(proc: Path) -> None:

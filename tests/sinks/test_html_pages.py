@@ -14,7 +14,15 @@ from mlflow_perf.sinks.html import render, render_comparison
 
 pytestmark = pytest.mark.e2e
 
+UNEVEN = {
+    "timestamp": [100.0, 110.0, 111.0],
+    "elapsed_sec": [0.0, 10.0, 11.0],
+    "cpu_pct_per_cpu_avg": [20.0, 20.0, 75.0],
+    "cpu_pct_per_cpu_min": [20.0, 20.0, 75.0],
+    "cpu_pct_per_cpu_max": [20.0, 20.0, 75.0],
+}
 PAGES = {
+    "uneven": lambda: render(PerfDocument({0: NodeDocument(reports=UNEVEN, started=100.0)})),
     "one": lambda: render(samples.document(1, rows=300)),
     "merged": lambda: render(samples.document(1, rows=150, keep=50)),
     "instant": lambda: render(samples.document(1, rows=2)),
@@ -66,6 +74,12 @@ def test_a_chart_per_curve_is_drawn(name: str, files: dict[str, str], browser: B
     assert len(drawn) >= 5
     assert all(drawn)
     assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_mean_beside_a_curve_weighs_by_time(files: dict[str, str], browser: Browser) -> None:
+    """Ten seconds at 20% and one at 75% are 25% on the mean: the last interval is a short one."""
+    browser.show(files["uneven"])
+    assert "mean 25%, peak 75%" in browser.js("return document.body.innerText")
 
 
 @pytest.mark.parametrize("width", [625, 300])

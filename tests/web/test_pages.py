@@ -13,6 +13,7 @@ import pytest
 from web_store import Filled
 
 from mlflow_perf.perf_page import PAGE_HEADER
+from mlflow_perf.storage import to_json
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.listing import COLUMNS, Choice
 
@@ -287,6 +288,23 @@ def test_a_document_of_a_later_version_is_named(client: Any, store: Filled) -> N
         assert "perf/node-0.json cannot be shown: This document has the schema" in text
         assert "Upgrade mlflow-perf" in text
         assert "> · run" not in text, "no separator where nothing stands before it"
+    finally:
+        mlflow.delete_run(run_id)
+
+
+@pytest.mark.parametrize("folder", ["figures", "train/fig[1]"])
+def test_documents_in_another_folder_are_shown(client: Any, store: Filled, folder: str) -> None:
+    """What `artifact_path=…` put elsewhere has its curves on the page too."""
+    from mlflow import MlflowClient
+
+    mlflow = MlflowClient(store.uri)
+    run_id = mlflow.create_run(store.experiments["forecast"], run_name="elsewhere").info.run_id
+    text = to_json(samples.document(1, rows=5).as_dict())
+    try:
+        mlflow.log_text(run_id, text, f"{folder}/node-0.json")
+        shown = client.get(f"/perf/run?id={run_id}").text
+        assert 'id="charts"' in shown
+        assert "without reports" not in shown
     finally:
         mlflow.delete_run(run_id)
 

@@ -85,7 +85,9 @@ class NodeDocument:
                 `reports` are not all of one length.
         """
         known = {f.name for f in fields(cls)} - {"extra"}
-        node = cls(**{k: v for k, v in data.items() if k in known})
+        node = cls(
+            **{k: _present(v) if k == "summary" else v for k, v in data.items() if k in known}
+        )
         node.extra = {k: v for k, v in data.items() if k not in known}
         _check_node(node)
         return node
@@ -110,6 +112,13 @@ _COLUMN_TYPES = {float, int, type(None)}
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _present(summary: Any) -> Any:
+    """Return a summary without the keys that have no value: what was NaN when it was saved."""
+    if not isinstance(summary, dict):
+        return summary
+    return {key: value for key, value in summary.items() if value is not None}
 
 
 def _check_node(node: NodeDocument) -> None:

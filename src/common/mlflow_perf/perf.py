@@ -18,7 +18,7 @@ from mlflow_perf.column_table import kind_of
 from mlflow_perf.errors import SettingError
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
-from mlflow_perf.series import BoundedSeries
+from mlflow_perf.series import BoundedSeries, figures_of
 from mlflow_perf.sources import Sources
 from mlflow_perf.summary import RunningSummary
 
@@ -33,6 +33,9 @@ MIN_INTERVAL_SEC, MAX_INTERVAL_SEC = 0.05, 3600.0
 # waits between the glances at it, and the CPU time that all of them may cost together.
 _GLANCE_WAITS_SEC = (0.005, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _GLANCES_CPU_SEC = 0.02
+# A busy job gives a thread that wakes up the interpreter after 5 ms: a glance just before a sample
+# is due would make it late, and a late one is skipped.
+_GLANCE_MARGIN_SEC = 0.02
 
 # A reader that hangs in the kernel must not hang the job's exit.
 _JOIN_TIMEOUT_SEC = 2.0
@@ -113,7 +116,13 @@ class PerformanceReportingThread(threading.Thread):
         return self._sources.counters
 
     def start(self) -> None:
-        """Take the first sample, in the caller's thread, and start sampling."""
+        """Take the first sample, in the caller's thread, and start sampling.
+
+        Raises:
+            RuntimeError: When it was started before, as any thread.
+        """
+        if self.ident is not None:
+            raise RuntimeError("A sampler can only be started once.")
         begin = time.thread_time()
         self.started, self._origin = self._clock.time(), self._clock.monotonic()
         self._held = self._sample()
@@ -133,10 +142,10 @@ class PerformanceReportingThread(threading.Thread):
             self._call(self.callback_on_exit)
 
     def _glance_at_the_start(self) -> None:
-        begin, waited = time.thread_time(), 0.0
+        begin = time.thread_time()
         for wait in _GLANCE_WAITS_SEC:
-            waited += wait
-            if waited >= self.time_increment or not self._sources.glances:
+            ends = self._clock.monotonic() - self._origin + wait
+            if ends + _GLANCE_MARGIN_SEC > self.time_increment or not self._sources.glances:
                 return
             if self._clock.wait(self._stop_asked, wait):
                 return
@@ -251,8 +260,10 @@ class PerformanceMetricsCollector:
         """Keep one report: column name → number.
 
         Args:
-            report: Any columns; those that are not known are taken for gauges.
+            report: Any columns; those that are not known are taken for gauges. A value that is
+                no finite number is left out.
         """
+        report = dict(figures_of(report))
         with self._lock:
             self.series.append(report)
             self.summary.add(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import tempfile
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mlflow_perf.document import write_text
+from mlflow_perf.document import to_json, write_text
 from mlflow_perf.summary import summarise
 
 __all__ = ["MetricsLogger", "PerfReportPlotter"]
@@ -66,7 +65,7 @@ class PerfReportPlotter:
         return count
 
     def save_to(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Write all reports as JSON, `{node: [report, …]}`, and return the file's path.
+        """Write all reports as strict JSON, `{node: [report, …]}`, and return the file's path.
 
         Args:
             path: Where to; default: a new file in the temporary folder.
@@ -78,4 +77,4 @@ class PerfReportPlotter:
             handle, path = tempfile.mkstemp(prefix="perf-report-", suffix=".json")
             os.close(handle)
         reports = {str(node): list(reports) for node, reports in self.all_reports.items()}
-        return str(write_text(Path(path), json.dumps(reports, allow_nan=False)))
+        return str(write_text(Path(path), to_json(reports)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf import spool, transfers
-from mlflow_perf.addresses import is_refused, local_database, shown
+from mlflow_perf.addresses import is_http, is_refused, local_database, shown
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.causes import boot_id, new_oom_kills
 from mlflow_perf.column_table import kind_of
@@ -229,6 +229,7 @@ def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterato
     """
     place = state_folder() if folder is None else folder
     _tidy(place)
+    away: set[str] = set()
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
         if path.name in live:
             continue
@@ -236,7 +237,7 @@ def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterato
             with _opened(path) as handle:
                 if not lock(handle) or not _still_there(path, handle):
                     continue
-                recovered = _send(path, _read_all(handle), of_any_host)
+                recovered = _send(path, _read_all(handle), of_any_host, away)
         except DocumentError as error:
             _log.warning("%s is skipped: %s.", path, error)
         except ConnectionRefusedError as error:
@@ -309,7 +310,28 @@ def _check_store(delivery: Delivery) -> None:
         )
 
 
-def _send(path: Path, data: bytes, of_any_host: bool) -> Recovered | None:
+@contextmanager
+def _asked_once(uri: str, away: set[str]) -> Iterator[None]:
+    """Ask a server that hangs once, not for every journal: each would take minutes.
+
+    Raises:
+        ConnectionRefusedError: When it did not answer for an earlier journal.
+    """
+    from mlflow.exceptions import RestException
+
+    if uri in away:
+        raise ConnectionRefusedError(f"{shown(uri)} did not answer before")
+    try:
+        yield
+    except RestException:  # an answer
+        raise
+    except Exception:
+        if is_http(uri):
+            away.add(uri)
+        raise
+
+
+def _send(path: Path, data: bytes, of_any_host: bool, away: set[str]) -> Recovered | None:
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     if lines and not of_any_host and not _of_this_host(lines[0]):
         _log.info("%s is of another host, which may still be writing it; skipped.", path)
@@ -319,8 +341,9 @@ def _send(path: Path, data: bytes, of_any_host: bool) -> Recovered | None:
     if folder is not None and not delivery.document.operations:
         _add_spooled(folder, delivery.document)
     _check_store(delivery)
-    delivery.page = has_page(delivery.tracking_uri)
-    run_id = MlflowSink().write(delivery)
+    with _asked_once(delivery.tracking_uri or "", away):
+        delivery.page = has_page(delivery.tracking_uri)
+        run_id = MlflowSink().write(delivery)
     path.unlink(missing_ok=True)
     if folder is not None:
         spool.remove(folder)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Mapping
-from math import isnan, nan
+from math import isfinite, isnan, nan
+from numbers import Real
 from typing import Any
 
 from mlflow_perf.column_table import kind_of
 from mlflow_perf.errors import SettingError
 from mlflow_perf.records import Kind
 
-__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "span_between"]
+__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "figures_of", "span_between"]
 
 PEAK_SUFFIX = "_max"
 """What a column's name ends in when it holds the peak of another within each merged interval."""
@@ -29,6 +30,21 @@ def even_length(max_length: Any) -> int:
             f"max_length is {max_length!r}; it must be a whole number of at least 1."
         )
     return max_length + max_length % 2
+
+
+def figures_of(report: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the report without what is no finite number: such a value is missing."""
+    try:
+        total = sum(report.values())
+        if total - total == 0.0:  # almost always: one NaN or infinity would make it another
+            return report
+    except TypeError:
+        pass
+    return {
+        name: float(value)
+        for name, value in report.items()
+        if isinstance(value, Real) and isfinite(value)
+    }
 
 
 def span_between(before: Mapping[str, float], now: Mapping[str, float]) -> float:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from mlflow_perf import settings
 from mlflow_perf.causes import signal_name
 from mlflow_perf.document import PerfDocument
-from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.operations import context
 from mlflow_perf.recording import Outcome, Recording
 from mlflow_perf.run_target import check_run
@@ -68,6 +68,7 @@ class Session:
         self._recording: Recording | None = None
         self._outer: Session | None = None
         self._timer: Any = None
+        self._left_out = False
         self._watch = SignalWatch(self._on_fatal, self._on_handled)
 
     @property
@@ -181,17 +182,32 @@ class Session:
     def add_time(self, name: str, time_ms: float, *, key: Any = None) -> None:
         """Record one duration of an operation, in milliseconds."""
         if self._operations is not None:
-            self._operations.add_time(name, key, time_ms)
+            try:
+                self._operations.add_time(name, key, time_ms)
+            except SettingError as error:
+                self._leave_out(error)
 
     def add_counter(self, name: str, value: float = 1, *, key: Any = None) -> None:
         """Add to a counter."""
         if self._operations is not None:
-            self._operations.add_counter(name, key, value)
+            try:
+                self._operations.add_counter(name, key, value)
+            except SettingError as error:
+                self._leave_out(error)
 
     def add_attribute(self, name: str, value: Any, *, key: Any = None) -> None:
         """Note a fact, such as the name of a data set; a later one replaces it."""
         if self._operations is not None:
-            self._operations.add_attribute(name, key, value)
+            try:
+                self._operations.add_attribute(name, key, value)
+            except SettingError as error:
+                self._leave_out(error)
+
+    def _leave_out(self, error: SettingError) -> None:
+        # The job is running: a loss that became NaN must not end it.
+        if not self._left_out:
+            self._left_out = True
+            _log.warning("%s It is left out, and so are further ones like it.", error)
 
     @property
     def _operations(self) -> Any:

@@ -89,11 +89,15 @@ def _any_text(value: Any) -> str:
     return value
 
 
+_NAME_MAX = 255  # bytes: the longest name that a file system takes
+
+
 def _artifact_path(value: Any) -> str:
-    path = _text(value).strip("/")
-    if not path or ".." in path.split("/") or "\\" in path:
+    parts = [part for part in _text(value).split("/") if part not in ("", ".")]
+    odd = any(part == ".." or "\\" in part or len(part.encode()) > _NAME_MAX for part in parts)
+    if odd or not parts:
         raise SettingError("must be a folder inside the run's artifacts, such as 'perf'")
-    return path
+    return "/".join(parts)
 
 
 def _urls(value: Any) -> tuple[str, ...]:

@@ -48,17 +48,23 @@ _HALF_PAIR_BYTES = re.compile(rb"\\u[dD][89a-fA-F]")
 def from_json(text: str | bytes) -> Any:
     """Return the data in a JSON text; a whole number beyond every float becomes the largest one.
 
+    NaN and infinity, which other programs write though JSON does not have them, become None.
+
     Raises:
         ValueError: When it is not JSON.
         RecursionError: When it is nested without end.
     """
-    data = json.loads(text, parse_int=_whole)
+    data = json.loads(text, parse_int=_whole, parse_constant=_no_number)
     found = _HALF_PAIR.search(text) if isinstance(text, str) else _HALF_PAIR_BYTES.search(text)
     if found:
         # Half a pair is no character: nothing that shows or stores it could write it.
         plain = json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
         data = json.loads(plain, parse_int=_whole)
     return data
+
+
+def _no_number(_: str) -> None:
+    """Stand for NaN, Infinity and -Infinity."""
 
 
 def _whole(digits: str) -> float:

@@ -16,7 +16,7 @@ from mlflow_perf.metric_table import (
     gpu_metrics_of,
 )
 from mlflow_perf.records import Kind
-from mlflow_perf.series import PEAK_SUFFIX, span_between
+from mlflow_perf.series import PEAK_SUFFIX, figures_of, span_between
 
 __all__ = ["RunningSummary", "summarise", "summarise_run"]
 
@@ -65,13 +65,16 @@ class RunningSummary:
         if self._before is not None:
             span = span_between(self._before, report)
             if self._unweighted is not None:
-                # A list that does not start with a report at its start: the first one covers an
-                # interval too, taken to be as long as the next.
+                # A list that does not start with a report at its start: the levels of the first one
+                # held for a while too, taken to be as long as the next. Counters and durations
+                # begin with it.
                 self._weigh(self._unweighted, span)
                 self._unweighted = None
             self._weigh(report, span)
+            self._duration += span
         elif "elapsed_sec" in report:
             self._weigh(report, report["elapsed_sec"])
+            self._duration = report["elapsed_sec"]
         else:
             self._weigh(report, 0.0)
             self._unweighted = dict(report)
@@ -79,7 +82,6 @@ class RunningSummary:
 
     def _weigh(self, report: Mapping[str, float], span: float) -> None:
         """Take note of each value, which held for so long."""
-        self._duration += span
         columns = self._columns
         for name, value in report.items():
             column = columns.get(name)
@@ -206,13 +208,14 @@ def summarise(
     """Return the summary metrics of a list of reports.
 
     Args:
-        reports: In the order of time; merged rows carry their peaks in `<column>_max`.
+        reports: In the order of time; merged rows carry their peaks in `<column>_max`. A value that
+            is no finite number is missing.
         counters_from_first: See `RunningSummary`.
         facts: Figures that do not come from reports: `node_count`, `perf_overhead_pct`.
     """
     summary = RunningSummary(counters_from_first=counters_from_first)
     for report in reports:
-        summary.add(report)
+        summary.add(figures_of(report))
     for name, value in (facts or {}).items():
         summary.set_fact(name, value)
     return summary.metrics()

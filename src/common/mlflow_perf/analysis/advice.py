@@ -165,14 +165,18 @@ def _is_contended(usage: Usage) -> bool:
 
 
 def _is_stolen(usage: Usage) -> bool:
-    return usage.stolen_pct >= 25 and usage.used_cores >= 0.1 and usage.busy_pct < 85
+    # Less than that of a core, and a job that mostly sleeps would end no sooner without it.
+    felt = usage["cpu_steal_pct"] / 100 * max(usage.cores, 1) >= 0.2
+    return felt and usage.stolen_pct >= 25 and usage.used_cores >= 0.1 and usage.busy_pct < 85
 
 
 def _is_serial(usage: Usage) -> bool:
     # A parallel job that others leave one CPU to has had more of them at some time.
     crowded = _is_contended(usage) and usage["job_max_cpu_cores"] >= 1.3
-    # Of what the host took of a CPU that the job wanted whole, it took the job's part.
-    wanted = usage.used_cores / (1 - min(usage.stolen_pct, 25) / 100)
+    # Of what the host took of a CPU that the job wanted whole, it took the job's part; where that
+    # is more, the host is the verdict.
+    stolen = usage.stolen_pct if usage.stolen_pct < 25 else 0.0
+    wanted = usage.used_cores / (1 - stolen / 100)
     return usage.cores >= 1.5 and 0.85 <= wanted <= 1.15 and not crowded
 
 
@@ -241,8 +245,8 @@ RULES: tuple[Rule, ...] = (
          lambda u: f"This machine's host ran others for {u.stolen_pct:.0f}% of the time in which "
                    f"its CPUs had work (steal); the job got {_cores(u)}: "
                    "ask for dedicated CPUs, or for another host.",
-         "`cpu_steal_pct` ≥ 25% of the time in which the CPUs had work, the job's own share below "
-         "85%"),
+         "`cpu_steal_pct` ≥ 25% of the time in which the CPUs had work, and ≥ 0.2 cores; the job's "
+         "own share below 85%"),
     Rule("cpu", _is_contended,
          lambda u: f"The job waited for a CPU {u['cpu_stall_pct']:.0f}% of the time on CPUs that "
                    f"were {u.node_busy_pct:.0f}% busy, {u.busy_pct:.0f}% with the job: "
@@ -280,7 +284,10 @@ def verdict(summary: Mapping[str, float], node: Mapping[str, Any] = _NO_FACTS) -
 
 
 def _balanced(usage: Usage) -> str:
-    parts = [f"CPUs {usage.busy_pct:.0f}% busy", f"memory peak {usage.mem_pct:.0f}%"]
+    own, of_all = usage.busy_pct, usage.node_busy_pct or usage.busy_pct
+    parts = [f"CPUs {of_all:.0f}% busy", f"memory peak {usage.mem_pct:.0f}%"]
+    if of_all - own >= 5:
+        parts[0] = f"{parts[0]}, {own:.0f}% with the job"
     if "gpu_avg_utilization_pct" in usage:
         parts.append(f"GPUs {usage['gpu_avg_utilization_pct']:.0f}% busy")
     if "io_stall_pct" in usage:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.analysis import figures, markdown
-from mlflow_perf.analysis.subjects import Subject, hardware_notes, subjects_of
+from mlflow_perf.analysis.subjects import Subject, hardware_notes, several, subjects_of
 from mlflow_perf.errors import SettingError
 from mlflow_perf.runs import PerfRun, Source
 
@@ -130,7 +130,9 @@ class Comparison:
         return "\n\n".join(parts) + "\n"
 
 
-def compare(runs: Sequence[Source | PerfRun], *, documents: bool | None = None) -> Comparison:
+def compare(
+    runs: Source | PerfRun | Sequence[Source | PerfRun], *, documents: bool | None = None
+) -> Comparison:
     """Return runs, or whole workflows, beside each other.
 
     A workflow's steps are matched by their names, the nodes of a step by their index. Two runs
@@ -147,7 +149,7 @@ def compare(runs: Sequence[Source | PerfRun], *, documents: bool | None = None) 
     """
     if not runs:
         raise SettingError("Name the runs to compare.")
-    subjects, renamed = matched(subjects_of(runs, documents=documents))
+    subjects, renamed = matched(subjects_of(several(runs), documents=documents))
     steps = list(dict.fromkeys(name for subject in subjects for name in subject.steps))
     rows = [row for step in steps for row in _rows_of(step, subjects)]
     notes = (*renamed, *hardware_notes(subjects), *_missing(steps, subjects))

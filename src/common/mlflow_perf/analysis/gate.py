@@ -15,6 +15,7 @@ from mlflow_perf.analysis.subjects import (
     hardware,
     hardware_notes,
     is_alike,
+    several,
     subjects_of,
 )
 from mlflow_perf.errors import RunNotFoundError, SettingError
@@ -101,9 +102,9 @@ class GateResult:
 
 
 def check(
-    base: Sequence[Source | PerfRun],
-    new: Sequence[Source | PerfRun],
-    limits: Sequence[str | Limit],
+    base: Source | PerfRun | Sequence[Source | PerfRun],
+    new: Source | PerfRun | Sequence[Source | PerfRun],
+    limits: str | Sequence[str | Limit],
     *,
     alpha: float = ALPHA,
 ) -> GateResult:
@@ -114,9 +115,9 @@ def check(
     outside the base's own noise too; with fewer, the medians alone decide. Each check says which.
 
     Args:
-        base: Runs to compare with; may be empty where every limit is a value of its own.
-        new: Runs to judge; workflows are judged step by step.
-        limits: See `limits.parse_limit`.
+        base: Run to compare with, or several; may be empty where every limit is a value of its own.
+        new: Run to judge, or several; workflows are judged step by step.
+        limits: One or several; see `limits.parse_limit`.
         alpha: The chance of calling noise a regression that the test may have.
 
     Raises:
@@ -126,6 +127,8 @@ def check(
     """
     if not 0 < alpha < 1:
         raise SettingError(f"alpha must be between 0 and 1, not {alpha}.")
+    base, new = several(base), several(new)
+    limits = [limits] if isinstance(limits, str) else limits
     wanted = [parse_limit(text) if isinstance(text, str) else text for text in limits]
     if not wanted or not new:
         raise SettingError("Name a new run and at least one limit, such as node_cpu_hours=+10%.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,15 @@ from typing import Any
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.runs import PerfRun, Source, children, get_runs
 
-__all__ = ["Subject", "by_name", "hardware", "hardware_notes", "is_alike", "subjects_of"]
+__all__ = [
+    "Subject",
+    "by_name",
+    "hardware",
+    "hardware_notes",
+    "is_alike",
+    "several",
+    "subjects_of",
+]
 
 _LOOK_FOR_CHILDREN_MAX = 20
 """Of more runs than this, only those without figures of their own are asked for children: each
@@ -39,6 +48,11 @@ class Subject:
     def is_workflow(self) -> bool:
         """Whether the steps are children of the run."""
         return len(self.steps) > 1 or self.run not in self.steps.values()
+
+
+def several(given: Source | PerfRun | Sequence[Source | PerfRun]) -> Sequence[Source | PerfRun]:
+    """Return the sources as a list, also where it is one: a text is no list of letters."""
+    return [given] if isinstance(given, (str, os.PathLike, PerfRun)) else given
 
 
 def subjects_of(

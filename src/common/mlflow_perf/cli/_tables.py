@@ -102,7 +102,7 @@ def table(
     right: int = 0,
     styles: Sequence[str] = (),
 ) -> None:
-    """Print a table that fits; text columns are cut with `…` where they have to be.
+    """Print a table that fits; text columns lose their middle to `…` where they have to.
 
     Args:
         header: Names of the columns.
@@ -131,7 +131,7 @@ def _widths(cells: Sequence[Sequence[str]], right: int) -> list[int]:
 def _line(row: Sequence[str], widths: Sequence[int], right: int) -> str:
     first_right = len(widths) - right
     cells = [
-        _padded(_cut(cell, size), size, to_right=i >= first_right)
+        _padded(_squeezed(cell, size), size, to_right=i >= first_right)
         for i, (cell, size) in enumerate(zip(row, widths, strict=True))
     ]
     return _GAP.join(cells).rstrip()
@@ -157,6 +157,18 @@ def _cut(text: str, size: int) -> str:
             break
         kept += character
     return kept + "…"
+
+
+def _squeezed(text: str, size: int) -> str:
+    # Not cut at its end: that is where keys such as `cpu_avg_utilization_over20_pct` differ.
+    if _columns(text) <= size:
+        return text
+    end = ""
+    for character in reversed(text):
+        if _columns(character + end) > (size - 1) // 2:
+            break
+        end = character + end
+    return _cut(text, size - _columns(end)) + end
 
 
 def _padded(text: str, size: int, *, to_right: bool) -> str:

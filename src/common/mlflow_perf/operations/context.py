@@ -1,6 +1,6 @@
 """Where operations of this process go now: to the session's recorder, to a spool file, or nowhere.
 
-Imports only spool and the rest of this package. Three kinds of process ask:
+Imports only errors, spool and the rest of this package. Three kinds of process ask:
 
 - The session's own: `activate` names its recorder.
 - A forked child of it: the recorder that it inherits is emptied, and writes to a spool file.
@@ -10,6 +10,7 @@ Imports only spool and the rest of this package. Three kinds of process ask:
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlflow_perf import spool
+from mlflow_perf.errors import SettingError
+from mlflow_perf.operations.keys import as_text
 from mlflow_perf.operations.metrics import OperationMetrics
 from mlflow_perf.operations.spool import OperationSpool
 from mlflow_perf.operations.timer import OperationTimer
@@ -24,6 +27,7 @@ from mlflow_perf.operations.wrap import wrap
 
 __all__ = ["IdleTimer", "activate", "deactivate", "recorder", "time"]
 
+_log = logging.getLogger(__name__)
 _recorder: OperationMetrics | None = None
 _folder: Path | None = None
 _outer: tuple[OperationMetrics | None, Path | None, str | None] | None = None
@@ -31,6 +35,7 @@ _outer: tuple[OperationMetrics | None, Path | None, str | None] | None = None
 _F = TypeVar("_F", bound=Callable[..., Any])
 _idle: dict[str, IdleTimer] = {}
 _MAX_IDLE = 1000
+_told = False
 
 
 def activate(recorder: OperationMetrics, *, spool: Path | None, spooled: bool = False) -> None:
@@ -91,14 +96,26 @@ def time(name: str, key: Any = None, *, nested: bool = False) -> OperationTimer 
         ...     pass
     """
     if _recorder is not None:
-        return OperationTimer(_recorder, name, key, nested)
+        try:
+            return OperationTimer(_recorder, name, key, nested)
+        except SettingError as error:
+            return _mended(name, nested, error)
     # One object per name, kept: making a new one would cost as much as all the rest.
     if key is None and not nested:
         try:
             return _idle[name]
-        except KeyError:
+        except (KeyError, TypeError):
             pass
     return _new_idle(name, key, nested)
+
+
+def _mended(name: Any, nested: bool, error: SettingError) -> OperationTimer | IdleTimer:
+    """Return a timer for what cannot be a name or a key: the job is running, nothing may raise."""
+    global _told  # noqa: PLW0603 - one warning for each process
+    if not _told:
+        _told = True
+        _log.warning("%s It is recorded as text, or without its key.", error)
+    return time(as_text(name) or "unnamed", nested=nested)
 
 
 class IdleTimer:
@@ -128,11 +145,11 @@ class IdleTimer:
         self._name = name
         self._key = key
         self._nested = nested
-        self._open: dict[int, list[OperationTimer]] = {}
+        self._open: dict[int, list[OperationTimer | IdleTimer]] = {}
 
     def __enter__(self) -> IdleTimer:
         if _recorder is not None:
-            timer = OperationTimer(_recorder, self._name, self._key, self._nested).start()
+            timer = time(self._name, self._key, nested=self._nested).start()
             self._open.setdefault(threading.get_ident(), []).append(timer)
         return self
 
@@ -164,7 +181,7 @@ class IdleTimer:
 
 def _new_idle(name: str, key: Any, nested: bool) -> IdleTimer:
     idle = IdleTimer(name, key, nested)
-    if key is None and not nested and len(_idle) < _MAX_IDLE:
+    if type(name) is str and key is None and not nested and len(_idle) < _MAX_IDLE:
         _idle[name] = idle
     return idle
 

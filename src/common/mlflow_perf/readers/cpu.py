@@ -6,6 +6,7 @@ Imports procfile and the column table.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -35,11 +36,25 @@ def utilisation(before: CpuTimes, now: CpuTimes) -> list[float]:
     return shares
 
 
+class _OwnTime:
+    """What this process alone makes of the CPUs: for a block that is shorter than a tick."""
+
+    def __init__(self) -> None:
+        self._began, self._used = time.monotonic(), time.process_time()
+
+    def shares(self, count: int) -> list[float]:
+        """Return the busy share of each CPU in per cent, as few of them as can be."""
+        elapsed, used = time.monotonic() - self._began, time.process_time() - self._used
+        cores = used / elapsed if elapsed > 0 else 0.0
+        return [100.0 * min(1.0, max(0.0, cores - n)) for n in range(count)]
+
+
 class CpuReader:
     """Utilisation of the CPUs between two reads, and their busy and total time since boot.
 
     Busy is what psutil calls busy: everything but idle and iowait, guest time counted once.
     So steal is within it: the CPU had work, and the host of the virtual machine ran somebody else.
+    Until the kernel has counted its first tick of 10 ms, this process's own CPU time stands for it.
 
     Args:
         proc: Where procfs is mounted.
@@ -66,6 +81,7 @@ class CpuReader:
         self._before = self._times()
         self._shares: list[float] = []
         self._sum = [0, 0, 0, 0]
+        self._own: _OwnTime | None = None
         if not self._before:
             raise SourceUnavailableError(f"{self._file.path} names none of the job's CPUs.")
 
@@ -94,10 +110,15 @@ class CpuReader:
         self._shares = utilisation(self._before, now) or self._shares
         self._add_up(now)
         self._before = now
-        if self._shares:
-            report["cpu_pct_per_cpu_avg"] = sum(self._shares) / len(self._shares)
-            report["cpu_pct_per_cpu_min"] = min(self._shares)
-            report["cpu_pct_per_cpu_max"] = max(self._shares)
+        shares = self._shares
+        if not shares and self._own is not None:
+            shares = self._own.shares(len(now))
+        elif self._own is None:
+            self._own = _OwnTime()
+        if shares:
+            report["cpu_pct_per_cpu_avg"] = sum(shares) / len(shares)
+            report["cpu_pct_per_cpu_min"] = min(shares)
+            report["cpu_pct_per_cpu_max"] = max(shares)
         report["cpu_busy_sec"] = self._sum[0] * self._tick
         report["cpu_ticks_sec"] = self._sum[1] * self._tick
         report["cpu_iowait_sec"] = self._sum[2] * self._tick

@@ -22,8 +22,9 @@ from mlflow_perf.records import MB, Column
 
 __all__ = ["ProcessTreeReader"]
 
-# Shorter than this, the 10 ms steps of a child's CPU time would make false peaks.
-_LEAST_SPAN_SEC = 0.1
+# Shorter than this, the 10 ms steps of a child's CPU time would make false peaks. An interval of
+# 0.1 s is longer, also where one sample comes late and the next does not.
+_LEAST_SPAN_SEC = 0.08
 # A number that was given again between two reads is seen at the latest after this many.
 _RELIST_EVERY = 64
 # Largest processes whose own peak is asked of the kernel at each read.

@@ -47,6 +47,8 @@ def is_run_id(source: Source) -> bool:
     """Return whether a source names an MLflow run and not a file that exists."""
     if not isinstance(source, str) or not _RUN_ID.fullmatch(bare_id(source)):
         return False
+    if source.startswith("/"):
+        return False
     return source.startswith("runs:/") or not Path(source).exists()
 
 
@@ -268,12 +270,15 @@ def _local_folder(uri: str) -> Path | None:
     return Path(uri) if uri and len(parsed.scheme) <= 1 else None
 
 
-def _places(root: Path) -> list[Path]:
-    """Return where the documents may lie: `perf`, else another folder (`artifact_path=…`)."""
-    if not root.is_dir():
-        return []
-    others = sorted(p for p in root.iterdir() if p.is_dir() and p.name != ARTIFACT_PATH)
-    return [root / ARTIFACT_PATH, *others[:_OTHER_FOLDERS_MAX]]
+def _places(root: Path) -> Iterator[Path]:
+    """Yield where the documents may lie: `perf`, else another folder (`artifact_path=…`)."""
+    yield root / ARTIFACT_PATH
+    waiting = [root] if root.is_dir() else []
+    for _ in range(_OTHER_FOLDERS_MAX + 1):
+        if waiting:
+            folder = waiting.pop(0)
+            yield folder
+            waiting += sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink())
 
 
 def _download(client: MlflowClient, run_id: str, target: Path) -> Path | None:
@@ -316,21 +321,23 @@ def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Pa
 
 def _document_names(client: MlflowClient, run_id: str) -> list[str]:
     """Return the paths of a run's node documents, asking for other folders only where needed."""
-    names = _node_files(client, run_id, ARTIFACT_PATH)
-    if names:
-        return names
-    folders = [f.path for f in client.list_artifacts(run_id) if f.is_dir and _is_name(f.path)]
-    for folder in sorted(set(folders) - {ARTIFACT_PATH})[:_OTHER_FOLDERS_MAX]:
-        names = _node_files(client, run_id, folder)
-        if names:
-            return names
-    return []
+    names, _ = _listing(client, run_id, f"{ARTIFACT_PATH}/")
+    waiting = [""]
+    for _ in range(_OTHER_FOLDERS_MAX + 1):
+        if waiting and not names:
+            names, folders = _listing(client, run_id, waiting.pop(0))
+            waiting += sorted(f"{folder}/" for folder in folders)
+    return names
 
 
-def _node_files(client: MlflowClient, run_id: str, folder: str) -> list[str]:
-    files = client.list_artifacts(run_id, folder)
-    names = [f.path.removeprefix(f"{folder}/") for f in files if not f.is_dir]
-    return [f"{folder}/{n}" for n in names if _is_name(n) and fnmatch(n, _NODE_FILES)]
+def _listing(client: MlflowClient, run_id: str, folder: str) -> tuple[list[str], list[str]]:
+    """Return the node documents and the folders in a folder, which is empty or ends in `/`."""
+    found: tuple[list[str], list[str]] = [], []
+    for file in client.list_artifacts(run_id, folder.rstrip("/") or None):
+        name = file.path.removeprefix(folder)
+        if _is_name(name) and (file.is_dir or fnmatch(name, _NODE_FILES)):
+            found[bool(file.is_dir)].append(folder + name)
+    return found
 
 
 def _is_name(path: str) -> bool:

@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -34,6 +35,7 @@ __all__ = ["Access", "NotAllowedError"]
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
 _ARTIFACT_PATH = "perf"
+_OTHER_FOLDERS_MAX = 20
 
 
 class NotAllowedError(Exception):
@@ -156,12 +158,26 @@ class Access:
         return data if isinstance(data, dict) else None
 
     def _node_files(self, run_id: str) -> list[str]:
+        """Return the paths of a run's documents: in `perf`, else in another folder."""
+        paths, _ = self._listing(run_id, _ARTIFACT_PATH)
+        waiting = [""]
+        for _ in range(_OTHER_FOLDERS_MAX + 1):
+            if waiting and not paths:
+                paths, folders = self._listing(run_id, waiting.pop(0))
+                waiting += sorted(folders)
+        return paths
+
+    def _listing(self, run_id: str, folder: str) -> tuple[list[str], list[str]]:
+        """Return the node documents and the folders in a folder; "" is the root."""
+        query = {"run_id": run_id, "path": folder} if folder else {"run_id": run_id}
         try:
-            listing = self._api("artifacts/list", {"run_id": run_id, "path": _ARTIFACT_PATH})
+            files = self._api("artifacts/list", query).get("files") or []
         except NotAllowedError:
-            return []
-        paths = [str(file.get("path", "")) for file in listing.get("files") or []]
-        return [p for p in paths if p.startswith(f"{_ARTIFACT_PATH}/node-") and p.endswith(".json")]
+            return [], []
+        within = f"{folder}/" if folder else ""
+        paths = [str(file.get("path", "")) for file in files if not file.get("is_dir")]
+        folders = [str(file.get("path", "")) for file in files if file.get("is_dir")]
+        return [p for p in paths if fnmatch(p.removeprefix(within), "node-*.json")], folders
 
     def _artifact(self, run_id: str, path: str) -> bytes | None:
         answer = self._ask("/get-artifact", {"run_id": run_id, "path": path})

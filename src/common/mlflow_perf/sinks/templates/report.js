@@ -117,9 +117,18 @@ const peakOf = series => {
   for (const list of [series.values, series.peak || []]) for (const v of list) if (v != null && (top == null || v > top)) top = v;
   return top;
 };
+/* A value stands for the time since the one before it: the last interval is mostly a short one. */
 const meanOf = series => {
-  const known = series.values.filter(v => v != null);
-  return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
+  let sum = 0, time = 0, before = null, last = null;
+  series.values.forEach((value, i) => {
+    if (value == null) return;
+    const span = before == null ? 0 : data.x[i] - before;
+    sum += value * span;
+    time += span;
+    before = data.x[i];
+    last = value;
+  });
+  return time ? sum / time : last;
 };
 
 const axisBase = () => ({ stroke: colour("--soft"), font: "11px system-ui, sans-serif", grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } });
