@@ -52,7 +52,7 @@ config = Config(
 )
 """
 SCRIPT = """
-import argparse, json, os
+import argparse, json, os, time
 from pathlib import Path
 import mlflow_perf
 from mlflow_perf.node import detect
@@ -68,8 +68,15 @@ facts["torch"] = [os.environ.get(name) for name in names]
 Path(args.out, f"{node.rank}.json").write_text(json.dumps(facts))
 Path(args.one).write_text("")
 if args.kind == "b":
-    with mlflow_perf.report("rank") as perf, perf.time("work"):
-        print("a rank at work")
+    with mlflow_perf.report("rank") as perf:
+        with perf.time("work"):
+            print("a rank at work")
+        # Those of `mpi` have no time to wait for each other's operations at their end.
+        Path(args.out, f"{node.rank}.done").touch()
+        until = time.monotonic() + 100
+        while len(list(Path(args.out).glob("*.done"))) < node.world_size:
+            assert time.monotonic() < until
+            time.sleep(0.01)
 """
 PIPELINE = """
     @dsl.pipeline(experiment_name="cluster")
