@@ -17,7 +17,7 @@ from tests.test_journal import new_journal, rows
 
 import mlflow_perf.recovery
 from mlflow_perf.delivery import Delivery
-from mlflow_perf.errors import DocumentError
+from mlflow_perf.errors import DocumentError, NotUploadedError
 from mlflow_perf.journal import BEGUN, FORMAT
 from mlflow_perf.recovery import read_journal, recover
 from mlflow_perf.summary import RunningSummary
@@ -164,17 +164,20 @@ def test_a_server_that_hangs_is_asked_once(
         asked.append(delivery.tracking_uri)
         if delivery.tracking_uri == "http://hangs":
             raise OSError("no answer")
+        if delivery.tracking_uri == "http://no-artifacts":
+            raise NotUploadedError("its artifacts are not")
         return "a run"
 
     monkeypatch.setattr(mlflow_perf.recovery.MlflowSink, "write", write)
     monkeypatch.setattr(mlflow_perf.recovery, "has_page", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.recovery, "is_refused", lambda uri: False)
-    for name, uri in enumerate(["hangs", "hangs", "answers", "answers"]):
+    uris = ["hangs", "hangs", "answers", "answers", "no-artifacts", "no-artifacts"]
+    for name, uri in enumerate(uris):
         data = delivery_with(run_id="abc", tracking_uri=f"http://{uri}")
         (tmp_path / f"{name}.journal").write_bytes(data)
     assert len(list(recover(tmp_path))) == 2
-    assert asked == ["http://hangs", "http://answers", "http://answers"]
-    assert len(list(tmp_path.glob("*.journal"))) == 2
+    assert asked == [f"http://{uri}" for uri in uris[1:]]
+    assert len(list(tmp_path.glob("*.journal"))) == 4
     assert caplog.text.count("did not answer before") == 1
 
 

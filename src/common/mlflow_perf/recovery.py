@@ -26,7 +26,7 @@ from mlflow_perf.causes import boot_id, new_oom_kills
 from mlflow_perf.column_table import kind_of
 from mlflow_perf.delivery import Delivery, add_recorded
 from mlflow_perf.document import NodeDocument, columns_of
-from mlflow_perf.errors import DocumentError
+from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.journal import (
     BEGUN,
     FORMAT,
@@ -323,7 +323,7 @@ def _asked_once(uri: str, away: set[str]) -> Iterator[None]:
         raise ConnectionRefusedError(f"{shown(uri)} did not answer before")
     try:
         yield
-    except RestException:  # an answer
+    except (RestException, MlflowPerfError):  # an answer, or its artifact store alone
         raise
     except Exception:
         if is_http(uri):
