@@ -14,7 +14,9 @@ from pathlib import Path
 __all__ = ["first_line", "in_the_way", "is_http", "is_refused", "local_database", "public", "shown"]
 
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]*@")
+# Up to the last @ before the path, as `requests` reads it, and further for a password with a slash
+# in it, which a database's driver takes; a number before the slash is a port.
+_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
 
 
 def shown(text: str) -> str:
