@@ -36,7 +36,7 @@ def test_every_setting_has_a_variable(monkeypatch) -> None:
         ("artifact_path", "/"), ("artifact_path", "x" * 256),
         ("metrics_prefix", 3), ("live", "maybe"), ("scrape", "ftp://x"), ("scrape", 5),
         ("node_price", -1), ("node_price", float("inf")), ("metrics_prefix", "p" * 101),
-        ("artifact_path", "."), ("artifact_path", "a:b"), ("artifact_path", "a#b"),
+        ("artifact_path", "a:b"), ("artifact_path", "a#b"),
         ("artifact_path", "a?b"), ("artifact_path", "%2e%2e/a"), ("artifact_path", "a\n"),
         ("artifact_path", "a\udc80"), ("artifact_path", "a" * 300),
         ("scrape", "http://"), ("scrape", "http://[::1"), ("scrape", "http://h:port/"),
@@ -70,3 +70,11 @@ def test_no_message_tells_the_password_of_an_endpoint(address: str) -> None:
     with pytest.raises(SettingError, match="MLFLOW_PERF_SCRAPE is") as caught:
         setting("scrape", None, {"MLFLOW_PERF_SCRAPE": address})
     assert "hush" not in str(caught.value)
+
+
+def test_addresses_in_one_text_keep_the_patterns_of_their_fragments() -> None:
+    """A comma stands between addresses, and between the patterns of one."""
+    text = "http://a/metrics#vllm:*,process_*, http://b/metrics,https://c/m#up,"
+    found = ("http://a/metrics#vllm:*,process_*", "http://b/metrics", "https://c/m#up,")
+    assert setting("scrape", None, {"MLFLOW_PERF_SCRAPE": text}) == found
+    assert setting("scrape", list(found), {}) == found

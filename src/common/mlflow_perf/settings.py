@@ -116,11 +116,22 @@ def _artifact_path(value: Any) -> str:
 def _urls(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Iterable) or isinstance(value, bytes):
         raise SettingError("must be addresses: a list of texts, or one text")
-    urls = value.split(",") if isinstance(value, str) else list(value)
+    urls = _addresses_in(value) if isinstance(value, str) else list(value)
     urls = [str(url).strip() for url in urls if str(url).strip()]
     for url in urls:
         _check_url(url)
     return tuple(urls)
+
+
+def _addresses_in(text: str) -> list[str]:
+    """Return the addresses between commas; those in a fragment stand between its patterns."""
+    found: list[str] = []
+    for part in text.split(","):
+        if found and "#" in found[-1] and "://" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
 
 
 def _check_url(url: str) -> None:
