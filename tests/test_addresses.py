@@ -13,6 +13,7 @@ from mlflow_perf.addresses import (
     is_http,
     is_refused,
     local_database,
+    names_host,
     public,
     shown,
 )
@@ -102,3 +103,10 @@ def test_the_address_of_a_server() -> None:
     assert [is_http(u) for u in ("http://a", "https://a", "sqlite:///a", "")] == [True, True] + [
         False
     ] * 2
+
+
+@pytest.mark.parametrize("uri", ["postgresql+psycopg2://u@db/x", "http://h:1", "databricks://p"])
+def test_a_server_is_told_from_files(uri: str) -> None:
+    """What names a host may be away; a file may not."""
+    assert names_host(uri)
+    assert not any(map(names_host, ["sqlite:///a.db", "file:///a", "./mlruns", "databricks", ""]))
