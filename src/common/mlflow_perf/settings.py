@@ -106,7 +106,7 @@ _NAME_MAX = 255  # bytes: the longest name that a file system takes
 def _artifact_path(value: Any) -> str:
     parts = [part for part in _text(value).split("/") if part not in ("", ".")]
     # What is left out here some server, file system or address cannot hold, or changes.
-    odd = not value.isprintable() or _NOT_IN_PATHS.search(value)
+    odd = not value.isprintable() or bool(_NOT_IN_PATHS.search(value))
     odd = odd or any(part == ".." or len(part.encode()) > _NAME_MAX for part in parts)
     if odd or not parts:
         raise SettingError("must be a folder inside the run's artifacts, such as 'perf'")
