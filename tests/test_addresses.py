@@ -13,6 +13,7 @@ from mlflow_perf.addresses import (
     is_http,
     is_refused,
     local_database,
+    names_host,
     public,
     shown,
 )
@@ -25,6 +26,9 @@ from mlflow_perf.addresses import (
         ("http://me:secret@host:5000", "http://me:***@host:5000"),
         ("postgresql+psycopg2://me:se:cret@host/db", "postgresql+psycopg2://me:***@host/db"),
         ("GET https://:secret@host/x and http://a:b@c", "GET https://:***@host/x and http://a:***@c"),
+        ("http://me:p@ss:w@host:5000/a@b", "http://me:***@host:5000/a@b"),
+        ("postgresql://me:pa/ss@host/db", "postgresql://me:***@host/db"),
+        ("http://host:5000/api/@me", "http://host:5000/api/@me"),
         ("http://host/path:with@signs", "http://host/path:with@signs"),
         ("sqlite:////tmp/a:b@c.db", "sqlite:////tmp/a:b@c.db"),
         ("no address: a@b", "no address: a@b"),
@@ -99,3 +103,10 @@ def test_the_address_of_a_server() -> None:
     assert [is_http(u) for u in ("http://a", "https://a", "sqlite:///a", "")] == [True, True] + [
         False
     ] * 2
+
+
+@pytest.mark.parametrize("uri", ["postgresql+psycopg2://u@db/x", "http://h:1", "databricks://p"])
+def test_a_server_is_told_from_files(uri: str) -> None:
+    """What names a host may be away; a file may not."""
+    assert names_host(uri)
+    assert not any(map(names_host, ["sqlite:///a.db", "file:///a", "./mlruns", "databricks", ""]))

@@ -52,6 +52,13 @@ def test_a_document_survives_its_round_trip(document: PerfDocument) -> None:
     assert PerfDocument.from_json(to_json(document.as_dict())) == document
 
 
+def test_a_figure_that_is_not_finite_is_absent() -> None:
+    """What is written is read by ourselves, whatever overflowed."""
+    node = NodeDocument(summary={"a": math.inf, "b": math.nan, "c": 1.0, "d": 10**400})
+    written = to_json(PerfDocument({0: node}).as_dict())
+    assert PerfDocument.from_json(written).nodes[0].summary.keys() == {"c", "d"}
+
+
 @given(documents, documents, documents)
 def test_merging_is_associative_and_commutative(
     a: PerfDocument, b: PerfDocument, c: PerfDocument

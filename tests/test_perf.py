@@ -232,3 +232,30 @@ def test_a_second_start_is_refused_before_it_reads() -> None:
     with pytest.raises(RuntimeError, match="once"):
         thread.start()
     assert reader.reads == 2
+
+
+def test_a_source_that_is_slow_to_close_loses_no_report(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only a last report that is really missing is said to be left out."""
+    monkeypatch.setattr("mlflow_perf.perf._JOIN_TIMEOUT_SEC", 0.05)
+    closing, release, reports = threading.Event(), threading.Event(), []
+
+    class Slow(FakeReader):
+        def close(self) -> None:
+            closing.set()
+            release.wait(20)
+
+    thread = PerformanceReportingThread(
+        60.0, callback_on_loop=reports.append, readers=[Slow([{"mem_percent": 1.0}])]
+    )
+    thread.start()
+    try:
+        thread._stop_asked.set()
+        assert closing.wait(20)
+        thread.finalize()
+        assert len(reports) == 2
+        assert caplog.text == ""
+    finally:
+        release.set()
+        thread.join(20)

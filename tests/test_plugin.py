@@ -27,7 +27,9 @@ def test_a_wrong_setting_of_ours_harms_no_run(monkeypatch: pytest.MonkeyPatch) -
     assert NodeRunContext().tags() == {}
 
 
-@pytest.mark.parametrize(("value", "wanted"), [("true", False), ("1", False), ("", True)])
+@pytest.mark.parametrize(
+    ("value", "wanted"), [("true", False), (" on ", False), ("1", False), ("", True)]
+)
 def test_disabling_silences_it(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool) -> None:
     """MLFLOW_PERF_DISABLE leaves other people's runs alone."""
     monkeypatch.setenv("MLFLOW_PERF_DISABLE", value)

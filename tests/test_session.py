@@ -225,6 +225,18 @@ def test_the_decorator_wraps_every_kind_of_function(store: str) -> None:
     assert names == ["plain", "generator", "async", "async generator"]
 
 
+def test_a_block_entered_again_within_itself_is_an_operation_of_itself(store: str) -> None:
+    """A context manager that is kept in a variable and nested knows its run and records on."""
+    perf = mlflow_perf.report("kept")
+    with perf:
+        run_id = perf.run_id
+        with perf:
+            perf.add_counter("rows", 2)
+            assert (perf.run_id, perf.node, perf.own_run) == (run_id, 0, True)
+        assert perf.run_id == run_id
+    assert (perf.summary["ops/kept/count"], perf.summary["ops/rows/count"]) == (1, 2)
+
+
 def test_an_inner_block_is_an_operation_of_the_outer(store: str) -> None:
     """Nested blocks sample once; the inner one is timed, in this thread or another."""
     with mlflow_perf.report("outer") as outer:

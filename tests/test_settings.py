@@ -35,7 +35,13 @@ def test_every_setting_has_a_variable(monkeypatch) -> None:
         ("run_id", ""), ("run_id", 7), ("artifact_path", "../x"), ("artifact_path", "."),
         ("artifact_path", "/"), ("artifact_path", "x" * 256),
         ("metrics_prefix", 3), ("live", "maybe"), ("scrape", "ftp://x"), ("scrape", 5),
-        ("node_price", -1),
+        ("node_price", -1), ("node_price", float("inf")), ("metrics_prefix", "p" * 101),
+        ("artifact_path", "a:b"), ("artifact_path", "a#b"),
+        ("artifact_path", "a?b"), ("artifact_path", "%2e%2e/a"), ("artifact_path", "a\n"),
+        ("artifact_path", "a\udc80"), ("artifact_path", "a" * 300),
+        ("scrape", "http://"), ("scrape", "http://[::1"), ("scrape", "http://h:port/"),
+        ("scrape", "http://h:99999/"), ("scrape", "http://a b/"), ("scrape", b"http://h/"),
+        ("textfile", "train.txt"), ("textfile", "/no/such/folder/train.prom"),
         ("name", ""), ("exit_timeout", -1), ("exit_timeout", float("inf")),
     ],
 )  # fmt: skip
@@ -49,3 +55,26 @@ def test_a_wrong_variable_is_named_in_the_message() -> None:
     """The message tells where the wrong value stands."""
     with pytest.raises(SettingError, match="MLFLOW_PERF_INTERVAL is 'abc'; it must be a number"):
         setting("interval", None, {"MLFLOW_PERF_INTERVAL": "abc"})
+
+
+def test_a_path_is_taken_as_mlflow_takes_it() -> None:
+    """MLflow refuses a path that is not in its simplest form; nobody has to know that."""
+    given = ["/perf/", "./perf", "perf/.", "a//b", "a b/ü"]
+    found = [setting("artifact_path", path, {}) for path in given]
+    assert found == ["perf", "perf", "perf", "a/b", "a b/ü"]
+
+
+@pytest.mark.parametrize("address", ["ftp://u:hush@h", "http://u:hush@h/m", "http://u:h@hush@h:x/"])
+def test_no_message_tells_the_password_of_an_endpoint(address: str) -> None:
+    """Addresses of endpoints hold no password, and the message that says so does not either."""
+    with pytest.raises(SettingError, match="MLFLOW_PERF_SCRAPE is") as caught:
+        setting("scrape", None, {"MLFLOW_PERF_SCRAPE": address})
+    assert "hush" not in str(caught.value)
+
+
+def test_addresses_in_one_text_keep_the_patterns_of_their_fragments() -> None:
+    """A comma stands between addresses, and between the patterns of one."""
+    text = "http://a/metrics#vllm:*,process_*, http://b/metrics,https://c/m#up,"
+    found = ("http://a/metrics#vllm:*,process_*", "http://b/metrics", "https://c/m#up,")
+    assert setting("scrape", None, {"MLFLOW_PERF_SCRAPE": text}) == found
+    assert setting("scrape", list(found), {}) == found

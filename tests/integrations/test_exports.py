@@ -166,6 +166,16 @@ class TestOpenTelemetry:
         exporter.close()
         assert all(not metric.data.data_points for metric in self._collected(reader).values())
 
+    def test_the_next_block_of_a_process_is_exported_too(self, sdk: Any) -> None:
+        """The SDK has one instrument of a name: each exporter of a provider is asked through it."""
+        reader, provider = sdk
+        for value in (1.0, 2.0):
+            exporter = OpenTelemetryExporter({"node": "0"}, provider=provider)
+            exporter({"mem_percent": value})
+            (point,) = self._collected(reader)["mlflow_perf.mem_percent"].data.data_points
+            assert point.value == value
+            exporter.close()
+
     def test_missing_sdk_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without opentelemetry, an exporter raises and names what to install."""
         monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)

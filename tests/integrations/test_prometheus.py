@@ -260,6 +260,27 @@ def test_redirect_is_not_followed(serve: Serve, caplog: pytest.LogCaptureFixture
     assert elsewhere in caplog.text
 
 
+@pytest.mark.parametrize("answer", ["<html>\x00\x1b[31m" + "x" * 10_000, "http://me:hush@x/"])
+def test_the_warning_of_an_odd_endpoint_is_one_short_line(
+    serve: Serve, caplog: pytest.LogCaptureFixture, answer: str
+) -> None:
+    """What an endpoint answers reaches a log without control characters and passwords."""
+
+    def redirect(handler: Any) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", answer)
+        handler.end_headers()
+
+    made = serve(redirect if answer.startswith("http") else _text(answer))
+    reader = ScrapeReader(made, interval=FAST)
+    _until(lambda: caplog.records)
+    reader.close()
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.isprintable()
+    assert len(message) < 400
+    assert "hush" not in message
+
+
 def test_slow_endpoint_does_not_block_reading(serve: Serve) -> None:
     """While an endpoint does not answer, read returns at once; closing waits a few seconds."""
     release = threading.Event()

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mlflow_perf.metric_table import METRICS, RUN_METRICS
-from mlflow_perf.sinks.batches import StoreLimits, batches, limits_of, metrics_of
+from mlflow_perf.sinks.batches import StoreLimits, batches, limits_of, metrics_of, plain_text
 
 AZURE = limits_of("azureml://westeurope.api.azureml.ms/mlflow/v1.0/subscriptions/x")
 NODE = {metric.key: 1.0 for metric in METRICS} | {f"ops/o{i}/count": 1.0 for i in range(300)}
@@ -25,6 +25,13 @@ def test_any_other_store_gets_everything() -> None:
     assert [len(metrics) for metrics, _ in sent] == [1000, 1000, 500 + len(RUN)]
     assert [len(tags) for _, tags in sent] == [1, 0, 0]
     assert len(sent[0][1][0].value) == 5000
+
+
+def test_texts_are_such_as_every_store_takes() -> None:
+    """No NUL, which PostgreSQL refuses, and no half pair, which no connection takes."""
+    (_, [tag]), *_ = _sent(limits_of("http://host:5000"), NODE, a="a\0b\udc80c\n" + "x" * 6000)
+    assert tag.value == "a\ufffdb?c\n" + "x" * 4994
+    assert plain_text("n" * 300, 250) == "n" * 250
 
 
 def test_azure_ml_gets_what_matters_most() -> None:

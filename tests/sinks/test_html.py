@@ -348,3 +348,9 @@ def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
     tiles = {tile.label: tile.value for tile in build_report(document).tiles}
     assert document.run_summary["run_gpu_avg_utilization_pct"] == pytest.approx(80.0)
     assert tiles["GPU busy"] == "80%"
+
+
+def test_any_text_can_be_written() -> None:
+    """Half a surrogate pair, as of a file's name that is no UTF-8, keeps no page from its file."""
+    node = NodeDocument(component="a\udc80", operations={"attributes": {"file": "b\udc81"}})
+    assert "a?" in render(PerfDocument({0: node})).encode("utf-8").decode()

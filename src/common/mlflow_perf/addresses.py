@@ -11,10 +11,21 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-__all__ = ["first_line", "in_the_way", "is_http", "is_refused", "local_database", "public", "shown"]
+__all__ = [
+    "first_line",
+    "in_the_way",
+    "is_http",
+    "is_refused",
+    "local_database",
+    "names_host",
+    "public",
+    "shown",
+]
 
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]*@")
+# Up to the last @ before the path, as `requests` reads it, and further for a password with a slash
+# in it, which a database's driver takes; a number before the slash is a port.
+_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
 
 
 def shown(text: str) -> str:
@@ -30,6 +41,11 @@ def first_line(error: BaseException) -> str:
 def is_http(uri: str) -> bool:
     """Tell whether an address is that of a server: `http://…` or `https://…`."""
     return uri.startswith(("http://", "https://"))
+
+
+def names_host(uri: str) -> bool:
+    """Tell whether an address is of something beyond this process and its files: a server's."""
+    return re.match(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]", uri, re.IGNORECASE) is not None
 
 
 def public(uri: str) -> str:

@@ -104,6 +104,7 @@ class PerformanceReportingThread(threading.Thread):
         self._stop_asked = threading.Event()
         self._origin = 0.0
         self._held: Report | None = None
+        self._all_reported = False
         self._callback_failed = False
 
     def kind(self, name: str) -> Kind:
@@ -136,6 +137,7 @@ class PerformanceReportingThread(threading.Thread):
         while not self._clock.wait(self._stop_asked, self._until_next()):
             self._report(self._sample())
         self._report(self._sample())
+        self._all_reported = True
         self._sources.close()
         self.cpu_time_sec += time.thread_time() - begin
         if self.callback_on_exit is not None:
@@ -189,7 +191,7 @@ class PerformanceReportingThread(threading.Thread):
         self._stop_asked.set()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_JOIN_TIMEOUT_SEC)
-            if self.is_alive():
+            if self.is_alive() and not self._all_reported:
                 _log.warning("The sampler hangs in a source; its last report is left out.")
 
 

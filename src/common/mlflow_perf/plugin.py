@@ -18,7 +18,8 @@ class NodeRunContext:
 
     def in_context(self) -> bool:
         """Whether tags are wanted: always, unless `MLFLOW_PERF_DISABLE` is set."""
-        return os.environ.get("MLFLOW_PERF_DISABLE", "").lower() not in ("1", "true", "yes")
+        asked = os.environ.get("MLFLOW_PERF_DISABLE", "").strip().lower()
+        return asked not in ("1", "true", "yes", "on")  # as the settings take it
 
     def tags(self) -> dict[str, str]:
         """Return the tags; none where this process's place cannot be told."""

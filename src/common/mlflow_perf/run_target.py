@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from mlflow_perf.addresses import first_line, in_the_way, is_http, is_refused, shown
+from mlflow_perf.addresses import first_line, in_the_way, is_http, is_refused, names_host, shown
 from mlflow_perf.errand import Errand
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node import Node
@@ -93,8 +93,9 @@ class RunTarget:
         self._name = name
         self._node = node
         self._given = run_id
-        # A store on this machine does not go away; making a new database takes it a while.
-        local = not is_http(self.uri)
+        # A store on this machine does not go away; making a new database takes it a while. One of
+        # a database's server may, and MLflow tries it again for minutes.
+        local = not names_host(self.uri)
         self._start_timeout_sec = (
             max(_LOCAL_START_SEC, start_timeout_sec) if local else start_timeout_sec
         )

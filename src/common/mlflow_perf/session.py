@@ -6,8 +6,6 @@ The wrapped job's result, exception and exit code pass through untouched whateve
 from __future__ import annotations
 
 import atexit
-import functools
-import inspect
 import logging
 import os
 import sys
@@ -22,6 +20,7 @@ from mlflow_perf.causes import signal_name
 from mlflow_perf.document import PerfDocument
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.operations import context
+from mlflow_perf.operations.wrap import wrap_in
 from mlflow_perf.recording import Outcome, Recording
 from mlflow_perf.run_target import check_run
 from mlflow_perf.signals import SignalWatch
@@ -67,7 +66,7 @@ class Session:
         self._options = options
         self._recording: Recording | None = None
         self._outer: Session | None = None
-        self._timer: Any = None
+        self._timers: list[Any] = []
         self._left_out = False
         self._watch = SignalWatch(self._on_fatal, self._on_handled)
 
@@ -94,11 +93,11 @@ class Session:
     def __enter__(self) -> Session:
         global _current, _current_pid
         with _guard:
-            self._outer = current()
-            if self._outer is None:
+            outer = current()
+            if outer is None:
                 _current, _current_pid = self, os.getpid()
-        if self._outer is not None:
-            self._enter_inner(self._outer)
+        if outer is not None:
+            self._enter_inner(outer)
             return self
         try:
             self._recording = Recording(self.name, self._options)
@@ -115,8 +114,9 @@ class Session:
         return self
 
     def _enter_inner(self, outer: Session) -> None:
-        self._timer = outer.time(self.name)
-        self._timer.__enter__()
+        # One that is kept in a variable may be entered again, and has itself around it then.
+        self._outer = None if outer is self else outer
+        self._timers.append(outer.time(self.name).__enter__())
 
     def __exit__(
         self,
@@ -124,9 +124,9 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._timer is not None:
-            timer, self._timer, self._outer = self._timer, None, None
-            timer.__exit__(kind, error, trace)
+        if self._timers:
+            self._timers.pop().__exit__(kind, error, trace)
+            self._outer = self._outer if self._timers else None
             return
         # A forked child that leaves its parent's block has nothing to report in its name.
         if current() is self:
@@ -166,8 +166,8 @@ class Session:
 
     def __call__(self, function: F) -> F:
         """Return the function with each call, or each iteration of a generator, as a block."""
-        wrapper = _wrap(function, self._again)
-        return functools.wraps(function)(wrapper)  # type: ignore[return-value]  # same signature
+        wrapped: F = wrap_in(function, self._again)
+        return wrapped
 
     def _again(self) -> Session:
         return Session(self.name, self._options)
@@ -236,35 +236,6 @@ def _in_child() -> None:
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
-
-
-def _wrap(function: Callable[..., Any], session: Callable[[], Session]) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(function):
-
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with session():
-                return await function(*args, **kwargs)
-
-    elif inspect.isasyncgenfunction(function):
-
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a generator
-            with session():
-                async for item in function(*args, **kwargs):
-                    yield item
-
-    elif inspect.isgeneratorfunction(function):
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a generator
-            with session():
-                return (yield from function(*args, **kwargs))
-
-    else:
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a plain function
-            with session():
-                return function(*args, **kwargs)
-
-    return wrapper
 
 
 class _NoSession(Session):

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mlflow_perf.addresses import is_http
+from mlflow_perf.addresses import is_http, shown
 from mlflow_perf.errors import SettingError
 
 __all__ = ["ENVIRONMENT", "Setting", "is_disabled", "resolve", "setting"]
 
+_LONGEST_PREFIX = 100
+_NOT_IN_PATHS = re.compile(r"[\\:*?\"<>|#%]")
+_SPACE = re.compile(r"[\x00-\x20\x7f]")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -50,7 +56,11 @@ def _number(low: float, high: float, *, whole: bool = False) -> Callable[[Any], 
             if isinstance(value, bool):
                 raise ValueError  # noqa: TRY004 - caught below, with the message for all
             number = float(value)
-            fits = low <= number <= high and not (whole and number != int(number))
+            fits = (
+                low <= number <= high
+                and math.isfinite(number)
+                and not (whole and number != int(number))
+            )
         except (TypeError, ValueError, OverflowError):
             fits = False
         if not fits:
@@ -83,9 +93,10 @@ def _country(value: Any) -> str:
     return text
 
 
-def _any_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise SettingError("must be a text")
+def _prefix(value: Any) -> str:
+    # Keys have 250 characters at most: what is beyond them is cut, and cut keys fall together.
+    if not isinstance(value, str) or len(value) > _LONGEST_PREFIX:
+        raise SettingError(f"must be a text of at most {_LONGEST_PREFIX} characters")
     return value
 
 
@@ -94,21 +105,52 @@ _NAME_MAX = 255  # bytes: the longest name that a file system takes
 
 def _artifact_path(value: Any) -> str:
     parts = [part for part in _text(value).split("/") if part not in ("", ".")]
-    odd = any(part == ".." or "\\" in part or len(part.encode()) > _NAME_MAX for part in parts)
+    # What is left out here some server, file system or address cannot hold, or changes.
+    odd = not value.isprintable() or bool(_NOT_IN_PATHS.search(value))
+    odd = odd or any(part == ".." or len(part.encode()) > _NAME_MAX for part in parts)
     if odd or not parts:
         raise SettingError("must be a folder inside the run's artifacts, such as 'perf'")
     return "/".join(parts)
 
 
 def _urls(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, Iterable):
+    if not isinstance(value, Iterable) or isinstance(value, bytes):
         raise SettingError("must be addresses: a list of texts, or one text")
-    urls = value.split(",") if isinstance(value, str) else list(value)
+    urls = _addresses_in(value) if isinstance(value, str) else list(value)
     urls = [str(url).strip() for url in urls if str(url).strip()]
-    wrong = [url for url in urls if not is_http(url)]
-    if wrong:
-        raise SettingError(f"must be http:// or https:// addresses; {wrong[0]!r} is not")
+    for url in urls:
+        _check_url(url)
     return tuple(urls)
+
+
+def _addresses_in(text: str) -> list[str]:
+    """Return the addresses between commas; those in a fragment stand between its patterns."""
+    found: list[str] = []
+    for part in text.split(","):
+        if found and "#" in found[-1] and "://" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        whole = is_http(url) and parts.hostname and parts.port != 0 and not _SPACE.search(url)
+    except ValueError:  # a port that is no number, half a bracket
+        whole = False
+    if not whole:
+        raise SettingError(f"must be http:// or https:// addresses; {shown(url)!r} is not")
+    if "@" in parts.netloc:
+        raise SettingError("must be addresses without a user and a password")
+
+
+def _textfile(value: Any) -> str:
+    path = Path(_text(value))
+    if path.suffix != ".prom" or not path.parent.is_dir():
+        raise SettingError("must be a file that ends in .prom, in a folder that exists")
+    return str(path)
 
 
 # fmt: off
@@ -121,10 +163,11 @@ _TABLE = (
     Setting("max_length", 1000, _number(1, 10**7, whole=True),
             "Most reports that the document keeps; neighbours are merged beyond it."),
     Setting("artifact_path", "perf", _artifact_path, "Folder of the JSON artifact in the run."),
-    Setting("metrics_prefix", "", _any_text, "Put before each metric's key."),
+    Setting("metrics_prefix", "", _prefix,
+            "Put before each metric's key; at most 100 characters."),
     Setting("live", False, _flag, "Also log the curves while the job runs."),
     Setting("scrape", (), _urls, "Prometheus endpoints to read during the job, comma-separated."),
-    Setting("textfile", None, _text,
+    Setting("textfile", None, _textfile,
             "Also write the newest figures to this .prom file, for node_exporter."),
     Setting("opentelemetry", False, _flag,
             "Also hand the newest figures to OpenTelemetry's SDK."),
@@ -164,7 +207,7 @@ def setting(name: str, given: Any = None, environ: Mapping[str, str] | None = No
     try:
         return row.parse(value)
     except SettingError as error:
-        raise SettingError(f"{where} is {value!r}; it {error}.") from None
+        raise SettingError(f"{where} is {shown(repr(value))}; it {error}.") from None
 
 
 def resolve(**given: Any) -> dict[str, Any]:

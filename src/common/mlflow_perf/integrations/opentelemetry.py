@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from mlflow_perf.column_table import COLUMNS, kind_of
 from mlflow_perf.errors import MissingDependencyError
@@ -44,23 +45,47 @@ class OpenTelemetryExporter:
         except ImportError as error:
             raise MissingDependencyError("opentelemetry-sdk", "opentelemetry") from error
         self._attributes = dict(attributes or {})
-        self._meter = self._api.get_meter("mlflow_perf", meter_provider=provider)
         self._present: Mapping[str, float] = {}
-        self._known: set[str] = set()
+        self._shared = _shared_of(provider, self._api)
+        self._shared.living.append(self)
 
     def __call__(self, report: Mapping[str, float]) -> None:
         """Take a report; its columns become instruments when they first show."""
         self._present = dict(report)
         for column in report:
-            if column not in self._known:
-                self._known.add(column)
-                self._create(column)
+            self._shared.create(column)
 
     def close(self) -> None:
         """Observe nothing from now on: what has ended has no present figures."""
         self._present = {}
+        if self in self._shared.living:
+            self._shared.living.remove(self)
 
-    def _create(self, column: str) -> None:
+    def observe(self, column: str) -> Iterable[Any]:
+        """Yield the newest value of a column, if there is one."""
+        value = self._present.get(column, math.nan)
+        if math.isfinite(value):
+            yield self._api.Observation(value, self._attributes)
+
+
+class _Shared:
+    """The instruments of one meter provider, and the exporters that live.
+
+    The SDK makes one instrument of a name: a second exporter's, as of the next block in a process,
+    would never be asked.
+    """
+
+    def __init__(self, provider: Any, api: Any) -> None:
+        self.under = api.get_meter_provider() if provider is None else None
+        self.living: list[OpenTelemetryExporter] = []
+        self._meter = api.get_meter("mlflow_perf", meter_provider=provider)
+        self._known: set[str] = set()
+
+    def create(self, column: str) -> None:
+        """Make a column's instrument, if there is none."""
+        if column in self._known:
+            return
+        self._known.add(column)
         counter = kind_of(column) is Kind.COUNTER
         create = (
             self._meter.create_observable_counter if counter
@@ -76,9 +101,24 @@ class OpenTelemetryExporter:
 
     def _observer(self, column: str) -> Callable[[Any], Iterable[Any]]:
         def observe(_options: Any) -> Iterable[Any]:
-            value = self._present.get(column, math.nan)
-            if not math.isfinite(value):
-                return []
-            return [self._api.Observation(value, self._attributes)]
+            return [found for one in list(self.living) for found in one.observe(column)]
 
         return observe
+
+
+_of_provider: WeakKeyDictionary[Any, _Shared] = WeakKeyDictionary()
+_of_global: list[_Shared] = []
+
+
+def _shared_of(provider: Any, api: Any) -> _Shared:
+    """Return what the exporters of a provider share; None is the global one."""
+    if provider is not None:
+        return _of_provider.setdefault(provider, _Shared(provider, api))
+    now = api.get_meter_provider()
+    # Instruments of the stand-in that the API has before a provider is set go over to that one.
+    same = _of_global and (
+        _of_global[0].under is now or "Proxy" in type(_of_global[0].under).__name__
+    )
+    if not same:
+        _of_global[:] = [_Shared(None, api)]
+    return _of_global[0]

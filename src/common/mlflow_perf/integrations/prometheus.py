@@ -17,6 +17,7 @@ from http.client import HTTPException
 from importlib import import_module
 from typing import Any, cast
 
+from mlflow_perf.addresses import shown
 from mlflow_perf.errors import MissingDependencyError, SettingError
 from mlflow_perf.integrations._scraped import Family, Scraped
 from mlflow_perf.records import Column
@@ -30,6 +31,7 @@ _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
 _MAX_BYTES = 8 * 2**20
 _CHUNK = 64 * 2**10
 _TIMEOUT_SEC = 2.0
+_MESSAGE = 300
 # Reading may take this share of one core: an endpoint with a huge answer is read less often.
 _SHARE = 0.02
 _logger = logging.getLogger(__name__)
@@ -137,7 +139,7 @@ class ScrapeReader:
         if self._silent or (_is_away(error) and not self._answered and not self._stop.is_set()):
             return
         self._silent = True
-        _logger.warning("The endpoint %s cannot be read now: %s", _shown(self._url), error)
+        _logger.warning("The endpoint %s cannot be read now: %s", _shown(self._url), _told(error))
 
 
 def scrape_readers(urls: Sequence[str], *, interval: float = 1.0) -> list[ScrapeReader]:
@@ -173,7 +175,13 @@ def _checked(url: Any) -> tuple[str, list[str]]:
 
 def _shown(url: str) -> str:
     """Return an address for messages: without its query, which may hold a token."""
-    return urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query=""))
+    return shown(urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query="")))
+
+
+def _told(error: Exception) -> str:
+    """Return what a hostile or mistaken endpoint led to, on one line of a length to read."""
+    text = "".join(char if char.isprintable() else " " for char in str(error))
+    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}…"
 
 
 def _is_away(error: Exception) -> bool:

@@ -1,7 +1,9 @@
-"""Timing the calls of a function: plain, generator, coroutine or async generator.
+"""Timing the calls of a function of any kind, or putting a block around each.
 
-Imports only `path`. A generator's time is that which it spends
-itself: what its consumer does between two values is not the generator's.
+Plain, generator, coroutine or async generator; static and class methods stay what they are.
+
+Imports only `path` and the errors. A generator's time is that which it spends itself: what its
+consumer does between two values is not the generator's.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any
 
+from mlflow_perf.errors import SettingError
 from mlflow_perf.operations.path import Recorder, nest, unnest
 
-__all__ = ["wrap"]
+__all__ = ["wrap", "wrap_in"]
 
 _Find = Callable[[], Recorder | None]
 """Answers where to record at the time of a call; None says to measure nothing."""
@@ -29,8 +33,37 @@ def wrap(function: Any, name: str, key: Any, *, nested: bool, find: _Find) -> An
         key: Key of the operation.
         nested: Whether the name is put below that of the nested timer around.
         find: Asked at each call for the recorder.
+
+    Raises:
+        SettingError: If it is a class.
     """
     operation = _Operation(name, key, nested, find)
+    return _of_function(function, lambda plain: _timed(plain, operation))
+
+
+def wrap_in(function: Any, block: Callable[[], AbstractContextManager[Any]]) -> Any:
+    """Return a function of the same kind each of whose calls is a block of its own.
+
+    Args:
+        function: What to wrap.
+        block: Makes the block; entered at a call, or at the first step of a generator.
+
+    Raises:
+        SettingError: If it is a class.
+    """
+    return _of_function(function, lambda plain: functools.wraps(plain)(_blocked(plain, block)))
+
+
+def _of_function(function: Any, decorate: Callable[[Any], Any]) -> Any:
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(decorate(function.__func__))
+    if isinstance(function, type):
+        # A function in its place could be neither a base nor asked for by `isinstance`.
+        raise SettingError(f"{function.__name__} is a class: decorate one of its methods instead.")
+    return decorate(function)
+
+
+def _timed(function: Any, operation: _Operation) -> Any:
     if inspect.isasyncgenfunction(function):
         return _async_generator(function, operation)
     if inspect.iscoroutinefunction(function):
@@ -38,6 +71,53 @@ def wrap(function: Any, name: str, key: Any, *, nested: bool, find: _Find) -> An
     if inspect.isgeneratorfunction(function):
         return _generator(function, operation)
     return _plain(function, operation)
+
+
+def _blocked(function: Any, block: Callable[[], AbstractContextManager[Any]]) -> Any:
+    if inspect.isasyncgenfunction(function):
+        return _blocked_async_generator(function, block)
+    if inspect.iscoroutinefunction(function):
+
+        async def blocked(*args: Any, **kwargs: Any) -> Any:
+            with block():
+                return await function(*args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        def blocked(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a generator
+            with block():
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        def blocked(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a plain function
+            with block():
+                return function(*args, **kwargs)
+
+    return blocked
+
+
+def _blocked_async_generator(
+    function: Any, block: Callable[[], AbstractContextManager[Any]]
+) -> Any:
+    async def blocked(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        with block():
+            inner = function(*args, **kwargs)
+            resume = inner.asend(None)
+            while True:
+                try:
+                    item = await resume
+                except StopAsyncIteration:
+                    return
+                try:
+                    resume = inner.asend((yield item))
+                except GeneratorExit:
+                    await inner.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the inner generator must see it, as without us
+                    resume = inner.athrow(error)
+
+    return blocked
 
 
 class _Operation:

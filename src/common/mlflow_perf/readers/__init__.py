@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.added import AddedReader
 from mlflow_perf.readers.background import warn_left_out
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
@@ -138,6 +140,13 @@ def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -
             *((make,) for make in job.others),
             (job.tree, lambda: _portable_tree(root_pid)),
             *_device_sources(root_pid, carbon),
-            *((make,) for make in _added),
+            *((partial(_added_reader, make),) for make in _added),
         )
     )
+
+
+def _added_reader(make: ReaderFactory) -> Reader:
+    try:
+        return AddedReader(make())
+    except SystemExit as error:
+        raise RuntimeError("the reader calls sys.exit") from error

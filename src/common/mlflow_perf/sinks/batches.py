@@ -21,7 +21,7 @@ from mlflow_perf.metric_table import METRICS, RUN_METRICS
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-__all__ = ["StoreLimits", "batches", "clean_key", "limits_of", "metrics_of"]
+__all__ = ["StoreLimits", "batches", "clean_key", "limits_of", "metrics_of", "plain_text"]
 
 _MAX_KEY = 250
 _log = logging.getLogger(__name__)
@@ -72,6 +72,19 @@ def clean_key(key: str) -> str:
     return re.sub(r"^\.\.+", "", key)[:_MAX_KEY].rstrip("/. ") or "_"
 
 
+def plain_text(text: str, most: int) -> str:
+    """Return a name or a tag as every store takes it.
+
+    PostgreSQL refuses the character NUL, every connection half a surrogate pair, as of a file's
+    name that is no UTF-8, and a run's name beyond 250 characters.
+
+    Args:
+        text: The text.
+        most: Characters to keep.
+    """
+    return text.replace("\0", "�").encode("utf-8", "replace").decode()[:most]
+
+
 def metrics_of(summary: Mapping[str, float], prefix: str, step: int) -> list[Metric]:
     """Return a summary as MLflow's metrics, the most important first.
 
@@ -105,7 +118,7 @@ def batches(
     from mlflow.entities import RunTag
 
     metrics = _fitting(node, run, limits.names)
-    texts = [RunTag(key, value[: limits.tag_chars]) for key, value in tags.items()]
+    texts = [RunTag(key, plain_text(value, limits.tag_chars)) for key, value in tags.items()]
     for at in range(0, max(len(metrics), 1), limits.metrics):
         yield metrics[at : at + limits.metrics], texts[: limits.tags] if at == 0 else []
 

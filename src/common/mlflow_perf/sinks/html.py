@@ -41,7 +41,7 @@ def render(
         pictures: SVG elements to show, by their headings, such as those of a workflow's spans.
     """
     context = report_context(document, title=title, workflow=workflow, pictures=pictures)
-    return environment().get_template("report.html").render(context)
+    return _writable(environment().get_template("report.html").render(context))
 
 
 def report_context(
@@ -107,7 +107,12 @@ def render_comparison(data: Mapping[str, Any], *, title: str | None = None) -> s
 
     page = build_comparison(data)
     heading = title or f"Comparison of {len(page.runs)} runs"
-    return environment().get_template("comparison.html").render(page=page, title=heading)
+    return _writable(environment().get_template("comparison.html").render(page=page, title=heading))
+
+
+def _writable(page: str) -> str:
+    """Return a page that can be written: without half a surrogate pair, which is no character."""
+    return page.encode("utf-8", "replace").decode()
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from mlflow_perf.addresses import shown
 from mlflow_perf.delivery import Delivery
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.sinks.batches import plain_text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,6 +33,8 @@ __all__ = [
     "new_run",
     "open_run",
 ]
+
+_LONGEST_NAME = 250
 
 
 @dataclass
@@ -116,7 +119,7 @@ def new_run(
         experiment_id or _current_experiment_id(tracking_uri),
         start_time=None if started is None else int(1000 * started),
         tags=resolve_tags(tags),
-        run_name=name,
+        run_name=plain_text(name, _LONGEST_NAME),
     )
     return _target(run, own=True)
 
