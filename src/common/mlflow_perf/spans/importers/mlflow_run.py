@@ -1,6 +1,7 @@
 """A run of MLflow by its id (`runs:/<id>`), from whatever tracking store MLflow is set to.
 
-May import errors, runs, spans.store, spans.importers. MLflow is imported when a run is asked for.
+May import addresses, errors, runs, spans.store, spans.importers; MLflow and runs only when a run is
+asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.addresses import shown
 from mlflow_perf.errors import MlflowPerfError, SpansError
-from mlflow_perf.spans.importers.mlflow_store import RUN, TRACE, trace_span
+from mlflow_perf.spans.importers.mlflow_store import PARENT_TAG, RUN, TRACE, trace_span
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 from mlflow_perf.spans.importers.perf_document import spans_of_document
 from mlflow_perf.spans.store import Store
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["MlflowRunImporter"]
 
 _PREFIX = "runs:/"
-_PARENT_TAG = "mlflow.parentRunId"
 # A server refuses to give more at a time; a store without one does not.
 _TRACES_MAX = 500
 
@@ -74,7 +74,7 @@ def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
     while waiting:
         run = waiting.pop()
         yield run
-        query = f"tags.`{_PARENT_TAG}` = '{run.info.run_id}'"
+        query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
         for child in pages(client.search_runs, [run.info.experiment_id], query):
             if child.info.run_id not in seen:
                 seen.add(child.info.run_id)
@@ -82,7 +82,7 @@ def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
 
 
 def _run(client: MlflowClient, run: Run) -> Nested:
-    run_id, parent = run.info.run_id, run.data.tags.get(_PARENT_TAG)
+    run_id, parent = run.info.run_id, run.data.tags.get(PARENT_TAG)
     metrics = [
         (metric.key, metric.timestamp * 1000, metric.value)
         for key in run.data.metrics

@@ -16,10 +16,10 @@ from mlflow_perf.spans.importers.nested import Nested, store_nested
 from mlflow_perf.spans.schema import source_uri
 from mlflow_perf.spans.store import Store
 
-__all__ = ["RUN", "TRACE", "MlflowStoreImporter", "trace_span"]
+__all__ = ["PARENT_TAG", "RUN", "TRACE", "MlflowStoreImporter", "trace_span"]
 
 RUN, TRACE = "mlflow.run", "mlflow.trace"
-_PARENT_TAG = "mlflow.parentRunId"
+PARENT_TAG = "mlflow.parentRunId"
 _RUNS = (
     "SELECT run_uuid, name, status, start_time, end_time,"
     " (SELECT value FROM tags t WHERE t.run_uuid = r.run_uuid AND t.key = ?) FROM runs r"
@@ -94,7 +94,7 @@ def _runs(db: sqlite3.Connection) -> Iterator[Nested]:
     metrics: dict[str, list[tuple[str, int, float]]] = {}
     for run, key, time_ms, value in db.execute(_METRICS):
         metrics.setdefault(run, []).append((key, time_ms * 1000, value))
-    for run, name, status, start, end, parent in db.execute(_RUNS, (_PARENT_TAG,)):
+    for run, name, status, start, end, parent in db.execute(_RUNS, (PARENT_TAG,)):
         yield Nested(
             type=RUN,
             scope=f"mlflow:{run}",
