@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
 export UV_LINK_MODE ?= copy
 
-.PHONY: setup demo ui test test-launchers lint compat bench docs clean
+.PHONY: setup demo ui test test-launchers lint metrics compat bench docs clean
 
 setup: $(STAMP)
 
@@ -66,6 +66,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# How the architecture stands: folders, imports, sizes, mirrored tests.
+metrics:
+	$(PYTHON) tools/house.py
 
 docs: $(BIN)/python
 	$(call install,--editable '.[docs]')

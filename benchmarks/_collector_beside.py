@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from mlflow_perf.readers.process import cpu_clock_sec
+from mlflow_perf.readers.process.process import cpu_clock_sec
 
 SECONDS = 12.0
 _A_WAIT_SEC = 30e-6
@@ -68,7 +68,7 @@ time.sleep(600)
 """,
     "ours, collector alone": """
 import time
-from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 PerformanceMetricsCollector().start()
 time.sleep(3)
 print('ready', flush=True)

@@ -17,8 +17,9 @@ from mlflow.entities import Metric, RunTag
 from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.workflow import workflow_of
-from mlflow_perf.metric_table import METRICS, RUN_METRICS
-from mlflow_perf.runs import PerfRun, find_runs
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import find_runs
 
 TARGET_SEC = 5.0
 

@@ -25,13 +25,13 @@ from typing import Any
 import _collector_beside as beside
 import _collector_peers as peers
 
-from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
-from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.model.series import BoundedSeries
+from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.readers import Reader, default_readers
-from mlflow_perf.readers.processes import ProcessTreeReader
-from mlflow_perf.series import BoundedSeries
-from mlflow_perf.sources import Sources
-from mlflow_perf.summary import RunningSummary
+from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.sampling.reader_set import ReaderSet
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 
 ROUNDS = 40
 _SEED_SOURCES = ("cpu", "memory", "disk_usage", "disk_io", "network")
@@ -152,7 +152,7 @@ def whole_process() -> list[Row]:
 def beside_a_busy_thread() -> list[Row]:
     """Compare what a sample takes from a main thread that only computes in Python, at 50 Hz."""
     readers = default_readers()
-    sources, collector = Sources(readers), PerformanceMetricsCollector(readers=[])
+    sources, collector = ReaderSet(readers), PerformanceMetricsCollector(readers=[])
     begin = time.monotonic()
 
     def ours() -> None:

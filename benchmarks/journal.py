@@ -25,8 +25,8 @@ REPORTS = 8000
 _SLEEPER = """
 import os, sys, time
 import mlflow_perf
-from mlflow_perf.journal import Journal
-from mlflow_perf.sinks.mlflow import MlflowSink
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.node_writer import MlflowSink
 
 MlflowSink.write = lambda self, delivery, **_: str(delivery.run_id)
 if sys.argv[1] == "without":
@@ -41,11 +41,11 @@ with mlflow_perf.report("sleeper"):
 
 def tight(folder: Path) -> tuple[float, float, int]:
     """Return CPU time per report in µs, bytes written per report, and the largest file in bytes."""
-    from mlflow_perf.delivery import Delivery
-    from mlflow_perf.document import NodeDocument
-    from mlflow_perf.journal import Journal
-    from mlflow_perf.perf import PerformanceMetricsCollector
+    from mlflow_perf.model.document import NodeDocument
+    from mlflow_perf.publish.journal import Journal
     from mlflow_perf.readers import default_readers
+    from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
+    from mlflow_perf.tracking.delivery import Delivery
 
     report: dict[str, float] = {"timestamp": time.time(), "elapsed_sec": 0.0}
     for reader in default_readers():

@@ -64,7 +64,7 @@ def add_time() -> list[Row]:
     from proxystore.store.metrics import StoreMetrics
 
     from mlflow_perf import OperationMetrics
-    from mlflow_perf.operations.spool import OperationSpool
+    from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 
     rows = []
     key = ("store", "0123456789abcdef")
@@ -107,7 +107,7 @@ def _threads(recorder: Any) -> float:
 def timers() -> list[Row]:
     """Time a block: against a bare pair of clock readings, with and without a session."""
     from mlflow_perf import OperationMetrics
-    from mlflow_perf.operations import context
+    from mlflow_perf.recorders.operations import current as context
 
     recorder = OperationMetrics()
 
@@ -140,7 +140,7 @@ def sketch() -> list[Row]:
     """Count one value for percentiles: DDSketch's library and ours, both at 1%."""
     from ddsketch import DDSketch
 
-    from mlflow_perf.sketch import Sketch
+    from mlflow_perf.model.sketch import Sketch
 
     peer, ours = DDSketch(0.01), Sketch()
     theirs, mine = best(lambda: peer.add(1.5), lambda: ours.add(1.5))

@@ -11,10 +11,10 @@ import resource
 import time
 from collections.abc import Iterator
 
-from mlflow_perf.document import NodeDocument, columns_of
-from mlflow_perf.series import BoundedSeries
-from mlflow_perf.sinks.html import render
-from mlflow_perf.summary import RunningSummary
+from mlflow_perf.model.document import NodeDocument, columns_of
+from mlflow_perf.model.series import BoundedSeries
+from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.reports.html import render
 
 REPORTS = 1000
 COLUMNS = ("cpu_pct_per_cpu_avg", "cpu_pct_per_cpu_min", "cpu_pct_per_cpu_max", "mem_percent")

@@ -35,8 +35,8 @@ from pathlib import Path
 import numpy as np
 
 from mlflow_perf import spans
-from mlflow_perf.spans.plots import save
-from mlflow_perf.spans.state_curves import States
+from mlflow_perf.spans.analyses.state_curves import States
+from mlflow_perf.spans.output.plots import save
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "tests" / "spans" / "data" / "monitoring_schema.sql"
@@ -314,7 +314,7 @@ found = [peak()]
 import numpy, sqlite3
 found.append(peak())
 from mlflow_perf import spans
-import mlflow_perf.spans.imports
+import mlflow_perf.spans.importers.load_sources
 found.append(peak())
 start = time.process_time()
 spans.import_sources(*sys.argv[1:])

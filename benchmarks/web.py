@@ -20,7 +20,7 @@ from typing import Any
 
 from _timing import best_of
 
-from mlflow_perf.metric_table import METRICS, RUN_METRICS
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 
 TARGET_SEC = 1.0
 STEPS = 4  # of each workflow

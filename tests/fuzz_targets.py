@@ -18,7 +18,7 @@ from tests.fuzz_mutators import mutated_database, mutated_json, mutated_lines, m
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-for _folder in ("spans", "sinks", "web", "readers"):
+for _folder in ("spans", "reports", "web", "readers"):
     sys.path.insert(0, str(TESTS / _folder))
 
 Mutator = Callable[[bytes, Random], bytes]
@@ -34,8 +34,8 @@ class Target(NamedTuple):
 
 def document() -> Target:
     """A document: read, summed up, merged, kept and drawn."""
-    from mlflow_perf.document import PerfDocument, to_json
-    from mlflow_perf.sinks.html import render
+    from mlflow_perf.model.document import PerfDocument, to_json
+    from mlflow_perf.reports.html import render
 
     def run(data: bytes) -> None:
         found = PerfDocument.from_json(data)
@@ -56,10 +56,10 @@ def analysis() -> Target:
     from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
     from mlflow_perf.analysis.rightsize import right_size
     from mlflow_perf.analysis.workflow import workflow_of
-    from mlflow_perf.document import PerfDocument
-    from mlflow_perf.runs.find import light
-    from mlflow_perf.runs.run import of_document
-    from mlflow_perf.sinks.html import render_comparison
+    from mlflow_perf.model.document import PerfDocument
+    from mlflow_perf.reports.html import render_comparison
+    from mlflow_perf.tracking.perf_run import of_document
+    from mlflow_perf.tracking.search import light
 
     seed = _recorded("node-0.json")
     whole = of_document("whole", light([PerfDocument.from_json(seed)]))
@@ -84,8 +84,8 @@ def workflow() -> Target:
     """A `workflow.json`, as the page beside the UI takes it from a run's artifacts."""
     import html_samples
 
-    from mlflow_perf.document import PerfDocument
-    from mlflow_perf.sinks.html import render
+    from mlflow_perf.model.document import PerfDocument
+    from mlflow_perf.reports.html import render
 
     def run(data: bytes) -> None:
         render(PerfDocument(), workflow=_json(data))
@@ -95,7 +95,7 @@ def workflow() -> Target:
 
 def operations() -> Target:
     """The operations of a document."""
-    from mlflow_perf.operations import OperationMetrics
+    from mlflow_perf.recorders.operations import OperationMetrics
 
     metrics = OperationMetrics()
     metrics.add_time("a", "k", 1.0)
@@ -113,7 +113,7 @@ def operations() -> Target:
 def transfers() -> Target:
     """The transfers of a document."""
     from mlflow_perf import NixlKVConnectorStats
-    from mlflow_perf import transfers as module
+    from mlflow_perf.recorders import transfers as module
 
     stats = NixlKVConnectorStats()
     stats.record_figures((0.5, 0.1, 1000.0, 2.0))
@@ -130,8 +130,8 @@ def transfers() -> Target:
 
 def journal() -> Target:
     """The journal of a job that was killed."""
-    from mlflow_perf.document import to_json
-    from mlflow_perf.recovery import read_journal
+    from mlflow_perf.model.document import to_json
+    from mlflow_perf.publish.recovery import read_journal
 
     def run(data: bytes) -> None:
         delivery, _ = read_journal(data)
@@ -142,8 +142,8 @@ def journal() -> Target:
 
 def spool() -> Target:
     """What the processes of a job wrote of their operations."""
-    from mlflow_perf.operations import OperationMetrics
-    from mlflow_perf.operations.spool import OperationSpool, drain
+    from mlflow_perf.recorders.operations import OperationMetrics
+    from mlflow_perf.recorders.operations.operation_spool import OperationSpool, drain
 
     folder = _scratch()
     metrics = OperationMetrics()
@@ -166,7 +166,8 @@ def spool() -> Target:
 
 
 def _imports(*seeds: bytes, mutator: Mutator | None = None, name: str = "source") -> Target:
-    from mlflow_perf.spans import analyses, imports
+    from mlflow_perf.spans.analyses import timings as analyses
+    from mlflow_perf.spans.importers import load_sources as imports
 
     folder = _scratch()
     db = folder / "spans.sqlite3"
@@ -212,7 +213,8 @@ def packed() -> Target:
 
 def parsl_run() -> Target:
     """The folder of a Parsl run: the same lines as every one of its logs."""
-    from mlflow_perf.spans import analyses, imports
+    from mlflow_perf.spans.analyses import timings as analyses
+    from mlflow_perf.spans.importers import load_sources as imports
 
     folder = _scratch()
     db, run_folder = folder / "spans.sqlite3", folder / "000"
@@ -234,8 +236,8 @@ def parsl_run() -> Target:
 
 def databases() -> Target:
     """Databases of Parsl's monitoring, of MLflow and of dnpcsql: cells, tables and bytes."""
-    from tests.spans import test_importers_contract as contract
     from tests.spans.conftest import Make
+    from tests.spans.importers import test_importers_contract as contract
 
     seeds = []
     for kind in ("parsl-monitoring", "mlflow-store", "dnpcsql"):
@@ -246,9 +248,10 @@ def databases() -> Target:
 
 def spans() -> Target:
     """A spans database from somebody else: every analysis of it."""
-    from mlflow_perf.spans import analyses, imports
-    from mlflow_perf.spans.export import to_chrome_trace
-    from mlflow_perf.spans.graph import type_graph
+    from mlflow_perf.spans.analyses import timings as analyses
+    from mlflow_perf.spans.analyses.type_graph import type_graph
+    from mlflow_perf.spans.importers import load_sources as imports
+    from mlflow_perf.spans.output.export import to_chrome_trace
 
     folder = _scratch()
     (folder / "trace.json").write_bytes(_TRACES[0])
@@ -302,8 +305,9 @@ def scraped() -> Target:
 
 def environment() -> Target:
     """Our settings, the launchers' variables and the scheduler's limits."""
-    from mlflow_perf import node, settings
-    from mlflow_perf.readers.limits import owned
+    from mlflow_perf.core import settings
+    from mlflow_perf.node import place as node
+    from mlflow_perf.readers.cgroup.limits import owned
 
     names = {row.variable for row in settings.ENVIRONMENT.values()} | {"SLURM_JOB_ID"}
     names |= {"MLFLOW_PERF_NODE", "MLFLOW_PERF_NODE_COUNT", "MLFLOW_PERF_RANKS_PER_NODE"}
@@ -340,13 +344,13 @@ def names() -> Target:
     """Names that become keys, conditions, Markdown, XML and lines of a terminal."""
     from mlflow.utils.validation import _validate_metric_name
 
-    from mlflow_perf.analysis.limits import parse_limit
+    from mlflow_perf.analysis.gate_limits import parse_limit
     from mlflow_perf.analysis.markdown import code, escape
     from mlflow_perf.cli._tables import clean
     from mlflow_perf.errors import MlflowPerfError
-    from mlflow_perf.operations.names import metric_name
     from mlflow_perf.pipelines.values import parse
-    from mlflow_perf.sinks.mlflow import clean_key
+    from mlflow_perf.publish.node_writer import clean_key
+    from mlflow_perf.recorders.operations.names import metric_name
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
@@ -415,12 +419,12 @@ def kernel() -> Target:
     """The files of procfs and of cgroups, one of them changed."""
     import trees
 
+    from mlflow_perf.model.summary import RunningSummary
     from mlflow_perf.readers import open_readers
     from mlflow_perf.readers.disk import DiskIoReader
     from mlflow_perf.readers.job import JobSources
     from mlflow_perf.readers.memory import MemoryReader
     from mlflow_perf.readers.network import NetworkReader
-    from mlflow_perf.summary import RunningSummary
 
     roots = []
     for make in (trees.docker_v2, trees.docker_v1, trees.kubernetes_v2, trees.slurm_v1):
@@ -509,7 +513,7 @@ def _recorded(pattern: str) -> bytes:
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    from mlflow_perf.storage import from_json
+    from mlflow_perf.core.json_io import from_json
 
     try:
         found = from_json(data)

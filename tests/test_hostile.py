@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mlflow_perf import cli, node, spans, transfers
+from mlflow_perf import cli, spans
 from mlflow_perf.analysis.markdown import code, escape
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.workflow import workflow_of
-from mlflow_perf.delivery import Delivery
-from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import (
     DocumentError,
     MlflowPerfError,
@@ -31,18 +30,21 @@ from mlflow_perf.errors import (
     StepFailedError,
 )
 from mlflow_perf.integrations._scraped import Scraped
-from mlflow_perf.journal import FORMAT
-from mlflow_perf.operations import OperationMetrics
-from mlflow_perf.readers.limits import owned
-from mlflow_perf.recovery import read_journal
-from mlflow_perf.runs.run import of_document
-from mlflow_perf.runs.source import _document_names
-from mlflow_perf.sinks.html import render
-from mlflow_perf.sinks.mlflow import clean_key
-from mlflow_perf.sketch import finite
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.model.sketch import finite
+from mlflow_perf.node import place as node
+from mlflow_perf.publish.journal import FORMAT
+from mlflow_perf.publish.node_writer import clean_key
+from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.readers.cgroup.limits import owned
+from mlflow_perf.recorders import transfers
+from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.reports.html import render
 from mlflow_perf.spans import import_sources, types
 from mlflow_perf.spans.importers import chrome
-from mlflow_perf.storage import from_json
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.load import _document_names
+from mlflow_perf.tracking.perf_run import of_document
 from mlflow_perf.web.listing import Choice
 
 HUGE = 10**400

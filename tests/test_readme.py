@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tools.write_docs import with_tables
 
-from mlflow_perf._docs import with_tables
 from mlflow_perf.cli import main
-from mlflow_perf.settings import ENVIRONMENT
+from mlflow_perf.core.settings import ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,8 +26,8 @@ def examples() -> dict[str, str]:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """The metrics and settings that README prints are the tables'; `_docs` writes them anew."""
-    assert with_tables(README) == README, "run: python -m mlflow_perf._docs"
+    """README prints the tables of metrics and settings that the code defines."""
+    assert with_tables(README) == README, "run: python tools/write_docs.py"
 
 
 def test_the_docs_pages_are_those_of_the_code(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_the_docs_pages_are_those_of_the_code(tmp_path: Path) -> None:
     for page in pages:
         (tmp_path / page).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / page, tmp_path / page)
-    subprocess.run([sys.executable, "-m", "mlflow_perf._docs", str(tmp_path)], check=True)
+    subprocess.run([sys.executable, "tools/write_docs.py", str(tmp_path)], check=True)
     for page in pages:
         assert (tmp_path / page).read_text() == (ROOT / page).read_text(), (
-            "run: python -m mlflow_perf._docs"
+            "run: python tools/write_docs.py"
         )
 
 

@@ -26,7 +26,9 @@ _LAUNCHERS = os.environ.get("LAUNCHERS_PYTHON", sys.executable)
 _SOURCE = str(Path(mlflow_perf.__file__).parents[1])
 
 
-PRINT = "import json; from mlflow_perf.node import detect; print(json.dumps(detect().as_dict()))"
+PRINT = (
+    "import json; from mlflow_perf.node.place import detect; print(json.dumps(detect().as_dict()))"
+)
 
 
 def _launch(*command: str, **extra: str) -> list[dict[str, object]]:
@@ -235,7 +237,7 @@ DASK = """
 import distributed
 
 def who():
-    from mlflow_perf.node import detect
+    from mlflow_perf.node.place import detect
     return detect().as_dict()
 
 if __name__ == "__main__":
@@ -247,7 +249,7 @@ RAY = """
 import json, ray
 
 def who():
-    from mlflow_perf.node import detect
+    from mlflow_perf.node.place import detect
     return detect().as_dict()
 
 ray.init(num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1")
@@ -269,7 +271,7 @@ def test_a_task_of_a_pool(module: str, launcher: str, script: str, tmp_path: Pat
 TWO_NODES = """
 import time
 import mlflow_perf
-from mlflow_perf.node import detect
+from mlflow_perf.node.place import detect
 
 busy = detect().index == 1
 with mlflow_perf.report("ranks", interval=0.05) as perf:

@@ -23,7 +23,7 @@ from arguments import apply_common, parser
 
 import mlflow_perf
 from mlflow_perf.integrations import nixl
-from mlflow_perf.node import detect
+from mlflow_perf.node.place import detect
 
 WAIT_SEC = 120.0
 DONE = b"all requests are served"

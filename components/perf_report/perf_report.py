@@ -11,9 +11,9 @@ from pathlib import Path
 from arguments import apply_common, parser
 
 import mlflow_perf
-from mlflow_perf.pipelines.whole import log_workflow
-from mlflow_perf.runs import get_run
-from mlflow_perf.sinks.tracking import Place, Tracking
+from mlflow_perf.pipelines.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_writer import Place, Tracking
+from mlflow_perf.tracking.search import get_run
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ import numpy as np
 from arguments import apply_common, parser
 
 import mlflow_perf
-from mlflow_perf.node import Node, detect
+from mlflow_perf.node.place import Node, detect
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.document import NodeDocument, PerfDocument
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis.advice import BOTTLENECKS, RULES, Usage, verdict
-from mlflow_perf.metric_table import METRICS
+from mlflow_perf.model.metrics import METRICS
 
 BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "max_t_mem_percent": 30.0}
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mlflow_perf.analysis import compare as module
 from mlflow_perf.analysis.compare import change_pct, compare
-from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
 
@@ -93,7 +93,7 @@ def test_workflows_are_matched_step_by_step(
         "new": [make_run({**NODE, "duration_sec": 5.0}, component="train")],
     }
     monkeypatch.setattr(
-        "mlflow_perf.analysis.subjects.children", lambda run, documents=None: steps[run.label]
+        "mlflow_perf.analysis.step_runs.children", lambda run, documents=None: steps[run.label]
     )
     parents = [PerfRun("old", run_id="old"), PerfRun("new", run_id="new")]
     comparison = compare(parents)
@@ -106,7 +106,7 @@ def test_workflows_are_matched_step_by_step(
 
 def test_a_run_without_figures_is_named(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to compare in a run without data; one that still goes on says so."""
-    monkeypatch.setattr("mlflow_perf.analysis.subjects.children", lambda run, documents=None: [])
+    monkeypatch.setattr("mlflow_perf.analysis.step_runs.children", lambda run, documents=None: [])
     with pytest.raises(RunNotFoundError, match="empty holds no performance data"):
         compare([make_run(NODE), PerfRun("empty", run_id="e")])
     with pytest.raises(RunNotFoundError, match="still going"):

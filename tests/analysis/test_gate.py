@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.gate import check, same_hardware
+from mlflow_perf.analysis.gate_limits import parse_limit
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
-from mlflow_perf.analysis.limits import parse_limit
-from mlflow_perf.analysis.rank_test import greater_p, least_p
+from mlflow_perf.analysis.mann_whitney import greater_p, least_p
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
 

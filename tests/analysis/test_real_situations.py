@@ -17,16 +17,16 @@ import pytest
 
 from mlflow_perf.analysis.advice import Verdict, verdict
 from mlflow_perf.analysis.rightsize import SERIAL_PEAK, right_size
-from mlflow_perf.document import NodeDocument, PerfDocument
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
 
 pytestmark = pytest.mark.e2e
 
 # The real sampler and readers, without a tracking store, which takes seconds to make.
 JOB = """
 import json, multiprocessing, os, time
-from mlflow_perf.node import detect
-from mlflow_perf.perf import PerformanceMetricsCollector
+from mlflow_perf.node.place import detect
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 
 def spin(seconds):
     end = time.monotonic() + seconds

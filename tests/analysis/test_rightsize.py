@@ -10,16 +10,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.request import (
+from mlflow_perf.analysis.resource_lines import (
     AZURE_SIZES,
     azureml_lines,
     kubernetes_lines,
     slurm_lines,
 )
 from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, RightSize, right_size
-from mlflow_perf.document import NodeDocument, PerfDocument
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.findings import stragglers
-from mlflow_perf.analysis.steps import StepNode
 from mlflow_perf.analysis.workflow import Workflow, workflow_of
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.analysis.workflow_findings import stragglers
+from mlflow_perf.analysis.workflow_steps import StepNode
+from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
 PARENT = PerfRun("demo", run_id="p", name="demo", started=100.0, ended=160.0)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from mlflow import MlflowClient
 
 from mlflow_perf.cli import main
-from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 NODE = {
     "duration_sec": 60.0,

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import Result
 
-from mlflow_perf.runs import load
+from mlflow_perf.tracking.load import load
 
 Call = Callable[..., Result]
 

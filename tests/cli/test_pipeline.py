@@ -15,9 +15,9 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.pipelines.step import Outcome
-from mlflow_perf.pipelines.table import Row, render, rows_of
-from mlflow_perf.runs import PerfRun
-from mlflow_perf.sinks.tracking import embedded, place_for
+from mlflow_perf.pipelines.step_table import Row, render, rows_of
+from mlflow_perf.publish.workflow_writer import embedded, place_for
+from mlflow_perf.tracking.perf_run import PerfRun
 
 
 def _run(*arguments: str) -> Any:
@@ -89,8 +89,8 @@ def test_the_table_has_a_line_per_step() -> None:
 
 def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours and traffic are summed over the nodes, memory is that of the worst."""
-    from mlflow_perf.document import NodeDocument, PerfDocument
-    from mlflow_perf.pipelines import table
+    from mlflow_perf.model.document import NodeDocument, PerfDocument
+    from mlflow_perf.pipelines import step_table as table
 
     node = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io_read_mb": 8.0}
     document = PerfDocument(

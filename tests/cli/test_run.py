@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from mlflow_perf.causes import new_oom_kills, oom_counts
 from mlflow_perf.cli import main
-from mlflow_perf.command import component_of, outcome
+from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts
+from mlflow_perf.session.command import component_of, outcome
 
 
 def wrapped(*argv: str, **options) -> subprocess.CompletedProcess[str]:

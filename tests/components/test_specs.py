@@ -20,9 +20,9 @@ pytest.importorskip("lightgbm")
 
 from azure.ai.ml import load_component
 
+from mlflow_perf.pipelines.read_graph import ports_of
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.values import fill, text_of
-from mlflow_perf.pipelines.walk import ports_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = sorted((ROOT / "components").glob("*/component.yaml"))

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import mlflow_perf
-from mlflow_perf.session import current
+from mlflow_perf.session.report import current
 
 LONG = 60.0
 

@@ -123,8 +123,8 @@ def _import_all() -> None:
     from mlflow.tracking.context.registry import resolve_tags
 
     from mlflow_perf.cli import recover, run  # noqa: F401
-    from mlflow_perf.document import NodeDocument, PerfDocument
-    from mlflow_perf.sinks import html
+    from mlflow_perf.model.document import NodeDocument, PerfDocument
+    from mlflow_perf.reports import html
 
     resolve_tags()
     html.render(PerfDocument({0: NodeDocument()}))

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import mlflow_perf
-from mlflow_perf.sinks.mlflow import MlflowSink
+from mlflow_perf.publish.node_writer import MlflowSink
 
 LONG = pytest.mark.timeout(900)
 

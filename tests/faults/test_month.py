@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.delivery import Delivery
-from mlflow_perf.document import NodeDocument, PerfDocument, columns_of
-from mlflow_perf.journal import Journal
-from mlflow_perf.perf import PerformanceMetricsCollector
-from mlflow_perf.recovery import read_journal
+from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.testing import FakeClock, FakeReader
+from mlflow_perf.tracking.delivery import Delivery
 
 MONTH_SEC = 30 * 86_400
 FLUSH_EVERY = 4

@@ -11,14 +11,14 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.test_journal import new_journal, rows
+from tests.publish.test_journal import new_journal, rows
 
-import mlflow_perf.recovery
-from mlflow_perf.column_table import kind_of
+import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.recovery import read_journal
-from mlflow_perf.series import BoundedSeries
-from mlflow_perf.summary import RunningSummary
+from mlflow_perf.model.columns import kind_of
+from mlflow_perf.model.series import BoundedSeries
+from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.publish.recovery import read_journal
 
 BOUND_SEC = 10
 
@@ -131,5 +131,5 @@ def test_the_cause_is_told_from_another_death(monkeypatch, tmp_path: Path) -> No
     data = journal.path.read_bytes()
     journal.remove()
     assert "killed" in read_journal(data)[1]
-    monkeypatch.setattr(mlflow_perf.recovery, "boot_id", lambda: "another")
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "boot_id", lambda: "another")
     assert read_journal(data)[1] == "the machine went down"

@@ -20,7 +20,7 @@ from mlflow_perf.errors import MissingDependencyError, SettingError
 from mlflow_perf.integrations.opentelemetry import OpenTelemetryExporter
 from mlflow_perf.integrations.prometheus import fetch
 from mlflow_perf.integrations.textfile import TextfileExporter, exposition
-from mlflow_perf.perf import PerformanceReportingThread
+from mlflow_perf.sampling.sampler import PerformanceReportingThread
 from mlflow_perf.testing import FakeReader
 
 REPORT = {"mem_percent": 41.5, "disk_io_read_mb": 7.0, "scrape/a b": 1.0, "bad": math.nan}

@@ -144,7 +144,7 @@ import json, multiprocessing, os, sys, time
 from multiprocessing.connection import Connection
 from pathlib import Path
 import numpy as np
-from mlflow_perf import spool, transfers
+from mlflow_perf.recorders import spool, transfers
 from mlflow_perf.integrations import nixl
 
 def memory(agent, size, fill):

@@ -17,7 +17,7 @@ import pytest
 from mlflow_perf.errors import MissingDependencyError, SettingError
 from mlflow_perf.integrations.prometheus import ScrapeReader, fetch, scrape_readers
 from mlflow_perf.readers import Reader
-from mlflow_perf.transfers import summary_metrics
+from mlflow_perf.recorders.transfers import summary_metrics
 
 prometheus_client = pytest.importorskip("prometheus_client")
 parser = pytest.importorskip("prometheus_client.parser")

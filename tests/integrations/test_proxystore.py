@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf import OperationMetrics, spool
+from mlflow_perf import OperationMetrics
 from mlflow_perf.integrations import proxystore as gather
-from mlflow_perf.operations import context
-from mlflow_perf.operations.spool import drain
+from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.operations import current as context
+from mlflow_perf.recorders.operations.operation_spool import drain
 
 proxystore_store = pytest.importorskip("proxystore.store")
 from proxystore.connectors.file import FileConnector  # noqa: E402 - after the check that it is there

@@ -116,7 +116,7 @@ def write_pipeline(tmp_path: Path, write_component: WriteComponent) -> WritePipe
 def graph_of(write_pipeline: WritePipeline) -> Callable[..., Any]:
     """Return what writes a pipeline, sets values and returns its graph."""
     from mlflow_perf.pipelines.loading import load_job
-    from mlflow_perf.pipelines.walk import read_graph
+    from mlflow_perf.pipelines.read_graph import read_graph
 
     def read(body: str, **settings: str) -> Any:
         path = write_pipeline(body)

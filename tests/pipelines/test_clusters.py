@@ -55,7 +55,7 @@ SCRIPT = """
 import argparse, json, os, time
 from pathlib import Path
 import mlflow_perf
-from mlflow_perf.node import detect
+from mlflow_perf.node.place import detect
 
 parser = argparse.ArgumentParser()
 for flag in ("--rows", "--kind", "--fast", "--rate", "--folder", "--file", "--out", "--one"):

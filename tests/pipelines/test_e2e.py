@@ -36,7 +36,7 @@ for flag in ("--rows", "--kind", "--fast", "--rate", "--folder", "--file", "--ou
 args = parser.parse_args()
 names = ("FROM", "BOTH", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MASTER_PORT", "PARSL_WORKER_RANK")
 facts = {name: os.environ.get(name) for name in names}
-from mlflow_perf.node import detect
+from mlflow_perf.node.place import detect
 node = detect()
 facts |= {"args": vars(args), "node": node.as_dict(), "code": sorted(os.listdir("."))}
 Path(args.out, f"{node.rank}.json").write_text(json.dumps(facts))

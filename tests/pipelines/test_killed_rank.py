@@ -11,7 +11,7 @@ from mlflow_perf.cli import main
 
 SCRIPT = """
 import os, signal, time, mlflow_perf
-from mlflow_perf.session import current
+from mlflow_perf.session.report import current
 with mlflow_perf.report("killed", interval=0.05):
     time.sleep(0.3)
     current()._recording._journal.flush()

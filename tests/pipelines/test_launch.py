@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mlflow_perf
-from mlflow_perf.node import detect
+from mlflow_perf.node.place import detect
 from mlflow_perf.pipelines.launch import Rank, ranks_of
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 
@@ -77,7 +77,7 @@ import sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
-from mlflow_perf.node import detect
+from mlflow_perf.node.place import detect
 node = detect()
 print(node.index, node.count, node.local_rank, total.item(), flush=True)
 dist.destroy_process_group()

@@ -13,7 +13,7 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
 from mlflow_perf.pipelines.runner import Runner
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
-from mlflow_perf.sinks.tracking import Place
+from mlflow_perf.publish.workflow_writer import Place
 
 
 class RecordingTracking:

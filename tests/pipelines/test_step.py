@@ -11,7 +11,7 @@ import pytest
 
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
-from mlflow_perf.sinks.tracking import Place
+from mlflow_perf.publish.workflow_writer import Place
 
 RUNS: list[tuple[str, Any]] = []
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from mlflow_perf.core.settings import setting
 from mlflow_perf.errors import MissingDependencyError, SettingError
-from mlflow_perf.metric_table import metric_for
+from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.summary import summarise, summarise_run
 from mlflow_perf.readers import carbon, default_readers
 from mlflow_perf.readers.carbon import CarbonReader, carbon_reader
-from mlflow_perf.settings import setting
-from mlflow_perf.summary import summarise, summarise_run
 
 
 class Tracker:

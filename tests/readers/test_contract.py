@@ -9,31 +9,31 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.readers import Reader, add_reader, default_readers
-from mlflow_perf.readers.cpu import CpuReader
+from mlflow_perf.readers.cgroup.limits import LimitsReader, owned
+from mlflow_perf.readers.cgroup.pressure import PressureReader
+from mlflow_perf.readers.cpu.cpu import CpuReader
+from mlflow_perf.readers.cpu.cpu_share import CpuShareReader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
 from mlflow_perf.readers.job import JobSources
-from mlflow_perf.readers.limits import LimitsReader, owned
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
-from mlflow_perf.readers.owned_cpu import OwnedCpuReader
-from mlflow_perf.readers.portable import (
+from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.readers.process.tree_psutil import PsutilProcessTreeReader
+from mlflow_perf.readers.psutil_readers import (
     PsutilCpuReader,
     PsutilDiskIoReader,
     PsutilDiskUsageReader,
     PsutilMemoryReader,
     PsutilNetworkReader,
 )
-from mlflow_perf.readers.portable_tree import PsutilProcessTreeReader
-from mlflow_perf.readers.pressure import PressureReader
-from mlflow_perf.readers.processes import ProcessTreeReader
 from mlflow_perf.records import Kind
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 
 
 def owned_cpu_reader() -> Reader:
     """Return the CPU's reader for a job that owns half a CPU."""
-    return OwnedCpuReader(CpuReader(), cores=0.5, used=ProcessTreeReader())
+    return CpuShareReader(CpuReader(), cores=0.5, used=ProcessTreeReader())
 
 
 def limits_reader() -> Reader:

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.readers.trees import put
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.metric_table import metric_for
-from mlflow_perf.perf import PerformanceReportingThread
+from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.summary import summarise, summarise_run
 from mlflow_perf.readers import default_readers
-from mlflow_perf.readers.amd import open_amd
 from mlflow_perf.readers.energy import RaplReader
-from mlflow_perf.readers.gpu import GpuReader, GpuState, visible_devices
-from mlflow_perf.readers.nvidia import open_nvidia
-from mlflow_perf.summary import summarise, summarise_run
+from mlflow_perf.readers.gpu.amd import open_amd
+from mlflow_perf.readers.gpu.gpu import GpuReader, GpuState, visible_devices
+from mlflow_perf.readers.gpu.nvidia import open_nvidia
+from mlflow_perf.sampling.sampler import PerformanceReportingThread
 from mlflow_perf.testing import FakeClock
 
 GIB = 1 << 30

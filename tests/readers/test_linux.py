@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.cpu import CpuReader
+from mlflow_perf.readers.cpu.cpu import CpuReader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
@@ -60,7 +60,7 @@ def test_a_block_shorter_than_a_tick_has_its_own_cpu_time(
     put(proc / "stat", stat((100, 100, 0), (50, 50, 0)))
     now = {"wall": 0.0, "cpu": 5.0}
     clocks = SimpleNamespace(monotonic=lambda: now["wall"], process_time=lambda: now["cpu"])
-    monkeypatch.setattr("mlflow_perf.readers.cpu.time", clocks)
+    monkeypatch.setattr("mlflow_perf.readers.cpu.cpu.time", clocks)
     reader = CpuReader(proc, ticks_per_sec=100)
     assert "cpu_pct_per_cpu_avg" not in read(reader)
     now.update(wall=0.004, cpu=5.003)

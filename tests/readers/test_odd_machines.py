@@ -16,24 +16,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers import trees
-from tests.readers.test_limits import stat
+from tests.readers.cgroup.test_limits import stat
+from tests.readers.process.test_tree import record
 from tests.readers.test_linux import netdev
-from tests.readers.test_processes import record
 from tests.readers.trees import put
 
-from mlflow_perf.column_table import COLUMNS, kind_of
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.perf import PerformanceReportingThread
+from mlflow_perf.model.columns import COLUMNS, kind_of
+from mlflow_perf.model.summary import summarise
 from mlflow_perf.readers import open_readers
 from mlflow_perf.readers.disk import DiskIoReader
 from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
-from mlflow_perf.readers.portable import PsutilDiskIoReader
-from mlflow_perf.readers.process import ProcessTable
-from mlflow_perf.readers.processes import ProcessTreeReader
+from mlflow_perf.readers.process.process import ProcessTable
+from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.readers.psutil_readers import PsutilDiskIoReader
 from mlflow_perf.records import Kind
-from mlflow_perf.summary import summarise
+from mlflow_perf.sampling.sampler import PerformanceReportingThread
 from mlflow_perf.testing import FakeClock
 
 DISK = "   8       0 sda 1 0 {n} 0 1 0 {n} 0 0 0 0 0 0 0 0 0 0\n"

@@ -10,8 +10,8 @@ import pytest
 
 from mlflow_perf import spans
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans import imports
 from mlflow_perf.spans.importers import lines
+from mlflow_perf.spans.importers import load_sources as imports
 
 _PARENTS = (
     "SELECT p.note AS upper, c.note AS lower FROM subspan r"

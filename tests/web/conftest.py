@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "sinks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "reports"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from html_browser import Browser, axe_source, open_browser

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.runs.run import PerfRun
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.listing import COLUMNS, Choice, Found, build_listing, search_of
 
 SORTS = ["started", "name", "component", "status", "bottleneck", *(c.key for c in COLUMNS)]

@@ -12,8 +12,8 @@ import html_samples as samples
 import pytest
 from web_store import Filled
 
-from mlflow_perf.perf_page import PAGE_HEADER
-from mlflow_perf.storage import to_json
+from mlflow_perf.core.json_io import to_json
+from mlflow_perf.tracking.page_probe import PAGE_HEADER
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.listing import COLUMNS, Choice
 

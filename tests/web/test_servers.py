@@ -15,7 +15,7 @@ from html_browser import Browser, wait_for
 from web_store import Filled, fill, get, server
 
 import mlflow_perf
-from mlflow_perf.perf_page import has_page
+from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.web.listing import Choice, search_of
 from mlflow_perf.web.table import rows_of, steps_of
 

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 
 import html_samples as samples
 
-from mlflow_perf.document import PerfDocument
+from mlflow_perf.model.document import PerfDocument
 
 NOW_MS = 1763640000000
 _ENTRY_POINTS = """[mlflow.app]

@@ -10,26 +10,27 @@ from importlib import import_module
 from typing import Any
 
 from mlflow_perf._version import __version__
+from mlflow_perf.core.hooks import hooks
 
 # Public name -> module that defines it. `__getattr__` below is the only reader.
 _PUBLIC = {
-    "KVConnectorStats": "transfers",
-    "Metrics": "operations",
+    "KVConnectorStats": "recorders.transfers",
+    "Metrics": "recorders.operations",
     "MlflowPerfError": "errors",
-    "NixlKVConnectorStats": "transfers",
-    "OperationMetrics": "operations",
-    "PerfDocument": "document",
-    "PerfReportPlotter": "plotter",
-    "PerformanceMetricsCollector": "perf",
-    "PerformanceReportingThread": "perf",
-    "TimeStats": "operations",
-    "Timer": "operations",
+    "NixlKVConnectorStats": "recorders.transfers",
+    "OperationMetrics": "recorders.operations",
+    "PerfDocument": "model.document",
+    "PerfReportPlotter": "sampling.plotter",
+    "PerformanceMetricsCollector": "sampling.sampler",
+    "PerformanceReportingThread": "sampling.sampler",
+    "TimeStats": "recorders.operations",
+    "Timer": "recorders.operations",
     "add_reader": "readers",
     "check": "analysis.gate",
     "compare": "analysis.compare",
-    "load": "runs",
-    "report": "session",
-    "time": "operations.context",
+    "load": "tracking.load",
+    "report": "session.report",
+    "time": "recorders.operations.current",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come from the table above
@@ -46,3 +47,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})
+
+
+def _plot(document: Any, **options: Any) -> Any:
+    from mlflow_perf.reports.matplotlib_figure import plot
+
+    return plot(document, **options)
+
+
+def _notebook_html(document: Any) -> str:
+    from mlflow_perf.reports.html import notebook_html
+
+    return notebook_html(document)
+
+
+hooks.plot, hooks.notebook_html = _plot, _notebook_html

@@ -25,7 +25,7 @@ class NodeRunContext:
         """Return the tags; none where this process's place cannot be told."""
         # Whatever is wrong with our settings is said by `report()`, not by a host's `start_run`.
         try:
-            from mlflow_perf.node import detect
+            from mlflow_perf.node.place import detect
 
             return {**detect().tags(), **_parent()}
         except Exception:  # noqa: BLE001 - see above
@@ -37,7 +37,7 @@ def _parent() -> dict[str, str]:
 
     The run of `report()` is not the active one, so that the job's `start_run` works as ever.
     """
-    session = sys.modules.get("mlflow_perf.session")
+    session = sys.modules.get("mlflow_perf.session.report")
     current = None if session is None else session.current()
     if current is None or not current.own_run or current.run_id is None:
         return {}

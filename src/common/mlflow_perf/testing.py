@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mlflow_perf.column_table import COLUMNS
+from mlflow_perf.model.columns import COLUMNS
 from mlflow_perf.records import Column, Kind
 
 __all__ = ["FakeClock", "FakeReader", "RecordingSink"]

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.analysis import figures, markdown
-from mlflow_perf.analysis.subjects import Subject, hardware_notes, several, subjects_of
+from mlflow_perf.analysis import markdown
+from mlflow_perf.analysis import metric_text as figures
+from mlflow_perf.analysis.step_runs import StepRuns, hardware_notes, several, subjects_of
 from mlflow_perf.errors import SettingError
-from mlflow_perf.runs import PerfRun, Source
+from mlflow_perf.tracking.load import RunRef
+from mlflow_perf.tracking.perf_run import PerfRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +133,7 @@ class Comparison:
 
 
 def compare(
-    runs: Source | PerfRun | Sequence[Source | PerfRun], *, documents: bool | None = None
+    runs: RunRef | PerfRun | Sequence[RunRef | PerfRun], *, documents: bool | None = None
 ) -> Comparison:
     """Return runs, or whole workflows, beside each other.
 
@@ -156,7 +158,7 @@ def compare(
     return Comparison(_labels(subjects), tuple(rows), notes)
 
 
-def _labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
+def _labels(subjects: Sequence[StepRuns]) -> tuple[str, ...]:
     """Return the labels; one that comes again is numbered."""
     labels: list[str] = []
     for subject in subjects:
@@ -165,17 +167,17 @@ def _labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def matched(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
+def matched(subjects: Sequence[StepRuns]) -> tuple[list[StepRuns], list[str]]:
     """Return the subjects with one name for the step where each has but one, and a note on it."""
     names = list(dict.fromkeys(name for subject in subjects for name in subject.steps))
     if len(names) == 1 or any(len(subject.steps) != 1 for subject in subjects):
         return list(subjects), []
-    same = [Subject(s.label, s.run, {names[0]: next(iter(s.steps.values()))}) for s in subjects]
+    same = [StepRuns(s.label, s.run, {names[0]: next(iter(s.steps.values()))}) for s in subjects]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     return same, [f"The runs are of different components: {shown}."]
 
 
-def _missing(steps: Sequence[str], subjects: Sequence[Subject]) -> Iterator[str]:
+def _missing(steps: Sequence[str], subjects: Sequence[StepRuns]) -> Iterator[str]:
     for step in steps:
         without = [s.label for s in subjects if step not in s.steps]
         if without:
@@ -195,7 +197,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def _rows_of(step: str, subjects: Sequence[Subject]) -> Iterator[Row]:
+def _rows_of(step: str, subjects: Sequence[StepRuns]) -> Iterator[Row]:
     runs = [subject.steps.get(step) for subject in subjects]
     if any(run is not None and run.node_count > 1 for run in runs):
         yield from _rows(step, None, [run.figures if run else {} for run in runs])

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.compare import change_pct, matched
-from mlflow_perf.analysis.limits import Limit, parse_limit
-from mlflow_perf.analysis.rank_test import greater_p, least_p
-from mlflow_perf.analysis.subjects import (
-    Subject,
+from mlflow_perf.analysis.gate_limits import Limit, parse_limit
+from mlflow_perf.analysis.mann_whitney import greater_p, least_p
+from mlflow_perf.analysis.step_runs import (
+    StepRuns,
     hardware,
     hardware_notes,
     is_alike,
@@ -19,7 +19,8 @@ from mlflow_perf.analysis.subjects import (
     subjects_of,
 )
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun, Source
+from mlflow_perf.tracking.load import RunRef
+from mlflow_perf.tracking.perf_run import PerfRun
 
 __all__ = ["Check", "GateResult", "check", "same_hardware"]
 
@@ -102,8 +103,8 @@ class GateResult:
 
 
 def check(
-    base: Source | PerfRun | Sequence[Source | PerfRun],
-    new: Source | PerfRun | Sequence[Source | PerfRun],
+    base: RunRef | PerfRun | Sequence[RunRef | PerfRun],
+    new: RunRef | PerfRun | Sequence[RunRef | PerfRun],
     limits: str | Sequence[str | Limit],
     *,
     alpha: float = ALPHA,
@@ -143,7 +144,7 @@ def check(
     )
 
 
-def _known(limit: Limit, subjects: Sequence[Subject]) -> Limit:
+def _known(limit: Limit, subjects: Sequence[StepRuns]) -> Limit:
     """Return the limit if some run has its step, with its metric; a typing error must not pass."""
     steps = {step for subject in subjects for step in subject.steps}
     keys = _keys_of(subjects, None)
@@ -158,7 +159,7 @@ def _known(limit: Limit, subjects: Sequence[Subject]) -> Limit:
     return limit
 
 
-def _keys_of(subjects: Sequence[Subject], step: str | None) -> set[str]:
+def _keys_of(subjects: Sequence[StepRuns], step: str | None) -> set[str]:
     """Return the metrics that any run has of a step; of any step where none is named."""
     runs = [run for s in subjects for name, run in s.steps.items() if step in (None, name)]
     return {key for run in runs for key in _keys(run)}
@@ -176,7 +177,7 @@ def _keys(run: PerfRun) -> set[str]:
 
 
 def _checks(
-    limit: Limit, base: Sequence[Subject], new: Sequence[Subject], alpha: float
+    limit: Limit, base: Sequence[StepRuns], new: Sequence[StepRuns], alpha: float
 ) -> Iterator[Check]:
     for step in dict.fromkeys(name for subject in new for name in subject.steps):
         if limit.step not in (None, step):
@@ -187,7 +188,7 @@ def _checks(
             yield _decide(step, limit, old, fresh, alpha)
 
 
-def _values(limit: Limit, step: str, subjects: Sequence[Subject]) -> tuple[float, ...]:
+def _values(limit: Limit, step: str, subjects: Sequence[StepRuns]) -> tuple[float, ...]:
     runs = [subject.steps[step] for subject in subjects if step in subject.steps]
     values = [_value(limit, run) for run in runs]
     return tuple(value for value in values if value is not None)
@@ -258,7 +259,7 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.median(abs(value - middle) for value in values)
 
 
-def _without(base: Sequence[Subject], new: Sequence[Subject]) -> Iterator[str]:
+def _without(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> Iterator[str]:
     """Yield what the base has and the new runs have not: a step that is gone is not checked."""
     fresh = {step for subject in new for step in subject.steps}
     gone = [s for s in dict.fromkeys(s for b in base for s in b.steps) if s not in fresh]
@@ -266,7 +267,7 @@ def _without(base: Sequence[Subject], new: Sequence[Subject]) -> Iterator[str]:
         yield f"Not in the new runs, so not checked: {', '.join(gone)}."
 
 
-def _unfinished(new: Sequence[Subject]) -> Iterator[str]:
+def _unfinished(new: Sequence[StepRuns]) -> Iterator[str]:
     for subject in new:
         for step, run in subject.steps.items():
             if run.status in _BROKEN:

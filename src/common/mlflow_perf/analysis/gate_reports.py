@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from mlflow_perf.analysis import figures, markdown
+from mlflow_perf.analysis import markdown
+from mlflow_perf.analysis import metric_text as figures
 from mlflow_perf.analysis.gate import Check, GateResult
 
 __all__ = ["to_junit", "to_markdown"]

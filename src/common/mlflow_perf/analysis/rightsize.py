@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from mlflow_perf.analysis.need import Need, needs_of
+from mlflow_perf.analysis.peak_usage import PeakUsage, needs_of
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun
+from mlflow_perf.tracking.perf_run import PerfRun
 
 __all__ = ["RightSize", "right_size"]
 
@@ -111,20 +111,20 @@ def _nothing(runs: Sequence[PerfRun]) -> str:
     return f"None of the {len(runs)} runs holds figures of its nodes: there is nothing to advise."
 
 
-def _flat(needs: Sequence[Sequence[Need]]) -> list[Need]:
+def _flat(needs: Sequence[Sequence[PeakUsage]]) -> list[PeakUsage]:
     return [need for of_run in needs for need in of_run]
 
 
-def _had(need: Need) -> dict[str, float]:
+def _had(need: PeakUsage) -> dict[str, float]:
     return {"cpus": need.owned_cores, "memory_mb": need.owned_memory_mb, "gpus": need.owned_gpus}
 
 
-def _used(need: Need) -> dict[str, float]:
+def _used(need: PeakUsage) -> dict[str, float]:
     return {"cpus": need.cores or 0, "memory_mb": need.memory_mb or 0, "gpus": need.gpus}
 
 
 def _largest(
-    needs: Sequence[Sequence[Need]], figures: Callable[[Need], dict[str, float]]
+    needs: Sequence[Sequence[PeakUsage]], figures: Callable[[PeakUsage], dict[str, float]]
 ) -> dict[str, float]:
     found = [figures(need) for need in _flat(needs)]
     largest = {key: max(figure[key] for figure in found) for key in found[0]}
@@ -132,8 +132,8 @@ def _largest(
 
 
 def _worst(
-    needs: Sequence[Sequence[Need]], nodes: int, value: Callable[[Need], float | None]
-) -> tuple[float, Need]:
+    needs: Sequence[Sequence[PeakUsage]], nodes: int, value: Callable[[PeakUsage], float | None]
+) -> tuple[float, PeakUsage]:
     """Return the largest need per node when each run's work is put on `nodes` nodes, and whose."""
     best = -1.0, needs[0][0]
     for of_run in needs:
@@ -145,17 +145,17 @@ def _worst(
     return best
 
 
-def _moved_together(of_run: Sequence[Need], nodes: int) -> int:
+def _moved_together(of_run: Sequence[PeakUsage], nodes: int) -> int:
     """Return of how many of its nodes one holds the work when a run is put on `nodes` nodes."""
     return math.ceil(len(of_run) / nodes)
 
 
-def _ranks(of_run: Sequence[Need], nodes: int) -> int:
+def _ranks(of_run: Sequence[PeakUsage], nodes: int) -> int:
     """Return the ranks per node with which a run has as many on `nodes` nodes as it had."""
     return max(need.tasks for need in of_run) * _moved_together(of_run, nodes)
 
 
-def _nodes_needed(of_run: Sequence[Need]) -> int:
+def _nodes_needed(of_run: Sequence[PeakUsage]) -> int:
     """Return on how many of its nodes a run's work would have fit, peaks beside each other.
 
     Fewer than it had only where the job's own cores and memory are known on every node, and no
@@ -183,7 +183,7 @@ def _fitting(values: Sequence[float], room: float) -> int:
     return max(1, sum(total <= room for total in sums))
 
 
-def _is_tight(need: Need) -> bool:
+def _is_tight(need: PeakUsage) -> bool:
     usage = need.usage
     stalls = ("io_stall_pct", "mem_stall_pct", "cpu_throttled_pct")
     return (
@@ -193,7 +193,7 @@ def _is_tight(need: Need) -> bool:
     )
 
 
-def _cpus(needs: Sequence[Sequence[Need]], nodes: int) -> tuple[int | None, list[str]]:
+def _cpus(needs: Sequence[Sequence[PeakUsage]], nodes: int) -> tuple[int | None, list[str]]:
     if all(need.cores is None for need in _flat(needs)):
         return None, ["No run says how many CPUs were busy: there is no advice on CPUs."]
     peak, whose = _worst(needs, nodes, lambda need: need.cores)
@@ -221,13 +221,13 @@ def _cpus(needs: Sequence[Sequence[Need]], nodes: int) -> tuple[int | None, list
     return max(1, math.ceil(min(wanted, _MOST) - CPU_TOLERANCE)), evidence
 
 
-def _is_serial(need: Need) -> bool:
+def _is_serial(need: PeakUsage) -> bool:
     low, high = SERIAL_AVERAGE
     return (need.cores or 0.0) <= SERIAL_PEAK and low <= need.usage["job_cpu_avg_cores"] <= high
 
 
 def _memory(
-    needs: Sequence[Sequence[Need]], nodes: int, headroom_pct: float
+    needs: Sequence[Sequence[PeakUsage]], nodes: int, headroom_pct: float
 ) -> tuple[int | None, list[str]]:
     if all(need.memory_mb is None for need in _flat(needs)):
         return None, ["No run says how much memory was used: there is no advice on memory."]
@@ -253,7 +253,7 @@ def _up(value: float, step: int) -> int:
     return math.ceil(min(value, _MOST) / step) * step
 
 
-def _basis(runs: Sequence[PerfRun], needs: Sequence[Sequence[Need]]) -> list[str]:
+def _basis(runs: Sequence[PerfRun], needs: Sequence[Sequence[PeakUsage]]) -> list[str]:
     if len(runs) == 1:
         return []
     left_out = len(runs) - len(needs)
@@ -261,7 +261,7 @@ def _basis(runs: Sequence[PerfRun], needs: Sequence[Sequence[Need]]) -> list[str
     return [f"From {len(needs)} runs, the worst of them counts{without}."]
 
 
-def _of_nodes(needs: Sequence[Sequence[Need]], nodes: int) -> list[str]:
+def _of_nodes(needs: Sequence[Sequence[PeakUsage]], nodes: int) -> list[str]:
     had = max(map(len, needs))
     if had == 1:
         return []
@@ -270,7 +270,7 @@ def _of_nodes(needs: Sequence[Sequence[Need]], nodes: int) -> list[str]:
     return [f"Nodes: what {had} nodes used at their peaks, side by side, fits on {nodes} of them."]
 
 
-def _of_gpus(needs: Sequence[Sequence[Need]]) -> list[str]:
+def _of_gpus(needs: Sequence[Sequence[PeakUsage]]) -> list[str]:
     owned = max(need.owned_gpus for need in _flat(needs))
     if not owned:
         return []
@@ -280,7 +280,7 @@ def _of_gpus(needs: Sequence[Sequence[Need]]) -> list[str]:
     return [f"{what}, {busy:.0f}% busy on average ({whose.where})."]
 
 
-def _minutes(needs: Sequence[Sequence[Need]], headroom_pct: float) -> int | None:
+def _minutes(needs: Sequence[Sequence[PeakUsage]], headroom_pct: float) -> int | None:
     longest = max(need.usage["duration_sec"] for need in _flat(needs))
     if not longest:
         return None

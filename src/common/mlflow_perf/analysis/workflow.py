@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlflow_perf.analysis.findings import findings_of
-from mlflow_perf.analysis.steps import Step, StepNode
-from mlflow_perf.analysis.subjects import by_name
-from mlflow_perf.metric_table import RUN_METRICS
-from mlflow_perf.runs import PerfRun, children
+from mlflow_perf.analysis.step_runs import by_name
+from mlflow_perf.analysis.workflow_findings import findings_of
+from mlflow_perf.analysis.workflow_steps import Step, StepNode
+from mlflow_perf.model.metrics import RUN_METRICS
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import children
 
 __all__ = ["Workflow", "workflow_of"]
 

@@ -11,7 +11,7 @@ import click
 
 from mlflow_perf.cli import _progress
 from mlflow_perf.errors import SettingError
-from mlflow_perf.runs import watch
+from mlflow_perf.tracking.search import watch
 
 __all__ = ["as_json", "prepare", "split", "write"]
 

@@ -10,11 +10,12 @@ from itertools import chain
 from pathlib import Path
 
 from mlflow_perf.analysis.workflow import Workflow, workflow_of
-from mlflow_perf.document import NodeDocument
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
-from mlflow_perf.runs import PerfRun, documents_of, get_runs, is_run_id
-from mlflow_perf.runs.many import default_processes
-from mlflow_perf.runs.source import fetch_file, new_client
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.tracking.load import documents_of, fetch_file, is_run_id, new_client
+from mlflow_perf.tracking.many import default_processes
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import get_runs
 
 __all__ = ["REPORT_FILE", "Page", "Spans", "log_page", "make_page"]
 
@@ -64,7 +65,7 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
         DocumentError: A file is not a document that this version reads.
         SpansError: `spans` names no database, or a type that it does not have.
     """
-    from mlflow_perf.sinks.html import render
+    from mlflow_perf.reports.html import render
 
     # Its documents are read below, node by node: those of a thousand would fill the memory.
     run = get_runs([source], documents=False)[0] if is_run_id(source) else None
@@ -129,7 +130,7 @@ def _downloaded(run_id: str, folder: str) -> Path | None:
 
 def _drawn(db: Path, root: str | None) -> Mapping[str, str]:
     from mlflow_perf import spans
-    from mlflow_perf.spans.analyses import DEFAULT_ROOT
+    from mlflow_perf.spans.analyses.timings import DEFAULT_ROOT
 
     counts = {row["type"]: row["spans"] for row in spans.types(db)} if root is None else {}
     if root is None:

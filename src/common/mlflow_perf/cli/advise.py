@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import click
 
-from mlflow_perf.analysis.request import azureml_lines, kubernetes_lines, slurm_lines
+from mlflow_perf.analysis.resource_lines import azureml_lines, kubernetes_lines, slurm_lines
 from mlflow_perf.analysis.rightsize import RightSize, right_size
-from mlflow_perf.analysis.subjects import subjects_of
+from mlflow_perf.analysis.step_runs import subjects_of
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.runs import find_runs, get_run
+from mlflow_perf.tracking.search import find_runs, get_run
 
 _LINES = {
     "slurm": ("Slurm", slurm_lines),

@@ -12,9 +12,11 @@ from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun, Source, find_runs, get_run
+from mlflow_perf.tracking.load import RunRef
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import find_runs, get_run
 
-Side = Source | PerfRun
+Side = RunRef | PerfRun
 """One run of one side: named, or found in history."""
 
 _HISTORY_MAX = 200

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis import figures
+from mlflow_perf.analysis import metric_text as figures
 from mlflow_perf.analysis.compare import Comparison, Row
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.cli import _options, _tables
@@ -33,7 +33,7 @@ def command(
     _options.prepare()
     comparison = compare_runs(runs)
     if html is not None:
-        from mlflow_perf.sinks.html import render_comparison
+        from mlflow_perf.reports.html import render_comparison
 
         _options.write(html, render_comparison(comparison.as_dict()))
     if as_json:

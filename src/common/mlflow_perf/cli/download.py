@@ -8,12 +8,14 @@ from pathlib import Path
 
 import click
 
-from mlflow_perf.analysis.subjects import by_name
+from mlflow_perf.analysis.step_runs import by_name
 from mlflow_perf.analysis.workflow import workflow_of
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.document import to_json, write_text
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.runs import PerfRun, children, documents_of, get_run, save
+from mlflow_perf.model.document import to_json, write_text
+from mlflow_perf.tracking.load import documents_of, save
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import children, get_run
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.graph import Graph
     from mlflow_perf.pipelines.runner import Result
     from mlflow_perf.pipelines.step import Outcome
-    from mlflow_perf.sinks.tracking import Tracking
+    from mlflow_perf.publish.workflow_writer import Tracking
 
 __all__ = ["command"]
 
@@ -98,9 +98,9 @@ class _Asked:
 
 def _run_here(job: Any, path: Path, asked: _Asked) -> None:
     from mlflow_perf.pipelines.executors import Pool, load_config
+    from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.runner import Runner
-    from mlflow_perf.pipelines.walk import read_graph
-    from mlflow_perf.sinks.tracking import Tracking, place_for
+    from mlflow_perf.publish.workflow_writer import Tracking, place_for
 
     graph = read_graph(job, source=path)
     config = load_config(asked.on)
@@ -134,7 +134,7 @@ def _import_spans(parsl: Path, db: Path) -> None:
 
 
 def _log_whole(result: Result, tracking: Tracking) -> None:
-    from mlflow_perf.pipelines.whole import log_workflow
+    from mlflow_perf.pipelines.workflow_report import log_workflow
 
     try:
         log_workflow(result.run_id, tracking)
@@ -144,7 +144,7 @@ def _log_whole(result: Result, tracking: Tracking) -> None:
 
 
 def _report(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) -> None:
-    from mlflow_perf.pipelines.table import render, rows_of
+    from mlflow_perf.pipelines.step_table import render, rows_of
 
     rows = rows_of(graph, result)
     link = tracking.place.link(result.run_id, result.experiment_id)

@@ -10,8 +10,8 @@ import click
 
 from mlflow_perf.cli import _tables
 from mlflow_perf.errors import SettingError
-from mlflow_perf.journal import SUFFIX, state_folder
-from mlflow_perf.recovery import recover
+from mlflow_perf.publish.journal import SUFFIX, state_folder
+from mlflow_perf.publish.recovery import recover
 
 __all__ = ["command"]
 

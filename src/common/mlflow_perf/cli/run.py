@@ -8,9 +8,9 @@ import sys
 
 import click
 
-from mlflow_perf import settings
-from mlflow_perf.command import NOT_FOUND, component_of, run_command, unusable
-from mlflow_perf.run_target import check_run
+from mlflow_perf.core import settings
+from mlflow_perf.session.command import NOT_FOUND, component_of, run_command, unusable
+from mlflow_perf.session.run_target import check_run
 
 __all__ = ["command"]
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from mlflow_perf.analysis import figures
+from mlflow_perf.analysis import metric_text as figures
 from mlflow_perf.analysis.advice import verdict
 from mlflow_perf.analysis.workflow import Workflow, workflow_of
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.runs import PerfRun, children, get_run
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import children, get_run
 
 _NODES_MAX = 3
 _OPERATIONS_MAX = 20

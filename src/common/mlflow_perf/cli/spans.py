@@ -131,7 +131,7 @@ def between(
     several, a root's first counts.
     """
     from mlflow_perf.spans import between as analysis
-    from mlflow_perf.spans.analyses import summary_of
+    from mlflow_perf.spans.analyses.timings import summary_of
 
     rows = analysis(db, start, end, root=root)
     if picture:
@@ -177,7 +177,7 @@ def states(root: str, db: str, *, as_json: bool, picture: str | None, points: in
     """
     from mlflow_perf.spans import plot_states, state_counts
     from mlflow_perf.spans import states as analysis
-    from mlflow_perf.spans.plots import save
+    from mlflow_perf.spans.output.plots import save
 
     if picture:
         save(plot_states(state_counts(db, root, points=points or 1000), root), picture)
@@ -202,8 +202,8 @@ def concurrency(
     """
     from mlflow_perf.spans import concurrency as analysis
     from mlflow_perf.spans import plot_concurrency
-    from mlflow_perf.spans.analyses import summary_of_concurrency
-    from mlflow_perf.spans.plots import save
+    from mlflow_perf.spans.analyses.timings import summary_of_concurrency
+    from mlflow_perf.spans.output.plots import save
 
     rows = analysis(db, root, start=start, end=end)
     if picture:
@@ -311,7 +311,7 @@ def _prepare() -> None:
 
 
 def _draw_times(rows: list[dict[str, Any]], title: str, picture: str) -> None:
-    from mlflow_perf.spans.plots import plot_times, save
+    from mlflow_perf.spans.output.plots import plot_times, save
 
     save(plot_times(rows, title), picture)
 

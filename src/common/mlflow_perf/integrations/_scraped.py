@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mlflow_perf.sketch import Distribution
-from mlflow_perf.transfers import NixlKVConnectorStats
+from mlflow_perf.model.sketch import Distribution
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 
 __all__ = ["Family", "Growth", "Histogram", "Level", "Scraped"]
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, SourceUnavailableError
-from mlflow_perf.transfers import NixlKVConnectorStats, Telemetry, record
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats, Telemetry, record
 
 __all__ = ["TrackedAgent", "agent", "telemetry", "track"]
 

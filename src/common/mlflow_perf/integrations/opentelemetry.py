@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from mlflow_perf.column_table import COLUMNS, kind_of
 from mlflow_perf.errors import MissingDependencyError
+from mlflow_perf.model.columns import COLUMNS, kind_of
 from mlflow_perf.records import Kind
 
 __all__ = ["OpenTelemetryExporter"]

@@ -17,11 +17,11 @@ from http.client import HTTPException
 from importlib import import_module
 from typing import Any, cast
 
-from mlflow_perf.addresses import shown
+from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import MissingDependencyError, SettingError
 from mlflow_perf.integrations._scraped import Family, Scraped
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Column
-from mlflow_perf.transfers import NixlKVConnectorStats
 
 __all__ = ["ScrapeReader", "fetch", "scrape_readers"]
 
@@ -175,7 +175,7 @@ def _checked(url: Any) -> tuple[str, list[str]]:
 
 def _shown(url: str) -> str:
     """Return an address for messages: without its query, which may hold a token."""
-    return shown(urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query="")))
+    return redact_password(urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query="")))
 
 
 def _told(error: Exception) -> str:

@@ -27,7 +27,8 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.integrations import startup
-from mlflow_perf.operations import OperationMetrics, context
+from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.operations import current as context
 
 __all__ = ["follow", "install", "uninstall"]
 

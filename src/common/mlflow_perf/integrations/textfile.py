@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mlflow_perf.column_table import COLUMNS, kind_of
 from mlflow_perf.errors import SettingError
+from mlflow_perf.model.columns import COLUMNS, kind_of
 from mlflow_perf.records import Kind
 
 __all__ = ["TextfileExporter", "exposition"]

@@ -20,7 +20,7 @@ from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
 from mlflow_perf.pipelines.paths import alias, plain
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.values import fill, text_of
-from mlflow_perf.sinks.tracking import Tracking
+from mlflow_perf.publish.workflow_writer import Tracking
 
 __all__ = ["Executor", "Result", "Runner"]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.node import without_launcher
+from mlflow_perf.node.place import without_launcher
 from mlflow_perf.pipelines.launch import ranks_of, search_path
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks
 from mlflow_perf.pipelines.snapshot import copy_code
-from mlflow_perf.recovery import recover
-from mlflow_perf.sinks.tracking import Place, Tracking
+from mlflow_perf.publish.recovery import recover
+from mlflow_perf.publish.workflow_writer import Place, Tracking
 
 __all__ = ["Outcome", "StepEndedError", "StepJob", "run_step"]
 

@@ -12,17 +12,17 @@ from functools import partial
 from importlib import import_module
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.added import AddedReader
 from mlflow_perf.readers.background import warn_left_out
 from mlflow_perf.readers.base import Reader
+from mlflow_perf.readers.cgroup.limits import host_facts
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
 from mlflow_perf.readers.energy import RaplReader
-from mlflow_perf.readers.gpu import Gpu, GpuReader, OpenGpus
+from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader, OpenGpus
 from mlflow_perf.readers.job import JobSources
-from mlflow_perf.readers.limits import host_facts
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
-from mlflow_perf.readers.rank_environs import RankEnvirons
+from mlflow_perf.readers.process.rank_environments import RankEnvironments
+from mlflow_perf.readers.user_reader import UserReader
 
 __all__ = ["Reader", "add_reader", "default_readers", "host_facts", "open_readers"]
 
@@ -33,14 +33,14 @@ ReaderFactory = Callable[[], Reader]
 
 def _portable(name: str) -> Reader:
     # psutil is imported only where it is needed: it costs 10 ms and 2 MB.
-    from mlflow_perf.readers import portable
+    from mlflow_perf.readers import psutil_readers as portable
 
     reader: Reader = getattr(portable, name)()
     return reader
 
 
 def _portable_tree(root_pid: int | None) -> Reader:
-    from mlflow_perf.readers.portable_tree import PsutilProcessTreeReader
+    from mlflow_perf.readers.process.tree_psutil import PsutilProcessTreeReader
 
     return PsutilProcessTreeReader(root_pid)
 
@@ -65,7 +65,7 @@ def _carbon(country: str | None) -> Reader:
 def _device_sources(
     root_pid: int | None, carbon: str | None
 ) -> tuple[tuple[ReaderFactory, ...], ...]:
-    ranks = RankEnvirons(root_pid)
+    ranks = RankEnvironments(root_pid)
 
     def opener(module: str, name: str) -> OpenGpus:
         # A maker's module is loaded only where its driver is found, in the reader's own thread.
@@ -77,7 +77,7 @@ def _device_sources(
 
         return open_gpus
 
-    nvidia, amd = opener("nvidia", "open_nvidia"), opener("amd", "open_amd")
+    nvidia, amd = opener("gpu.nvidia", "open_nvidia"), opener("gpu.amd", "open_amd")
     return (
         (
             lambda: GpuReader(nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
@@ -147,6 +147,6 @@ def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -
 
 def _added_reader(make: ReaderFactory) -> Reader:
     try:
-        return AddedReader(make())
+        return UserReader(make())
     except SystemExit as error:
         raise RuntimeError("the reader calls sys.exit") from error

@@ -13,9 +13,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from mlflow_perf import settings
-from mlflow_perf.column_table import CARBON_COLUMNS
+from mlflow_perf.core import settings
 from mlflow_perf.errors import MissingDependencyError, SourceUnavailableError
+from mlflow_perf.model.columns import CARBON_COLUMNS
 from mlflow_perf.readers.background import Background
 from mlflow_perf.records import Column
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mlflow_perf.column_table import DISK_IO_COLUMNS, DISK_USAGE_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.model.columns import DISK_IO_COLUMNS, DISK_USAGE_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import MB, Column
 

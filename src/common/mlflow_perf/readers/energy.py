@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlflow_perf.column_table import ENERGY_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.model.columns import ENERGY_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile, read_text
 from mlflow_perf.records import Column
 

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from mlflow_perf.column_table import CGROUP_COLUMNS, CPU_COLUMNS, HOST_CPU_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.model.columns import CGROUP_COLUMNS, CPU_COLUMNS, HOST_CPU_COLUMNS
 from mlflow_perf.readers.base import Reader
-from mlflow_perf.readers.cgroup import CgroupCpuTime, CgroupReader
-from mlflow_perf.readers.cgroups import CpuQuota, Group, Groups
-from mlflow_perf.readers.cpu import CpuReader
-from mlflow_perf.readers.limits import LimitsReader, Owned, owned
-from mlflow_perf.readers.owned_cpu import CpuTime, OwnedCpuReader
-from mlflow_perf.readers.pressure import PressureReader
-from mlflow_perf.readers.process import ProcessTable
-from mlflow_perf.readers.processes import ProcessTreeReader
-from mlflow_perf.readers.renewed import CurrentLimits, RenewedReader
+from mlflow_perf.readers.cgroup.cgroup import CgroupCpuTime, CgroupReader
+from mlflow_perf.readers.cgroup.groups import CpuQuota, Group, Groups
+from mlflow_perf.readers.cgroup.limits import LimitsReader, Owned, owned
+from mlflow_perf.readers.cgroup.pressure import PressureReader
+from mlflow_perf.readers.cgroup.rebuilt import CurrentLimits, RebuiltReader
+from mlflow_perf.readers.cpu.cpu import CpuReader
+from mlflow_perf.readers.cpu.cpu_share import CpuShareReader, CpuTime
+from mlflow_perf.readers.process.process import ProcessTable
+from mlflow_perf.readers.process.tree import ProcessTreeReader
 
 __all__ = ["JobSources"]
 
@@ -82,7 +82,7 @@ class JobSources:
         Raises:
             SourceUnavailableError: When there is no `/proc/stat`.
         """
-        return RenewedReader(self._cpu_of, self.limits, (*CPU_COLUMNS, *HOST_CPU_COLUMNS))
+        return RebuiltReader(self._cpu_of, self.limits, (*CPU_COLUMNS, *HOST_CPU_COLUMNS))
 
     def _cpu_of(self, limits: Owned) -> Reader:
         host = CpuReader(self._proc)
@@ -91,10 +91,10 @@ class JobSources:
         else:
             reader, host_too = CpuReader(self._proc, cpus=limits.cpus), host
         if limits.pooled:
-            return OwnedCpuReader(
+            return CpuShareReader(
                 reader, host_too, cores=limits.cores, used=self._used(limits), clock=self._clock
             )
-        return reader if host_too is None else OwnedCpuReader(reader, host_too)
+        return reader if host_too is None else CpuShareReader(reader, host_too)
 
     def _used(self, limits: Owned) -> CpuTime:
         """Return what tells the job's CPU time: its group's account, else its processes'."""
@@ -140,7 +140,7 @@ class JobSources:
         )
 
     def _cgroup(self) -> Reader:
-        return RenewedReader(self._cgroup_of, self.limits, CGROUP_COLUMNS)
+        return RebuiltReader(self._cgroup_of, self.limits, CGROUP_COLUMNS)
 
     def _cgroup_of(self, limits: Owned) -> Reader:
         return CgroupReader(

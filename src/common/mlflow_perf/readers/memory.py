@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlflow_perf.column_table import MEMORY_COLUMNS
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.model.columns import MEMORY_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import Column
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.records import MB
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.selftest.gpu_load import gpu_multiplier
 
 __all__ = ["LOADS", "Load"]

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mlflow_perf.perf import PerformanceMetricsCollector
 from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 
 __all__ = ["measure_overhead"]
 

@@ -20,10 +20,10 @@ from urllib.parse import urlencode
 from flask import current_app, request
 from werkzeug.wrappers import Response
 
-from mlflow_perf.document import NodeDocument, PerfDocument
+from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import DocumentError, SettingError
-from mlflow_perf.runs.run import PARENT_TAG, PerfRun, of_mlflow
-from mlflow_perf.storage import from_json
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun, of_mlflow
 from mlflow_perf.web.listing import Choice, Found, search_of
 from mlflow_perf.web.table import rows_of, steps_of
 

@@ -10,12 +10,12 @@ from typing import Any
 from flask import Flask
 
 from mlflow_perf.web import pages
+from mlflow_perf.web.static_prefix import static_prefix
 
-__all__ = ["create", "register", "static_prefix"]
+__all__ = ["create", "register"]
 
-# Private to MLflow, in which they are set by `mlflow server` for its workers.
+# Private to MLflow: `mlflow server` sets it for its workers.
 _SERVER_KIND = "_MLFLOW_SGI_NAME"
-_STATIC_PREFIX = "_MLFLOW_STATIC_PREFIX"
 
 _BASIC_AUTH_SETTINGS = ("MLFLOW_AUTH_CONFIG_PATH", "MLFLOW_FLASK_SERVER_SECRET_KEY")
 
@@ -40,11 +40,6 @@ def create(*, basic_auth: bool | None = None) -> Any:
 
         return create_fastapi_app(flask_app)
     return flask_app
-
-
-def static_prefix() -> str:
-    """Return the server's `--static-prefix`, without a slash at its end; mostly empty."""
-    return os.environ.get(_STATIC_PREFIX, "").rstrip("/")
 
 
 def register(app: Flask) -> list[str]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from mlflow_perf.core.format import clock_time, quantity
 from mlflow_perf.errors import SettingError
-from mlflow_perf.metric_table import metric_for
-from mlflow_perf.runs.find import quoted
-from mlflow_perf.runs.run import PARENT_TAG, PerfRun
-from mlflow_perf.sinks.report.text import clock_time, quantity
+from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
+from mlflow_perf.tracking.search import quoted
 
 __all__ = [
     "COLUMNS",

@@ -14,16 +14,17 @@ from flask import Response, request
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.analysis.workflow import workflow_of
-from mlflow_perf.document import NodeDocument
+from mlflow_perf.core.format import clock_time
 from mlflow_perf.errors import MlflowPerfError, SettingError
-from mlflow_perf.perf_page import PAGE_HEADER, PAGE_PATH
-from mlflow_perf.runs.run import PerfRun
-from mlflow_perf.sinks import html
-from mlflow_perf.sinks.report.build import Report
-from mlflow_perf.sinks.report.comparison import build_comparison
-from mlflow_perf.sinks.report.text import clock_time
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.reports import html
+from mlflow_perf.reports.comparison_page import build_comparison
+from mlflow_perf.reports.run_page import Report
+from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.access import Access, NotAllowedError
 from mlflow_perf.web.listing import Choice, build_listing
+from mlflow_perf.web.static_prefix import static_prefix
 
 if TYPE_CHECKING:
     import jinja2
@@ -54,26 +55,27 @@ def _environment() -> jinja2.Environment:
     return below.overlay(loader=jinja2.ChoiceLoader([ours, below.loader]))
 
 
-def _prefix() -> str:
-    from mlflow_perf.web.app import static_prefix
-
-    return static_prefix()
-
-
 def _address_of_run(run_id: str) -> str:
-    return f"{_prefix()}{_RUN}?{urlencode({'id': run_id})}"
+    return f"{static_prefix()}{_RUN}?{urlencode({'id': run_id})}"
 
 
 def _address_in_mlflow(experiment_id: Any, run_id: Any) -> str:
     # MLflow 3.18 opens on a view that hides ordinary runs.
     path = f"#/experiments/{quote(str(experiment_id), safe='')}/runs/{quote(str(run_id), safe='')}"
-    return f"{_prefix()}/{path}?workflowType=machine_learning"
+    return f"{static_prefix()}/{path}?workflowType=machine_learning"
 
 
 def _page(template: str, status: int = 200, **values: Any) -> Response:
-    text = _environment().get_template(template).render(
-        prefix=_prefix(), run_address=_address_of_run, mlflow_address=_address_in_mlflow, **values
-    )  # fmt: skip
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            prefix=static_prefix(),
+            run_address=_address_of_run,
+            mlflow_address=_address_in_mlflow,
+            **values,
+        )
+    )
     return Response(text, status, _HEADERS, mimetype="text/html")
 
 
@@ -87,7 +89,7 @@ def _answered(view: Callable[[Access], Response]) -> Callable[[], Response]:
         if request.method == "HEAD":  # a job asks whether this page is here: it need not be drawn
             return Response(status=200, headers=_HEADERS, mimetype="text/html")
         try:
-            return view(Access(_prefix()))
+            return view(Access(static_prefix()))
         except NotAllowedError as error:
             return _page("perf_error.html", error.status, message=str(error))
         except MlflowPerfError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from mlflow_perf.runs.run import PARENT_TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 
 __all__ = ["rows_of", "steps_of"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     _Function = Callable[[ModuleType], None]
 
-__all__ = ["begin", "call", "forget"]
+__all__ = ["call", "forget"]
 
 
 class _Finder:
@@ -106,15 +106,3 @@ def forget(name: str) -> None:
     _finder.wanted.pop(name, None)
     if not _finder.wanted and _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
-
-
-def begin() -> None:
-    """Gather the metrics of ProxyStore's stores from the moment that it is imported."""
-    call("proxystore.store.metrics", _gather)
-
-
-def _gather(module: ModuleType) -> None:
-    import importlib
-
-    # Only here: it imports the recorder, which few processes need.
-    importlib.import_module("mlflow_perf.integrations.proxystore").follow(module)

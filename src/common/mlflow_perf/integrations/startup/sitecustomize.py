@@ -8,10 +8,19 @@ user's: that one is run after it.
 import os
 import sys
 
+
+# Without annotations: the interpreter that runs this file may be a Python 2.
+def _follow_proxystore(module):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    import importlib
+
+    # Only here: it imports the recorder, which few processes need.
+    importlib.import_module("mlflow_perf.integrations.proxystore").follow(module)
+
+
 if os.environ.get("MLFLOW_PERF_SPOOL") and sys.version_info >= (3, 10):
     try:  # noqa: SIM105 - contextlib takes as long to load as this whole file
         # Found in this folder, which is on the path: the package's own modules take longer to load.
-        __import__("_mlflow_perf_startup").begin()
+        __import__("_mlflow_perf_startup").call("proxystore.store.metrics", _follow_proxystore)
     except Exception:  # noqa: BLE001, S110 - whatever is wrong here, the job goes on
         pass
 

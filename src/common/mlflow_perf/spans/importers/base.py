@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.schema import source_uri
-from mlflow_perf.spans.store import Store
+from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.store import Store
 
 __all__ = ["HEAD_BYTES", "Importer", "read_head", "tables_of"]
 

@@ -10,9 +10,9 @@ import sqlite3
 from pathlib import Path
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import tables_of
-from mlflow_perf.spans.schema import source_uri
-from mlflow_perf.spans.store import Store
 
 __all__ = ["DnpcsqlImporter"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mlflow_perf.spans.database.store import Key, Store
 from mlflow_perf.spans.importers.lines import Log, wording_of
-from mlflow_perf.spans.localtime import Offset, offsets_of_log
-from mlflow_perf.spans.store import Key, Store
+from mlflow_perf.spans.importers.local_time import Offset, offsets_of_log
 
 __all__ = ["htex_folders", "import_htex"]
 

@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 
-from mlflow_perf.spans.localtime import Offset
-from mlflow_perf.spans.store import Store
+from mlflow_perf.spans.database.store import Store
+from mlflow_perf.spans.importers.local_time import Offset
 
 __all__ = ["UNENDED", "Log", "scope_of", "wording_of"]
 

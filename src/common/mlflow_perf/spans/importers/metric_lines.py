@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.lines import Log, scope_of, wording_of
-from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_log
-from mlflow_perf.spans.store import Store
+from mlflow_perf.spans.importers.local_time import Offset, machine_offsets, offsets_of_log
 
 __all__ = ["MetricLinesImporter", "import_metric_lines"]
 

@@ -11,12 +11,12 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.addresses import shown
+from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import MlflowPerfError, SpansError
+from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.mlflow_store import PARENT_TAG, RUN, TRACE, trace_span
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 from mlflow_perf.spans.importers.perf_document import spans_of_document
-from mlflow_perf.spans.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,7 +47,7 @@ class MlflowRunImporter:
         """
         from mlflow.exceptions import MlflowException
 
-        from mlflow_perf.runs.source import fetch, new_client
+        from mlflow_perf.tracking.load import fetch, new_client
 
         run_id = str(source).removeprefix(_PREFIX).strip("/")
         client = new_client()
@@ -60,7 +60,7 @@ class MlflowRunImporter:
                 found += [_run(client, run), *_traces(client, run)]
                 documents += _document(run, store)
         except MlflowException as error:
-            first = shown(error.message.splitlines()[0])
+            first = redact_password(error.message.splitlines()[0])
             raise SpansError(f"The run {run_id} cannot be read: {first}") from error
         store_nested(store, found)
         store_nested(store, documents)
@@ -68,7 +68,7 @@ class MlflowRunImporter:
 
 def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
     """Yield a run and all below it, each once: parents are tags, which anybody may set."""
-    from mlflow_perf.runs.paging import pages
+    from mlflow_perf.tracking.paging import pages
 
     waiting, seen = [run], {run.info.run_id}
     while waiting:
@@ -101,7 +101,7 @@ def _run(client: MlflowClient, run: Run) -> Nested:
 
 
 def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
-    from mlflow_perf.runs.paging import pages
+    from mlflow_perf.tracking.paging import pages
 
     known = signature(client.search_traces).parameters
     # The first versions of MLflow 3 do not know the name that later ones want.
@@ -133,7 +133,7 @@ def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
 
 def _document(run: Run, store: Store) -> list[Nested]:
     """Return the spans of the run's performance document, where it has one."""
-    from mlflow_perf.runs import load
+    from mlflow_perf.tracking.load import load
 
     try:
         document = load(run.info.run_id)

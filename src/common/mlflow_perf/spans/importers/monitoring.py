@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans import bulk
-from mlflow_perf.spans.bulk import Ints
+from mlflow_perf.spans.database import bulk
+from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.sorting import EventSorter
+from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import tables_of
+from mlflow_perf.spans.importers.local_time import Offset, machine_offsets, offsets_of_run
 from mlflow_perf.spans.importers.monitoring_events import Clock, state_events, task_events
 from mlflow_perf.spans.importers.monitoring_rows import RUN_BITS, TRY_BITS, Numbers, row_ranges
 from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
-from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_run
-from mlflow_perf.spans.schema import source_uri
-from mlflow_perf.spans.sorting import EventSorter
-from mlflow_perf.spans.store import Store
 
 __all__ = ["MonitoringImporter"]
 

@@ -12,7 +12,8 @@ from datetime import datetime
 
 import numpy as np
 
-from mlflow_perf.spans.bulk import Ints
+from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.monitoring_rows import (
     NO_TIME,
     RUN_BITS,
@@ -25,7 +26,6 @@ from mlflow_perf.spans.importers.monitoring_rows import (
     time_us,
 )
 from mlflow_perf.spans.importers.monitoring_sql import WORKER_STATES, Statements
-from mlflow_perf.spans.store import Store
 
 __all__ = ["Clock", "state_events", "task_events"]
 

@@ -14,7 +14,7 @@ from datetime import date
 import numpy as np
 import numpy.typing as npt
 
-from mlflow_perf.spans.bulk import Ints, parse_ints
+from mlflow_perf.spans.database.bulk import Ints, parse_ints
 from mlflow_perf.spans.importers.monitoring_sql import FIRST_STATE, Statements
 
 __all__ = [

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.spans.store import Key, Store, is_time, storable
+from mlflow_perf.spans.database.store import Key, Store, is_time, storable
 
 __all__ = ["STARTED", "Nested", "store_nested"]
 

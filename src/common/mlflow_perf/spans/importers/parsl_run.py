@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.database.store import Key, Store
 from mlflow_perf.spans.importers.htex import htex_folders, import_htex
 from mlflow_perf.spans.importers.lines import Log, scope_of, wording_of
+from mlflow_perf.spans.importers.local_time import Offset, machine_offsets, offsets_of_log
 from mlflow_perf.spans.importers.metric_lines import import_metric_lines
 from mlflow_perf.spans.importers.workqueue import import_transactions
-from mlflow_perf.spans.localtime import Offset, machine_offsets, offsets_of_log
-from mlflow_perf.spans.store import Key, Store
 
 __all__ = ["ParslRunImporter"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.nested import Nested, store_nested
-from mlflow_perf.spans.store import Store
 
 __all__ = ["PerfDocumentImporter", "spans_of_document"]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mlflow_perf.spans.bulk import Ints, distinct, distinct_rows, joined
+from mlflow_perf.spans.database.bulk import Ints, distinct, distinct_rows, joined
+from mlflow_perf.spans.database.store import Key, Store
 from mlflow_perf.spans.importers.lines import UNENDED, scope_of, wording_of
 from mlflow_perf.spans.importers.workqueue_lines import take_apart
-from mlflow_perf.spans.store import Key, Store
 
 __all__ = ["WorkQueueImporter", "import_transactions"]
 

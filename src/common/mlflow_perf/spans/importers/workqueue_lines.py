@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mlflow_perf.spans.bulk import Ints
+from mlflow_perf.spans.database.bulk import Ints
 
 __all__ = ["Lines", "take_apart"]
 

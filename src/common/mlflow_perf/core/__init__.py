@@ -1,0 +1,1 @@
+"""What every step of the ladder may use: clock, settings, JSON, URIs, text for people."""

@@ -1,0 +1,1 @@
+"""The document and what it is made of: columns, metrics, series, summary."""

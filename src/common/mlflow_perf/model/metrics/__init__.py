@@ -1,0 +1,39 @@
+"""The metrics: key, unit, source, formula and meaning of each, in one table.
+
+Imports nothing of ours. The summary computes from it, README and docs print it, and a test holds
+them equal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mlflow_perf.model.metrics.formulas import SHARE_COLUMN, SHARE_THRESHOLDS_PCT, Figures
+from mlflow_perf.model.metrics.node_metrics import METRICS, Metric, gpu_metrics_of
+from mlflow_perf.model.metrics.run_metrics import RUN_METRICS, RunMetric
+
+__all__ = [
+    "METRICS",
+    "RUN_METRICS",
+    "SHARE_COLUMN",
+    "SHARE_THRESHOLDS_PCT",
+    "Figures",
+    "Metric",
+    "RunMetric",
+    "gpu_metrics_of",
+    "metric_for",
+]
+
+_OF_ONE_GPU = re.compile(r"gpu(\d+)_")
+_BY_KEY: dict[str, Metric | RunMetric] = {
+    **{metric.key: metric for metric in METRICS},
+    **{metric.key: metric for metric in RUN_METRICS},
+}
+
+
+def metric_for(key: str) -> Metric | RunMetric | None:
+    """Return the table's row for a key, or None for one that is not in the table."""
+    row = _BY_KEY.get(key)
+    if row is None and (found := _OF_ONE_GPU.match(key)):
+        return next((metric for metric in gpu_metrics_of(found[1]) if metric.key == key), None)
+    return row

@@ -1,0 +1,214 @@
+"""The metrics of a node: one row each. Imports the formulas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlflow_perf.model.metrics.formulas import (
+    SHARE_COLUMN,
+    Formula,
+    cpu_average_pct,
+    cpu_hours,
+    fact_of,
+    gpu_energy_wh,
+    gpu_hours,
+    highest_of,
+    hours_of,
+    mean_of,
+    node_cost,
+    node_energy_wh,
+    peak_of,
+    per_duration,
+    ratio_pct,
+    share_above,
+    time_share_pct,
+    total_of,
+    unused_cost,
+    unused_cpu_hours,
+    unused_gpu_hours,
+    used_cpu_hours,
+)
+
+__all__ = ["METRICS", "Metric", "gpu_metrics_of"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of a node.
+
+    Attributes:
+        key: Name in MLflow and in the document's summary.
+        unit: Unit of the value.
+        source: Where the figures come from.
+        formula: How it is computed, for people.
+        meaning: What it tells, in one sentence.
+        compute: The formula, as code.
+        better: `"lower"` or `"higher"` where one of them is better for the same work, else `""`.
+    """
+
+    key: str
+    unit: str
+    source: str
+    formula: str
+    meaning: str
+    compute: Formula
+    better: str = ""
+
+
+def _over(threshold: int) -> Metric:
+    return Metric(
+        f"cpu_avg_utilization_over{threshold}_pct", "%", "cpu",
+        f"time with `{SHARE_COLUMN}` ≥ {threshold} / duration",
+        f"Share of the time in which the CPUs were on average at least {threshold}% busy.",
+        share_above(float(threshold)),
+    )  # fmt: skip
+
+
+def _moved(column: str, source: str, what: str) -> Metric:
+    return Metric(
+        f"total_{column}", "MB", source, f"`{column}` at the end − at the start",
+        f"{what} during the block (1 MB = 2^20 bytes).", total_of(column), "lower",
+    )  # fmt: skip
+
+
+# fmt: off
+METRICS: tuple[Metric, ...] = (
+    Metric("cpu_avg_utilization_pct", "%", "cpu",
+           "busy time / (busy + idle time) of the CPUs, from the kernel's counters",
+           "Average utilisation of the CPUs that the job may use, over the whole block.",
+           cpu_average_pct, "higher"),
+    _over(20),
+    _over(40),
+    _over(80),
+    Metric("cpu_avg_utilization_at100_pct", "%", "cpu",
+           f"time with `{SHARE_COLUMN}`, rounded to 0.1, ≥ 100 / duration",
+           "Share of the time in which every CPU was fully busy.", share_above(100.0)),
+    Metric("max_t_cpu_pct_per_cpu_avg", "%", "cpu", "max over time of `cpu_pct_per_cpu_avg`",
+           "Highest mean utilisation of the CPUs in any interval.", peak_of("cpu_pct_per_cpu_avg")),
+    Metric("max_t_cpu_pct_per_cpu_max", "%", "cpu", "max over time of `cpu_pct_per_cpu_max`",
+           "Highest utilisation of the busiest CPU in any interval.",
+           peak_of("cpu_pct_per_cpu_max")),
+    Metric("max_t_cpu_pct_per_cpu_min", "%", "cpu", "max over time of `cpu_pct_per_cpu_min`",
+           "Highest utilisation of the least busy CPU in any interval.",
+           peak_of("cpu_pct_per_cpu_min")),
+    Metric("node_cpu_hours", "CPU h", "cpu", "duration × CPUs the job owns / 3600",
+           "CPU-hours that the job held, used or not.", cpu_hours, "lower"),
+    Metric("node_used_cpu_hours", "CPU h", "cpu", "`node_cpu_hours` × utilisation",
+           "CPU-hours that were busy.", used_cpu_hours, "lower"),
+    Metric("node_unused_cpu_hours", "CPU h", "cpu", "`node_cpu_hours` × (1 − utilisation)",
+           "CPU-hours that the job held and nobody used.", unused_cpu_hours, "lower"),
+    Metric("max_t_mem_percent", "%", "memory", "max over time of `mem_percent`",
+           "Peak share of the memory in use.", peak_of("mem_percent"), "lower"),
+    Metric("max_t_disk_usage_percent", "%", "disk", "max over time of `disk_usage_percent`",
+           "Peak fill of the root file system.", peak_of("disk_usage_percent"), "lower"),
+    _moved("disk_io_read_mb", "disk", "Read from the node's disks"),
+    _moved("disk_io_write_mb", "disk", "Written to the node's disks"),
+    _moved("net_io_lo_sent_mb", "network", "Sent over the loopback interface"),
+    _moved("net_io_ext_sent_mb", "network", "Sent over the other interfaces"),
+    _moved("net_io_lo_recv_mb", "network", "Received over the loopback interface"),
+    _moved("net_io_ext_recv_mb", "network", "Received over the other interfaces"),
+    Metric("duration_sec", "s", "clock", "monotonic clock, end − start",
+           "How long the block took.", lambda f: f.duration(), "lower"),
+    Metric("node_count", "", "launcher", "as the launcher says",
+           "Number of nodes of the job.", fact_of("node_count")),
+    Metric("iowait_pct", "%", "cpu", "iowait time / (busy + idle time) of the CPUs",
+           "Share of the CPU time that was idle while a disk request was outstanding.",
+           ratio_pct("cpu_iowait_sec", "cpu_ticks_sec"), "lower"),
+    Metric("cpu_steal_pct", "%", "cpu", "steal time / (busy + idle time) of the CPUs",
+           "Share of the CPU time in which a CPU of this virtual machine had work and its host ran "
+           "others; utilisation counts it as busy, the job's own CPU time does not hold it.",
+           ratio_pct("cpu_steal_sec", "cpu_ticks_sec"), "lower"),
+    Metric("max_t_swap_percent", "%", "memory", "max over time of `swap_percent`",
+           "Peak share of the swap space in use; absent without swap.",
+           peak_of("swap_percent"), "lower"),
+    Metric("cpu_limit_cores", "CPUs", "limits",
+           "least of affinity, control group's quota and scheduler's allocation",
+           "CPUs that the job may use; utilisation and hours are of these.",
+           peak_of("cpu_limit_cores")),
+    Metric("mem_limit_mb", "MB", "limits",
+           "least of the node's memory, control group's limit and scheduler's allocation",
+           "Memory that the job may use.", peak_of("mem_limit_mb")),
+    Metric("host_cpu_avg_utilization_pct", "%", "cpu",
+           "busy time / (busy + idle time) of all the node's CPUs",
+           "Average utilisation of the whole node, where the job does not own all of it.",
+           ratio_pct("host_cpu_busy_sec", "host_cpu_ticks_sec")),
+    Metric("job_cpu_avg_cores", "CPUs", "processes", "`job_cpu_sec` / duration",
+           "CPUs that the job's own processes kept busy on average, ended ones included.",
+           per_duration("job_cpu_sec")),
+    Metric("job_max_cpu_cores", "CPUs", "processes", "max over time of `job_cpu_cores`",
+           "Most CPUs that the job's own processes kept busy in any interval.",
+           highest_of(peak_of("job_cpu_cores"), per_duration("job_cpu_sec"))),
+    Metric("job_cpu_hours", "CPU h", "processes", "`job_cpu_sec` / 3600",
+           "CPU time of the job's own processes, ended ones included.",
+           hours_of("job_cpu_sec"), "lower"),
+    Metric("job_max_mem_mb", "MB", "processes",
+           "max over time of `job_mem_mb`, and the kernel's peak of one process",
+           "Peak memory of the job's own processes together.",
+           highest_of(peak_of("job_mem_mb"), peak_of("job_mem_peak_mb")), "lower"),
+    Metric("job_io_read_mb", "MB", "processes", "`job_io_read_mb` at the end − at the start",
+           "Read from disks by the job's own processes, ended ones included.",
+           total_of("job_io_read_mb"), "lower"),
+    Metric("job_io_write_mb", "MB", "processes", "`job_io_write_mb` at the end − at the start",
+           "Written to disks by the job's own processes, ended ones included.",
+           total_of("job_io_write_mb"), "lower"),
+    Metric("cpu_throttled_pct", "%", "cgroup", "`cpu_throttled_sec` / duration",
+           "Share of the time in which the CPU quota held the job back; absent without a quota.",
+           time_share_pct("cpu_throttled_sec"), "lower"),
+    Metric("max_t_cgroup_mem_percent", "%", "cgroup", "max over time of `cgroup_mem_percent`",
+           "Peak memory of the job's control group, idle cache aside, of its limit.",
+           peak_of("cgroup_mem_percent"), "lower"),
+    Metric("oom_kills", "", "cgroup", "`oom_kills` at the end − at the start",
+           "Processes of the job that the kernel killed for want of memory.",
+           total_of("oom_kills"), "lower"),
+    Metric("cpu_stall_pct", "%", "pressure", "`cpu_stall_sec` / duration",
+           "Share of the time in which some task waited for a CPU.",
+           time_share_pct("cpu_stall_sec"), "lower"),
+    Metric("mem_stall_pct", "%", "pressure", "`mem_stall_sec` / duration",
+           "Share of the time in which some task waited for memory.",
+           time_share_pct("mem_stall_sec"), "lower"),
+    Metric("io_stall_pct", "%", "pressure", "`io_stall_sec` / duration",
+           "Share of the time in which some task waited for a disk.",
+           time_share_pct("io_stall_sec"), "lower"),
+    Metric("gpu_avg_utilization_pct", "%", "gpu", "time-weighted mean of `gpu_utilization_pct`",
+           "Average utilisation of the job's GPUs.", mean_of("gpu_utilization_pct"), "higher"),
+    Metric("max_t_gpu_mem_percent", "%", "gpu", "max over time of `gpu_mem_percent`",
+           "Peak share of the memory of the job's GPUs in use.", peak_of("gpu_mem_percent"),
+           "lower"),
+    Metric("node_gpu_hours", "GPU h", "gpu", "duration × GPUs the job owns / 3600",
+           "GPU-hours that the job held, used or not.", gpu_hours, "lower"),
+    Metric("node_unused_gpu_hours", "GPU h", "gpu", "`node_gpu_hours` × (1 − utilisation)",
+           "GPU-hours that the job held and did not use.", unused_gpu_hours, "lower"),
+    Metric("gpu_energy_wh", "Wh", "gpu", "sum of the GPUs' energy counters, end − start",
+           "Energy that the job's GPUs used, from their own counters.",
+           gpu_energy_wh, "lower"),
+    Metric("node_energy_wh", "Wh", "energy", "energy of the CPUs + `gpu_energy_wh`",
+           "Energy of what has a counter here: CPU packages, their memory, the job's GPUs.",
+           node_energy_wh, "lower"),
+    Metric("node_carbon_g", "g", "carbon", "`carbon_g` at the end − at the start",
+           "CO2 equivalent that the node emitted: CodeCarbon's estimate, only when asked for.",
+           total_of("carbon_g"), "lower"),
+    Metric("node_cost", "", "price", "price per node-hour × duration / 3600",
+           "What the node cost, in the currency of the price that was given.", node_cost, "lower"),
+    Metric("node_unused_cost", "", "price",
+           "`node_cost` × (1 − utilisation of the GPUs, without GPUs of the CPUs)",
+           "What of the cost went into capacity that nobody used.", unused_cost, "lower"),
+    Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of the sampler / duration",
+           "What mlflow-perf itself cost, as a share of one core.",
+           fact_of("perf_overhead_pct"), "lower"),
+)
+# fmt: on
+"""Every metric of a node, in the order in which it is shown."""
+
+
+def gpu_metrics_of(gpu: int | str) -> tuple[Metric, ...]:
+    """Return the metrics of one GPU of the job: of its number, or of `<i>` for people."""
+    name = f"gpu{gpu}"
+    return (
+        Metric(f"{name}_avg_utilization_pct", "%", "gpu",
+               f"time-weighted mean of `{name}_utilization_pct`",
+               "Average utilisation of this GPU.", mean_of(f"{name}_utilization_pct"), "higher"),
+        Metric(f"{name}_max_t_mem_percent", "%", "gpu", f"max over time of `{name}_mem_percent`",
+               "Peak share of this GPU's memory in use.", peak_of(f"{name}_mem_percent"), "lower"),
+        Metric(f"{name}_energy_wh", "Wh", "gpu", "this GPU's energy counter, end − start",
+               "Energy that this GPU used.", total_of(f"{name}_energy_wh"), "lower"),
+    )  # fmt: skip

@@ -1,0 +1,247 @@
+"""Columns of bounded length that merge neighbours and keep every peak. Imports the column table."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Mapping
+from math import isfinite, isnan, nan
+from numbers import Real
+from typing import Any
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.model.columns import kind_of
+from mlflow_perf.records import Kind
+
+__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "figures_of", "span_between"]
+
+PEAK_SUFFIX = "_max"
+"""What a column's name ends in when it holds the peak of another within each merged interval."""
+
+
+def even_length(max_length: Any) -> int:
+    """Return `max_length` rounded up to even.
+
+    Raises:
+        SettingError: When it is not a whole number of at least 1.
+    """
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise SettingError(
+            f"max_length is {max_length!r}; it must be a whole number of at least 1."
+        )
+    return max_length + max_length % 2
+
+
+def figures_of(report: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the report without what is no finite number: such a value is missing."""
+    try:
+        total = sum(report.values())
+        if total - total == 0.0:  # almost always: one NaN or infinity would make it another
+            return report
+    except TypeError:
+        pass
+    return {
+        name: float(value)
+        for name, value in report.items()
+        if isinstance(value, Real) and isfinite(value)
+    }
+
+
+def span_between(before: Mapping[str, float], now: Mapping[str, float]) -> float:
+    """Return the seconds between two reports, never negative; 1 where neither has a time."""
+    for name in ("elapsed_sec", "timestamp"):
+        if name in now and name in before:
+            return max(0.0, now[name] - before[name])
+    return 1.0
+
+
+def _mean(a: float, weight_a: float, b: float, weight_b: float) -> float:
+    if isnan(a):  # the value is missing
+        return b
+    if isnan(b):
+        return a
+    whole = weight_a + weight_b
+    return (a * weight_a + b * weight_b) / whole if whole > 0 else (a + b) / 2
+
+
+def _peak(a: float, b: float) -> float:
+    return a if isnan(b) or a > b else b
+
+
+def _latest(a: float, b: float) -> float:
+    return a if isnan(b) else b
+
+
+def _is_peak(name: str, report: Mapping[str, float]) -> bool:
+    return name.endswith(PEAK_SUFFIX) and name[: -len(PEAK_SUFFIX)] in report
+
+
+def _peak_in(report: Mapping[str, float], name: str) -> float:
+    return report.get(name + PEAK_SUFFIX, report.get(name, nan))
+
+
+class BoundedSeries:
+    """Reports of a job of any length in at most `max_length` rows, evenly spaced.
+
+    The first and the last report stay as they were. Between them, neighbours are merged in pairs
+    whenever the room is used up: a gauge becomes its time-weighted mean and keeps its peak beside
+    it in `<column>_max`; a counter becomes its value at the interval's end.
+
+    Args:
+        max_length: Most rows to keep; rounded up to even.
+        kind: How a column's values behave.
+
+    Raises:
+        SettingError: When `max_length` is not a whole number of at least 1.
+    """
+
+    def __init__(self, max_length: int = 1000, *, kind: Callable[[str], Kind] = kind_of) -> None:
+        self.max_length = even_length(max_length)
+        # Room for the rows between the first and the last; with none, all between is one row,
+        # which `columns` merges into the last.
+        self._room = self.max_length - 2
+        self._kind = kind
+        self._first: dict[str, float] | None = None
+        self._last: dict[str, float] | None = None
+        self._last_span = 0.0
+        self._values: dict[str, array[float]] = {}
+        self._peaks: dict[str, array[float]] = {}
+        self._spans: array[float] = array("d")
+        self._stride = 1 if self._room else sys.maxsize  # reports in a full row
+        self._filled = 0  # reports in the newest row
+        self._has_peaks = False  # a report came that was merged before
+        self._plain: set[str] = set()  # names of the newest report, none of them a peak's
+        self.count = 0
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        rows = (self._first is not None) + (self._last is not None) + len(self._spans)
+        return min(rows, self.max_length)
+
+    @property
+    def merged(self) -> bool:
+        """Whether any rows were merged, so that peaks stand beside the means."""
+        return self.count > self.max_length or self._has_peaks
+
+    def append(self, report: Mapping[str, float]) -> None:
+        """Add one report: column name → value; a column may come or go.
+
+        A report that was merged before carries its peaks in `<column>_max`.
+        """
+        self.count += 1
+        if not self._has_peaks and report.keys() != self._plain:
+            self._look_for_peaks(report)
+        if self._first is None:
+            self._first = dict(report)
+            return
+        before = self._first if self._last is None else self._last
+        span = span_between(before, report)
+        if self._last is not None:
+            self._fold(self._last, self._last_span)
+        self._last, self._last_span = dict(report), span
+
+    def _look_for_peaks(self, report: Mapping[str, float]) -> None:
+        if any(_is_peak(name, report) for name in report):
+            self._has_peaks = True
+            for name, column in self._values.items():
+                self._add_peaks(name, column)
+        else:
+            self._plain = set(report)
+
+    def _fold(self, report: Mapping[str, float], span: float) -> None:
+        if self._filled < self._stride and self._spans:
+            self._merge_into_newest(report, span)
+            self._filled += 1
+            return
+        if len(self._spans) == self._room:
+            self._halve()
+        self._push(report, span)
+        self._filled = 1
+
+    def _push(self, report: Mapping[str, float], span: float) -> None:
+        rows = len(self._spans)
+        self._spans.append(span)
+        self._add_columns(report, rows)
+        for name, column in self._values.items():
+            column.append(report.get(name, nan))
+        for name, column in self._peaks.items():
+            column.append(_peak_in(report, name))
+
+    def _add_columns(self, report: Mapping[str, float], rows: int) -> None:
+        for name in report:
+            if name not in self._values and not _is_peak(name, report):
+                self._values[name] = array("d", [nan]) * rows
+                if self._stride > 1 or self._has_peaks:
+                    self._add_peaks(name, self._values[name])
+
+    def _add_peaks(self, name: str, column: array[float]) -> None:
+        if name not in self._peaks and self._kind(name) is Kind.GAUGE:
+            self._peaks[name] = array("d", column)
+
+    def _merge_into_newest(self, report: Mapping[str, float], span: float) -> None:
+        old_span = self._spans[-1]
+        self._add_columns(report, len(self._spans))
+        for name, column in self._values.items():
+            new = report.get(name, nan)
+            peaks = self._peaks.get(name)
+            if peaks is not None:
+                peaks[-1] = _peak(peaks[-1], _peak_in(report, name))
+                column[-1] = _mean(column[-1], old_span, new, span)
+            else:
+                column[-1] = _latest(column[-1], new)
+        self._spans[-1] += span
+
+    def _halve(self) -> None:
+        pairs = range(0, len(self._spans), 2)
+        spans = self._spans
+        for name, column in self._values.items():
+            if self._kind(name) is Kind.GAUGE:
+                peaks = self._peaks.get(name, column)
+                self._peaks[name] = array("d", [_peak(peaks[i], peaks[i + 1]) for i in pairs])
+                merged = [_mean(column[i], spans[i], column[i + 1], spans[i + 1]) for i in pairs]
+            else:
+                merged = [_latest(column[i], column[i + 1]) for i in pairs]
+            self._values[name] = array("d", merged)
+        self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
+        self._stride *= 2
+
+    def columns(self) -> dict[str, list[float]]:
+        """Return the rows by column, all of one length, NaN where a value is missing.
+
+        Where rows were merged, a gauge has a second column, `<column>_max`, with their peaks.
+        """
+        ends = [row for row in (self._first, self._last) if row is not None]
+        names = dict.fromkeys(n for row in ends for n in row if not _is_peak(n, row))
+        names.update(dict.fromkeys(self._values))
+        table = {}
+        for name in names:
+            gauge = self._kind(name) is Kind.GAUGE
+            of_ends = [row.get(name, nan) for row in ends]
+            squeeze = self._mean_of_last if gauge else _latest
+            table[name] = self._column(of_ends, self._values.get(name), squeeze)
+            if gauge and self.merged:
+                of_ends = [_peak_in(row, name) for row in ends]
+                table[name + PEAK_SUFFIX] = self._column(of_ends, self._peaks.get(name), _peak)
+        return table
+
+    def _column(
+        self,
+        of_ends: list[float],
+        inner: array[float] | None,
+        squeeze: Callable[[float, float], float],
+    ) -> list[float]:
+        column = [*of_ends[:1], *(inner or [nan] * len(self._spans)), *of_ends[1:]]
+        if len(column) > self.max_length:
+            column[-2:] = [squeeze(column[-2], column[-1])]
+        return column
+
+    def _mean_of_last(self, before: float, last: float) -> float:
+        return _mean(before, self._spans[-1], last, self._last_span)
+
+    def rows(self) -> list[dict[str, float]]:
+        """Return the rows as reports; a value that is missing has no key."""
+        table = self.columns()
+        return [
+            {name: column[i] for name, column in table.items() if not isnan(column[i])}
+            for i in range(len(self))
+        ]

@@ -1,0 +1,1 @@
+"""This process's place in its job: node, rank, launcher, and what ended it."""

@@ -1,0 +1,45 @@
+"""The report of a whole workflow, logged to its parent run.
+
+Imports `analysis`, `runs` and the sinks. The runner ends with it; the component `perf_report` does
+the same from inside a pipeline, on Azure ML too.
+"""
+
+from __future__ import annotations
+
+import json
+
+from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.model.metrics import RUN_METRICS
+from mlflow_perf.publish.note import REPORT_FILE, workflow_note
+from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.reports import html
+from mlflow_perf.tracking.search import get_run
+
+__all__ = ["log_workflow"]
+
+_DATA = "perf/workflow.json"
+
+
+def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]:
+    """Write `perf/workflow.json`, `perf_report.html` and the overview to a parent run.
+
+    Args:
+        run_id: The parent run.
+        tracking: Where it is; MLflow's own tracking URI must be the same.
+
+    Returns:
+        The workflow, None where the run has no children, and the page.
+    """
+    workflow = workflow_of(get_run(run_id))
+    if workflow is None:
+        return None, ""
+    flow = workflow.as_dict()
+    page = html.render(PerfDocument(), title=workflow.name, workflow=flow)
+    tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
+    tracking.text(run_id, page, REPORT_FILE)
+    tracking.note(run_id, lambda links: workflow_note(flow, links))
+    totals = {f"run_{key}": value for key, value in workflow.totals.items()}
+    known = {metric.key for metric in RUN_METRICS}
+    tracking.metrics(run_id, {key: value for key, value in totals.items() if key in known})
+    return workflow, page

@@ -1,0 +1,1 @@
+"""What leaves the job: journal, delivery to MLflow, notes, live curves, recovery."""

@@ -1,0 +1,227 @@
+"""What the pipeline runner writes to MLflow: the parent run, a child run per step, their logs.
+
+Through `MlflowClient` only, never through the active run: steps run in threads, and MLflow's active
+run belongs to one thread. Imports addresses, errors and the notes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow_perf.core.uris import (
+    blocking_file,
+    first_line,
+    is_http,
+    is_refused,
+    redact_password,
+    strip_credentials,
+)
+from mlflow_perf.errors import SettingError
+from mlflow_perf.publish.note import NOTE_TAG, Links, may_replace
+from mlflow_perf.tracking.client import end_run
+from mlflow_perf.tracking.page_probe import has_page
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["Place", "Tracking", "embedded", "place_for"]
+
+_PARENT = "mlflow.parentRunId"
+_NAME = "mlflow.runName"
+# The REST interface v2.0 of Azure ML takes less than MLflow's own server.
+_BATCH = 100
+_VALUE_CHARS = 500
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs are logged.
+
+    Attributes:
+        uri: Tracking URI.
+        artifacts: URI of the folder for artifacts of a new experiment; None lets the server choose.
+        folder: Folder of an embedded store; None for a server.
+    """
+
+    uri: str
+    artifacts: str | None = None
+    folder: Path | None = None
+
+    def make_default(self) -> None:
+        """Let whatever reads MLflow in this process read from here too."""
+        os.environ["MLFLOW_TRACKING_URI"] = self.uri
+
+    def link(self, run_id: str, experiment_id: str) -> str:
+        """Return the address of a run's page, or how to open it where nobody serves it."""
+        page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+        if is_http(self.uri):
+            return f"{strip_credentials(self.uri).rstrip('/')}/{page}"
+        return f"http://127.0.0.1:5000/{page}"
+
+
+def embedded(folder: Path) -> Place:
+    """Return a store in a folder: `mlflow.db` and `artifacts`.
+
+    Raises:
+        SettingError: The folder cannot be made or written.
+    """
+    folder = folder.resolve()
+    try:
+        (folder / "artifacts").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"The folder {folder} cannot be made: {error.strerror}.") from error
+    if not os.access(folder, os.W_OK):
+        raise SettingError(f"The folder {folder} cannot be written.")
+    return Place(f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri(), folder)
+
+
+def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Place:
+    """Return the folder that was asked for, else the server of the environment, else `./demo`.
+
+    Raises:
+        SettingError: An address was given for a folder, or the folder cannot be made or written.
+    """
+    if to is not None and _ADDRESS.match(str(to)) and not to.exists():
+        # Not what was given: a password in it would be told.
+        raise SettingError(
+            "--to takes a folder, not an address: set MLFLOW_TRACKING_URI to the address instead."
+        )
+    if to is not None:
+        return embedded(to)
+    uri = environ.get("MLFLOW_TRACKING_URI")
+    return Place(uri) if uri else embedded(Path("demo"))
+
+
+class Tracking:
+    """Runs of one pipeline in one place.
+
+    Args:
+        place: Where to log.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._made: MlflowClient | None = None
+
+    @property
+    def _client(self) -> MlflowClient:
+        if self._made is None:
+            from mlflow import MlflowClient
+
+            self._made = MlflowClient(tracking_uri=self.place.uri)
+        return self._made
+
+    def experiment(self, name: str) -> str:
+        """Return the id of the experiment of that name, which is made if need be.
+
+        Raises:
+            SettingError: The tracking server cannot be reached or refuses.
+        """
+        unusable = f"MLflow at {redact_password(self.place.uri)} cannot be used"
+        if is_refused(self.place.uri):
+            raise SettingError(f"{unusable}: nothing listens there.")
+        if (file := blocking_file(self.place.uri)) is not None:
+            raise SettingError(f"{unusable}: {file} is no folder.")
+        try:
+            with _patience():
+                found = self._client.get_experiment_by_name(name)
+                if found is not None:
+                    return str(found.experiment_id)
+                return str(self._client.create_experiment(name, self.place.artifacts))
+        # MLflow's own, a database's, that of a driver which is not installed.
+        except Exception as error:
+            raise SettingError(f"{unusable}: {first_line(error)[:300]}") from error
+
+    def start(
+        self,
+        experiment_id: str,
+        name: str,
+        *,
+        parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> str:
+        """Start a run and return its id.
+
+        Args:
+            experiment_id: Experiment that holds it.
+            name: Name of the run.
+            parent: Id of the run that it belongs to.
+            tags: Tags.
+            params: Parameters; values are cut to what every server takes.
+        """
+        all_tags: dict[str, Any] = {**(tags or {}), _NAME: name}
+        if parent:
+            all_tags[_PARENT] = parent
+        run_id = str(self._client.create_run(experiment_id, tags=all_tags).info.run_id)
+        self._log_params(run_id, params or {})
+        return run_id
+
+    def end(self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+        """Set tags and end a run as `FINISHED`, `FAILED` or `KILLED`."""
+        for key, value in (tags or {}).items():
+            self._client.set_tag(run_id, key, value)
+        end_run(self._client, run_id, status, ended=time.time())
+
+    def untag(self, run_id: str, key: str) -> None:
+        """Take a tag off a run, if it has it."""
+        if key in self._client.get_run(run_id).data.tags:
+            self._client.delete_tag(run_id, key)
+
+    def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:
+        """Log several metrics in one call."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._client.log_batch(
+            run_id, metrics=[Metric(key, value, now, step) for key, value in values.items()]
+        )
+
+    def note(self, run_id: str, text: Callable[[Links], str]) -> None:
+        """Write a run's overview, unless a person has written one there.
+
+        Args:
+            run_id: The run.
+            text: Takes the links that lead from there to the run's reports; returns Markdown.
+        """
+        run, uri = self._client.get_run(run_id), self.place.uri
+        if may_replace(run.data.tags.get(NOTE_TAG, "")):
+            experiment_id = str(run.info.experiment_id)
+            links = Links(run_id, experiment_id, tracking_uri=uri, page=has_page(uri))
+            self._client.set_tag(run_id, NOTE_TAG, text(links))
+
+    def artifacts(self, run_id: str, folder: Path, path: str) -> None:
+        """Upload the files of a folder."""
+        self._client.log_artifacts(run_id, str(folder), path)
+
+    def text(self, run_id: str, text: str, path: str) -> None:
+        """Upload a text as a file."""
+        self._client.log_text(run_id, text, path)
+
+    def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
+        from mlflow.entities import Param
+
+        made = [Param(key, str(value)[:_VALUE_CHARS]) for key, value in params.items()]
+        for start in range(0, len(made), _BATCH):
+            self._client.log_batch(run_id, params=made[start : start + _BATCH])
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Let the first call fail within seconds where no server answers, and not after minutes."""
+    wanted = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    added = [name for name in wanted if name not in os.environ]
+    os.environ.update({name: wanted[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

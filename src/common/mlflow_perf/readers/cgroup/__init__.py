@@ -1,0 +1,1 @@
+"""The job's control groups: limits, pressure, throttling."""

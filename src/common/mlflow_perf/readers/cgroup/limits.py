@@ -1,0 +1,160 @@
+"""What the job owns of this node: CPUs and memory. Imports cgroups, procfile and the column table.
+
+The tightest of the process's CPU affinity, the quotas and limits of its control groups and the
+scheduler's allocation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.model.columns import LIMIT_COLUMNS
+from mlflow_perf.readers.cgroup.groups import CpuQuota, Groups, cpu_quota, memory_limit
+from mlflow_perf.readers.procfile import read_text
+from mlflow_perf.records import MB, Column
+
+__all__ = ["LimitsReader", "Owned", "host_facts", "owned"]
+
+_MEM_TOTAL = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
+_CPU_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What a job may use of its node.
+
+    Attributes:
+        cores: CPUs' worth of time that it may use, the tightest limit.
+        cpus: Numbers of the CPUs that it may run on; None where the platform does not tell.
+        pooled: Whether `cores` is a share of CPU time, less than `cpus` together.
+        quota: The control group's quota, where that is what makes it pooled.
+        mem_mb: Memory that it may use, in MB of 2^20 bytes; None where unknown.
+    """
+
+    cores: float
+    cpus: frozenset[int] | None
+    pooled: bool = False
+    quota: CpuQuota | None = None
+    mem_mb: float | None = None
+
+
+def owned(
+    pid: int | None = None,
+    *,
+    proc: Path | str = "/proc",
+    groups: Groups | None = None,
+    environ: Mapping[str, str] = os.environ,
+    cpus: frozenset[int] | None = None,
+) -> Owned:
+    """Return what the job of a process may use.
+
+    Args:
+        pid: The process; default: this one.
+        proc: Where procfs is mounted.
+        groups: The process's control groups; default: as the kernel says.
+        environ: Environment variables: the scheduler's allocation.
+        cpus: Numbers of the CPUs that it may run on; default: as the kernel says.
+    """
+    if groups is None:
+        groups = Groups("self" if pid is None else pid, proc=proc)
+    cpus = _affinity(pid) if cpus is None else cpus
+    quota = cpu_quota(groups.find("cpu"))
+    whole = float(len(cpus) if cpus else os.cpu_count() or 1)
+    allocated = _slurm_cores(environ)
+    cores = min(c for c in (whole, quota and quota.cores, allocated) if c)
+    of_group = memory_limit(groups.find("memory"))
+    limits = (
+        host_memory_mb(proc),
+        None if of_group is None else of_group[0] / MB,
+        _slurm_memory_mb(environ, cores),
+    )
+    return Owned(
+        cores=cores,
+        cpus=cpus,
+        pooled=cores < whole,
+        quota=quota if quota is not None and quota.cores == cores < whole else None,
+        mem_mb=min((limit for limit in limits if limit), default=None),
+    )
+
+
+def _affinity(pid: int | None) -> frozenset[int] | None:
+    try:
+        return frozenset(os.sched_getaffinity(pid or 0))
+    except (AttributeError, OSError):  # another platform, or the process has ended
+        return None
+
+
+def host_memory_mb(proc: Path | str = "/proc") -> float | None:
+    """Return the node's whole memory in MB of 2^20 bytes; None where procfs does not tell."""
+    found = _MEM_TOTAL.search(read_text(Path(proc) / "meminfo") or "")
+    return int(found[1]) / 1024.0 if found else None
+
+
+def _number(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name, "").strip()
+    # Per-node lists ("16(x2),8") do not say which of them is this node.
+    return float(text) if text.isascii() and text.isdigit() and 0 < float(text) < math.inf else None
+
+
+def _slurm_cores(environ: Mapping[str, str]) -> float | None:
+    if not environ.get("SLURM_JOB_ID"):
+        return None
+    return _number(environ, "SLURM_CPUS_ON_NODE") or _number(environ, "SLURM_JOB_CPUS_PER_NODE")
+
+
+def _slurm_memory_mb(environ: Mapping[str, str], cores: float) -> float | None:
+    if not environ.get("SLURM_JOB_ID"):
+        return None
+    per_cpu = _number(environ, "SLURM_MEM_PER_CPU")
+    return _number(environ, "SLURM_MEM_PER_NODE") or (per_cpu and per_cpu * cores)
+
+
+def host_facts(proc: Path | str = "/proc") -> dict[str, int | float | str]:
+    """Return what this host is, for a document's `node` block.
+
+    Returns:
+        `mem_total_mb` (MB of 2^20 bytes), `cpu_model` and `arch`, as far as they can be told.
+    """
+    facts: dict[str, int | float | str] = {"arch": platform.machine()}
+    memory = host_memory_mb(proc)
+    if memory is not None:
+        facts["mem_total_mb"] = round(memory, 1)
+    found = _CPU_MODEL.search(read_text(Path(proc) / "cpuinfo") or "")
+    if found:
+        facts["cpu_model"] = " ".join(found[1].split())
+    return facts
+
+
+class LimitsReader:
+    """The memory that the job may use; the CPUs are told by the CPU's reader.
+
+    Args:
+        limits: Tells what the job owns now.
+
+    Raises:
+        SourceUnavailableError: When neither the node nor a limit tells.
+    """
+
+    name = "limits"
+    columns: Sequence[Column] = LIMIT_COLUMNS
+
+    def __init__(self, limits: Callable[[], Owned]) -> None:
+        self._limits = limits
+        if limits().mem_mb is None:
+            raise SourceUnavailableError("Nothing tells how much memory this node has.")
+
+    def read(self, report: dict[str, float]) -> None:
+        """Put the limit into the report."""
+        limit = self._limits().mem_mb
+        if limit is not None:
+            report["mem_limit_mb"] = limit
+
+    def close(self) -> None:
+        """Do nothing: no descriptor is kept."""

@@ -1,0 +1,1 @@
+"""How busy the CPUs are: the node's, and those the job may use."""

@@ -1,0 +1,1 @@
+"""The GPUs that the job may use, by maker."""

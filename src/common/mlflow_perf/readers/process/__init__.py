@@ -1,0 +1,1 @@
+"""The job's processes: their CPU time, memory and I/O."""

@@ -1,0 +1,1 @@
+"""What code of the job records: operations and transfers, gathered from all its processes."""

@@ -1,0 +1,349 @@
+"""`OperationMetrics`: attributes, counters and times of operations, by name and key.
+
+Imports only errors, sketch and the rest of this package.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import inf, log
+from time import time
+from typing import Any
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.model.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
+from mlflow_perf.recorders.operations import codec, names
+from mlflow_perf.recorders.operations.entry import Count, Entry, Times
+from mlflow_perf.recorders.operations.keys import check_name, plain_key
+from mlflow_perf.recorders.operations.listener import RecordListener
+from mlflow_perf.recorders.operations.stats import Metrics, TimeStats, as_number, as_time
+from mlflow_perf.recorders.operations.timer import OperationTimer
+
+__all__ = ["OperationMetrics"]
+
+_logger = logging.getLogger(__name__)
+_PLAIN_KEYS = (str, int)
+_Snapshot = tuple[dict[Any, Entry], dict[str, Buckets], set[str]]
+_alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()
+
+
+class OperationMetrics:
+    """Records attributes, counters and times of operations, from any number of threads.
+
+    A key tells one object of an operation from another (a file, a request); a list of keys is one
+    super key; None stands for no key. Names are free; dots make them hierarchical. The percentiles
+    of an operation are kept over all its keys.
+
+    Memory is bounded: what is recorded for a key beyond the first `max_keys` goes to the key None,
+    and for a name beyond the first `max_names` to the name `other`, so that no total is lost.
+
+    Args:
+        max_keys: How many keys are kept apart.
+        max_names: How many names are kept apart.
+
+    Raises:
+        SettingError: If a bound is not a whole number of at least one.
+    """
+
+    def __init__(self, max_keys: int = 10_000, *, max_names: int = 2_000) -> None:
+        for setting, bound in (("max_keys", max_keys), ("max_names", max_names)):
+            if type(bound) is not int or bound < 1:
+                raise SettingError(f"{setting} is {bound!r}: give a whole number of at least 1.")
+        self._max_keys = max_keys
+        self._max_names = max_names
+        # Reentrant: a signal handler may record while its thread is inside.
+        self._lock = threading.RLock()
+        self._journal: RecordListener | None = None
+        self._clear()
+        _alive.add(self)
+
+    def _clear(self) -> None:
+        self._warned = False
+        self._entries: dict[Any, Entry] = {None: Entry()}
+        self._buckets: dict[str, Buckets] = {}
+        self._names: set[str] = set()
+        self._sources: set[str] = set()
+
+    def add_attribute(self, name: str, key: Any, value: Any) -> None:
+        """Set an attribute of a key; the last value counts.
+
+        Beyond `max_keys` keys, the attributes of further ones are not kept.
+
+        Raises:
+            SettingError: If the name is not a string with something in it, or the key not hashable.
+        """
+        with self._lock:
+            entry, kept = self._entry(key)
+            if kept is None and key is not None:
+                return
+            entry.attributes[self._name(name)] = value
+            if self._journal is not None:
+                self._journal.add_attribute(name, kept, value)
+
+    def add_counter(self, name: str, key: Any, value: float) -> None:
+        """Add to a counter of a key.
+
+        Raises:
+            SettingError: If the value is not a finite number, the name not a string with something
+                in it, or the key not hashable.
+        """
+        if type(value) is not int:
+            value = as_number(name, value)
+        with self._lock:
+            count = self._count(name, key)
+            count.value += value
+            if self._journal is not None:
+                self._journal.add_count(count, value)
+
+    def add_time(self, name: str, key: Any, time_ms: float) -> None:
+        """Record how long an operation took, in milliseconds.
+
+        Raises:
+            SettingError: If the time is negative, not finite or not a number, the name not a string
+                with something in it, or the key not hashable.
+        """
+        if type(time_ms) is not float or not 0.0 <= time_ms < inf:
+            time_ms = as_time(name, time_ms)
+        if key is not None and type(key) not in _PLAIN_KEYS:
+            key = plain_key(key)  # a proxy must not be hashed: that would fetch its object
+        now = time()
+        bucket = int(log(time_ms) * SCALE + OFFSET) if time_ms >= SMALLEST else 0
+        # The body of Times.add, in line: its call would cost a fifth of the whole, under the lock.
+        with self._lock:
+            try:
+                times = self._entries[key].times[name]
+            except (KeyError, TypeError):
+                times = self._times(name, key)
+            times.count += 1
+            times.total += time_ms
+            if time_ms < times.smallest:  # noqa: PLR1730 - min() takes three times as long
+                times.smallest = time_ms
+            if time_ms > times.largest:  # noqa: PLR1730 - likewise
+                times.largest = time_ms
+            times.last = time_ms
+            times.timestamp = now
+            buckets = times.buckets
+            if bucket in buckets:
+                buckets[bucket] += 1
+            else:
+                buckets[bucket] = 1
+            if self._journal is not None:
+                self._journal.add_time(times, time_ms, now)
+
+    def add_past_time(self, name: str, key: Any, time_ms: float, timestamp: float) -> None:
+        """Record how long an operation took that another process recorded at `timestamp`.
+
+        Args:
+            name: Name of the operation.
+            key: Its key.
+            time_ms: Its time in milliseconds.
+            timestamp: When it was recorded, in seconds since the Unix epoch.
+
+        Raises:
+            SettingError: As `add_time`.
+        """
+        time_ms = as_time(name, time_ms)
+        with self._lock:
+            self._times(name, key).add(time_ms, timestamp)
+
+    def time(self, name: str, key: Any = None, *, nested: bool = False) -> OperationTimer:
+        """Return a timer that records here: a context manager and a decorator.
+
+        Args:
+            name: Name of the operation.
+            key: Its key.
+            nested: Put the name below that of the nested timer around: `epoch.load`.
+        """
+        return OperationTimer(self, name, key, nested)
+
+    def get_metrics(self, key: Any) -> Metrics | None:
+        """Return a copy of what was recorded for a key, a list of keys or a ProxyStore proxy.
+
+        None, as a key, gives what was recorded without one, and beyond the bound on keys.
+        """
+        key = plain_key(key)
+        with self._lock:
+            entry = self._entries.get(key)
+            return None if entry is None or entry.is_empty() else entry.metrics()
+
+    def aggregate_times(self) -> dict[str, TimeStats]:
+        """Return the statistics of each operation over all its keys, with percentiles."""
+        with self._lock:
+            sums: dict[str, Times] = {}
+            for entry in self._entries.values():
+                for name, times in entry.times.items():
+                    sums.setdefault(name, Times(name, None, {})).absorb(times)
+            return {n: t.stats(Sketch(dict(self._buckets[n]))) for n, t in sums.items()}
+
+    def aggregate_counters(self) -> dict[str, float]:
+        """Return the sum of each counter over all its keys."""
+        with self._lock:
+            sums: dict[str, float] = {}
+            for entry in self._entries.values():
+                for name, count in entry.counters.items():
+                    sums[name] = sums.get(name, 0) + count.value
+            return sums
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing was recorded."""
+        with self._lock:
+            return all(entry.is_empty() for entry in self._entries.values())
+
+    def merge(self, other: OperationMetrics) -> None:
+        """Take in all that `other` has recorded: exactly as if it had been recorded here.
+
+        What `other` had drained from a spool folder counts as drained here too.
+        """
+        self.__setstate__(other._snapshot())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy what was recorded; the lock and the journal stay."""
+        return partial(type(self), self._max_keys, max_names=self._max_names), (), self._snapshot()
+
+    def __setstate__(self, snapshot: _Snapshot) -> None:
+        entries, buckets, sources = snapshot
+        with self._lock:
+            self._sources |= sources
+            for key, entry in entries.items():
+                self._absorb(key, entry)
+            for name, counts in buckets.items():
+                Sketch(self._buckets_of(self._name(name))).merge(Sketch(counts))
+
+    def merge_from(self, source: str, load: Callable[[], OperationMetrics]) -> None:
+        """Merge what a process has written, unless it was merged before.
+
+        Args:
+            source: The process's own name.
+            load: Reads what it has written.
+        """
+        if source not in self._sources:
+            self.merge(load())
+            self.contains(source)
+
+    def contains(self, source: str) -> None:
+        """Take note that what this process has written is in here already."""
+        with self._lock:
+            self._sources.add(source)
+
+    def attach(self, journal: RecordListener | None) -> None:
+        """Tell a journal of each record from now on; None for no journal."""
+        with self._lock:
+            before, self._journal = self._journal, journal
+        if before is not None:
+            before.close()
+
+    def renew_lock(self) -> None:
+        """Take a new lock: in a forked child, for another thread may have held the old one."""
+        self._lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Forget everything, the journal too: in a forked child, it is the parent's to report."""
+        with self._lock:
+            self._journal = None
+            self._clear()
+
+    def as_dict(self, *, max_keys: int | None = 0) -> dict[str, Any]:
+        """Return everything for JSON.
+
+        Args:
+            max_keys: How many keys are told apart; the others are summed up. None for all.
+        """
+        return codec.to_dict(*self._snapshot()[:2], max_keys)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OperationMetrics:
+        """Rebuild a recorder from `as_dict`.
+
+        Raises:
+            DocumentError: If this is not what `as_dict` wrote.
+        """
+        new = cls()
+        entries, buckets = codec.from_dict(data)
+        for key, entry in entries:
+            new._absorb(key, entry)
+        for name, sketch in buckets.items():
+            Sketch(new._buckets_of(new._name(name))).merge(sketch)
+        return new
+
+    def summary_metrics(self) -> dict[str, float]:
+        """Return the metrics `ops/<name>/count`, `…/total_ms` and so on, by MLflow's rules.
+
+        A counter gives its sum as `ops/<name>/count`. Only the few hundred operations with the most
+        total time are told; a warning names how many are not.
+        """
+        return names.summary_metrics(self.aggregate_times(), self.aggregate_counters())
+
+    def _snapshot(self) -> _Snapshot:
+        with self._lock:
+            entries = {key: entry.copy() for key, entry in self._entries.items()}
+            buckets = {name: dict(counts) for name, counts in self._buckets.items()}
+            return entries, buckets, set(self._sources)
+
+    def _absorb(self, key: Any, entry: Entry) -> None:
+        """Add an entry's sums, without its share in the percentiles."""
+        for name, times in entry.times.items():
+            self._times(name, key).absorb(times)
+        for name, count in entry.counters.items():
+            self._count(name, key).value += count.value
+        mine, kept = self._entry(key)
+        if kept is not None or key is None:
+            mine.attributes.update(entry.attributes)
+
+    def _times(self, name: str, key: Any) -> Times:
+        entry, key = self._entry(key)
+        name = self._name(name)
+        times = entry.times.get(name)
+        if times is None:
+            times = entry.times[name] = Times(name, key, self._buckets_of(name))
+        return times
+
+    def _count(self, name: str, key: Any) -> Count:
+        entry, key = self._entry(key)
+        name = self._name(name)
+        count = entry.counters.get(name)
+        if count is None:
+            count = entry.counters[name] = Count(name, key)
+        return count
+
+    def _entry(self, key: Any) -> tuple[Entry, Any]:
+        """Return the entry of a key, and the key; those of None where the bound is reached."""
+        key = plain_key(key)
+        entry = self._entries.get(key)
+        if entry is not None:
+            return entry, key
+        if len(self._entries) <= self._max_keys:
+            return self._entries.setdefault(key, Entry()), key
+        return self._entries[None], None
+
+    def _name(self, name: str) -> str:
+        if name in self._names:
+            return name
+        check_name(name)
+        if len(self._names) < self._max_names:
+            self._names.add(name)
+            return name
+        if not self._warned:
+            self._warned = True
+            _logger.warning(
+                "More than %d names of operations: further ones, such as %r, are summed up as %r. "
+                "Put what differs into the key.",
+                self._max_names, name, names.OTHER,
+            )  # fmt: skip
+        return names.OTHER
+
+    def _buckets_of(self, name: str) -> Buckets:
+        return self._buckets.setdefault(name, {})
+
+
+def _renew_locks() -> None:
+    for recorder in list(_alive):
+        recorder.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

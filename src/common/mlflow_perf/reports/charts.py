@@ -1,0 +1,193 @@
+"""Which curves a report draws, in one table. Imports the column table.
+
+A curve is drawn from a column of the reports as it is (`VALUE`), from a counter as its rate per
+second (`RATE`), or from a counter of seconds as a share of the time (`SHARE`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from mlflow_perf.model.columns import COLUMNS, kind_of
+from mlflow_perf.records import Kind
+
+__all__ = ["CHARTS", "NEVER_DRAWN", "Chart", "Curve", "Source", "charts_for"]
+
+_PEAK_SUFFIX = "_max"
+_MOST_OTHER_CHARTS = 12
+# What other columns say better, or what does not change.
+NEVER_DRAWN = {
+    "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "cpu_limit_cores", "mem_limit_mb",
+    "host_cpu_busy_sec", "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb",
+    "oom_kills",
+}  # fmt: skip
+
+
+class Source(Enum):
+    """How a curve comes from its column."""
+
+    VALUE = "value"
+    """The column as it is."""
+    RATE = "rate"
+    """A counter's growth per second."""
+    SHARE = "share"
+    """A counter of seconds: its growth per second, in per cent."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve of a chart.
+
+    Attributes:
+        column: The column of the reports.
+        label: Its name in the legend.
+        source: How it comes from the column.
+        role: `line`, or `low` or `high` for an edge of the band around the chart's first line.
+    """
+
+    column: str
+    label: str
+    source: Source = Source.VALUE
+    role: str = "line"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart.
+
+    Attributes:
+        name: Identifier in the page.
+        title: Heading.
+        unit: Unit of the vertical axis.
+        meaning: One sentence for the tooltip and for who cannot see the chart.
+        curves: What it draws.
+        top: Fixed end of the vertical axis; None to fit the values.
+        minor: Whether it stands below, folded: few look for it.
+    """
+
+    name: str
+    title: str
+    unit: str
+    meaning: str
+    curves: tuple[Curve, ...]
+    top: float | None = None
+    minor: bool = False
+
+
+# fmt: off
+CHARTS: tuple[Chart, ...] = (
+    Chart("cpu", "CPU", "%", "Utilisation of the CPUs: their mean, between the least and the "
+          "most busy one.", (
+              Curve("cpu_pct_per_cpu_avg", "mean"),
+              Curve("cpu_pct_per_cpu_min", "least busy CPU", role="low"),
+              Curve("cpu_pct_per_cpu_max", "busiest CPU", role="high"),
+          ), 100.0),
+    Chart("memory", "Memory", "%", "Share of the memory in use.", (
+              Curve("mem_percent", "node"),
+              Curve("cgroup_mem_percent", "job's limit"),
+              Curve("swap_percent", "swap"),
+          ), 100.0),
+    Chart("job_cpu", "Job's CPUs", "cores", "CPUs that the job's own processes kept busy.", (
+              Curve("job_cpu_cores", "job"),
+          )),
+    Chart("job_memory", "Job's memory", "MB", "Memory of the job's own processes.", (
+              Curve("job_mem_mb", "processes"),
+              Curve("cgroup_mem_mb", "control group"),
+          )),
+    Chart("gpu", "GPU", "%", "Utilisation and memory of the GPUs that the job owns.", (
+              Curve("gpu_utilization_pct", "utilisation"),
+              Curve("gpu_mem_percent", "memory"),
+          ), 100.0),
+    Chart("disk", "Disk", "MB/s", "Read from and written to the node's disks.", (
+              Curve("disk_io_read_mb", "read", Source.RATE),
+              Curve("disk_io_write_mb", "written", Source.RATE),
+          )),
+    Chart("job_io", "Job's IO", "MB/s", "Read from and written to disks by the job's own "
+          "processes.", (
+              Curve("job_io_read_mb", "read", Source.RATE),
+              Curve("job_io_write_mb", "written", Source.RATE),
+          )),
+    Chart("network", "Network", "MB/s", "Sent and received over all interfaces but loopback.", (
+              Curve("net_io_ext_recv_mb", "received", Source.RATE),
+              Curve("net_io_ext_sent_mb", "sent", Source.RATE),
+          )),
+    Chart("loopback", "Loopback", "MB/s", "Moved between processes of the same node over the "
+          "loopback interface.", (
+              Curve("net_io_lo_recv_mb", "received", Source.RATE),
+              Curve("net_io_lo_sent_mb", "sent", Source.RATE),
+          ), minor=True),
+    Chart("stalls", "Stalls", "%", "Share of the time in which some task waited for the "
+          "resource (pressure stall information), or was throttled.", (
+              Curve("cpu_stall_sec", "CPU", Source.SHARE),
+              Curve("mem_stall_sec", "memory", Source.SHARE),
+              Curve("io_stall_sec", "IO", Source.SHARE),
+              Curve("cpu_throttled_sec", "throttled", Source.SHARE),
+          )),
+    Chart("iowait", "IO wait and steal", "cores", "CPUs that were idle while a disk request was "
+          "outstanding, and that had work while the host of this virtual machine ran others.", (
+              Curve("cpu_iowait_sec", "IO wait", Source.RATE),
+              Curve("cpu_steal_sec", "steal", Source.RATE),
+          ), minor=True),
+    Chart("host_cpu", "Node's CPUs", "%", "Mean utilisation of all the node's CPUs, those that "
+          "the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
+          minor=True),
+    Chart("processes", "Processes", "", "Processes of the job.",
+          (Curve("job_processes", "job"),), minor=True),
+    Chart("disk_usage", "Disk fill", "%", "How full the root file system is.",
+          (Curve("disk_usage_percent", "root"),), 100.0, minor=True),
+)
+# fmt: on
+"""The charts, in the order in which they stand."""
+
+_PER_GPU = re.compile(r"gpu(\d+)_(utilization_pct|mem_percent)")
+
+
+def charts_for(columns: Iterable[str]) -> list[Chart]:
+    """Return the charts that these columns fill, those of unknown columns last.
+
+    Args:
+        columns: Names of the columns of any node.
+    """
+    names = dict.fromkeys(columns)
+    charts = [chart for spec in CHARTS if (chart := _filled(spec, names)).curves]
+    known = {curve.column for spec in CHARTS for curve in spec.curves} | NEVER_DRAWN
+    others = [name for name in names if name not in known and not _is_peak(name, names)]
+    gpus = [name for name in others if _PER_GPU.fullmatch(name)]
+    return charts + _of_each_gpu(gpus) + _of_others(n for n in others if n not in gpus)
+
+
+def _filled(chart: Chart, names: dict[str, None]) -> Chart:
+    curves = tuple(curve for curve in chart.curves if curve.column in names)
+    return replace(chart, curves=curves)
+
+
+def _is_peak(name: str, names: dict[str, None]) -> bool:
+    return name.endswith(_PEAK_SUFFIX) and name.removesuffix(_PEAK_SUFFIX) in names
+
+
+def _of_each_gpu(names: list[str]) -> list[Chart]:
+    charts = []
+    for kind, title in (("utilization_pct", "Each GPU"), ("mem_percent", "Each GPU's memory")):
+        curves = tuple(Curve(n, n.split("_")[0].upper()) for n in names if n.endswith(kind))
+        if len(curves) > 1:
+            charts.append(Chart(f"gpus_{kind}", title, "%", f"{title}, one by one.", curves, 100.0))
+    return charts
+
+
+def _of_others(names: Iterable[str]) -> list[Chart]:
+    return [_of_other(name, number) for number, name in enumerate(names)][:_MOST_OTHER_CHARTS]
+
+
+def _of_other(name: str, number: int) -> Chart:
+    """Return the chart of a column that has no place of its own: a user's reader's, say."""
+    column = COLUMNS.get(name)
+    unit = "" if column is None else column.unit
+    meaning = f"The column {name}." if column is None else column.meaning
+    if kind_of(name) is Kind.COUNTER:
+        curve, unit = Curve(name, name, Source.RATE), f"{unit}/s" if unit else "per s"
+    else:
+        curve = Curve(name, name)
+    return Chart(f"other{number}", name, unit, meaning, (curve,), 100.0 if unit == "%" else None)

@@ -1,0 +1,122 @@
+"""A document as a matplotlib figure. Imports the document and `sinks.report`; matplotlib lazily."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from mlflow_perf.errors import DocumentError, MissingDependencyError
+from mlflow_perf.model.document import PerfDocument
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from mlflow_perf.reports.charts import Chart
+    from mlflow_perf.reports.curves import Curves
+
+__all__ = ["plot"]
+
+_COLUMNS = 2
+_WIDTH_IN, _ROW_IN = 10.0, 2.2
+_MINUTE_SEC, _HOUR_SEC = 60.0, 3600.0
+
+
+def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
+    """Return the curves of a document as a matplotlib figure, a chart per kind of resource.
+
+    Up to eight nodes have a line each; of more, the median, the 10th to 90th percentile and the
+    highest node are drawn.
+
+    Args:
+        document: The nodes.
+        minor: Also draw what the report folds away, such as loopback traffic.
+
+    Raises:
+        MissingDependencyError: When matplotlib is not installed.
+        DocumentError: When no node has reports.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError("matplotlib", "spans") from error
+    from mlflow_perf.reports.curves import NodeCurves, curves_of
+
+    nodes = (NodeCurves.of(index, node) for index, node in sorted(document.nodes.items()))
+    curves = curves_of(nodes)
+    if curves is None:
+        raise DocumentError("There is nothing to plot: no node of the document has reports.")
+    charts = [c for c in curves.charts if (minor or not c.minor) and _is_drawn(c, curves)]
+    rows = math.ceil(len(charts) / _COLUMNS)
+    figure = Figure(figsize=(_WIDTH_IN, _ROW_IN * rows), layout="constrained")
+    axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).flatten()
+    for axis, chart in zip(axes, charts, strict=False):
+        _draw(axis, chart, curves)
+    for axis in axes[len(charts) :]:
+        axis.set_visible(False)
+    return figure
+
+
+def _is_drawn(chart: Chart, curves: Curves) -> bool:
+    return any(
+        curve.role == "line" and (curve.column in curves.values or curve.column in curves.spread)
+        for curve in chart.curves
+    )
+
+
+def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
+    scale, unit = _time_unit(float(curves.x[-1] or 0.0))
+    x = [(value or 0.0) / scale for value in curves.x]
+    _draw_band(axis, chart, curves, x)
+    for curve in chart.curves:
+        if curve.column in curves.spread and curve.role == "line":
+            _draw_spread(axis, curve.label, curves.spread[curve.column], x)
+        elif curve.column in curves.values and curve.role == "line":
+            _draw_nodes(axis, curve.label, curves, x, curves.values[curve.column])
+    axis.set_title(chart.title, loc="left", fontsize=10)
+    axis.set_ylabel(chart.unit)
+    axis.set_xlabel(unit)
+    axis.set_ylim(0, chart.top)
+    axis.grid(visible=True, alpha=0.3)
+    if len(axis.get_lines()) > 1:
+        axis.legend(fontsize=7, ncols=2)
+
+
+def _time_unit(length_sec: float) -> tuple[float, str]:
+    if length_sec < 3 * _MINUTE_SEC:
+        return 1.0, "s"
+    return (_MINUTE_SEC, "min") if length_sec < 3 * _HOUR_SEC else (_HOUR_SEC, "h")
+
+
+def _numbers(values: list[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _draw_band(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None:
+    """Fill between the edges of a chart, of one node."""
+    if len(curves.nodes) != 1:
+        return
+    edges = {curve.role: curve.column for curve in chart.curves if curve.role != "line"}
+    low = curves.values.get(edges.get("low", ""), [None])[0]
+    high = curves.values.get(edges.get("high", ""), [None])[0]
+    if low and high:
+        axis.fill_between(x, _numbers(low), _numbers(high), alpha=0.2, linewidth=0)
+
+
+def _draw_nodes(
+    axis: Any, label: str, curves: Curves, x: list[float], lists: list[list[float | None] | None]
+) -> None:
+    several = len(curves.nodes) > 1
+    for node, values in zip(curves.nodes, lists, strict=True):
+        if values is not None:
+            name = f"node {node}: {label}" if several else label
+            axis.plot(x, _numbers(values), label=name, linewidth=1)
+
+
+def _draw_spread(axis: Any, label: str, spread: dict[str, Any], x: list[float]) -> None:
+    (line,) = axis.plot(x, _numbers(spread["median"]), label=f"{label}: median", linewidth=1)
+    low, high = _numbers(spread["low"]), _numbers(spread["high"])
+    axis.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axis.plot(
+        x, _numbers(spread["max"]), label=f"{label}: highest", linewidth=0.6,
+        color=line.get_color(), linestyle="--",
+    )  # fmt: skip

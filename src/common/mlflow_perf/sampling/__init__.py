@@ -1,0 +1,1 @@
+"""The sampler: asks the readers at each interval and collects their reports."""

@@ -1,0 +1,300 @@
+"""The sampler and the collector: what runs beside the job.
+
+Imports readers, sources, series and summary. The sampling thread knows a clock, its readers and a
+callback, and nothing else of us.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlflow_perf.core.clock import Clock, SystemClock
+from mlflow_perf.errors import SettingError
+from mlflow_perf.model.columns import kind_of
+from mlflow_perf.model.series import BoundedSeries, figures_of
+from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.records import Kind
+from mlflow_perf.sampling.reader_set import ReaderSet
+
+__all__ = ["PerformanceMetricsCollector", "PerformanceReportingThread", "Report", "check_interval"]
+
+Report = dict[str, float]
+"""Column name → value, at one instant."""
+
+MIN_INTERVAL_SEC, MAX_INTERVAL_SEC = 0.05, 3600.0
+
+# What is over before the first interval is, say a command of 20 ms, peaks between two samples: the
+# waits between the glances at it, and the CPU time that all of them may cost together.
+_GLANCE_WAITS_SEC = (0.005, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+_GLANCES_CPU_SEC = 0.02
+# A busy job gives a thread that wakes up the interpreter after 5 ms: a glance just before a sample
+# is due would make it late, and a late one is skipped.
+_GLANCE_MARGIN_SEC = 0.02
+
+# A reader that hangs in the kernel must not hang the job's exit.
+_JOIN_TIMEOUT_SEC = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+def check_interval(value: Any, name: str = "interval") -> float:
+    """Return the seconds between two samples.
+
+    Raises:
+        SettingError: When it is not a number from 0.05 to 3600.
+    """
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not MIN_INTERVAL_SEC <= value <= MAX_INTERVAL_SEC:
+        raise SettingError(
+            f"{name} is {value!r}; it must be a number of seconds "
+            f"from {MIN_INTERVAL_SEC:g} to {MAX_INTERVAL_SEC:g}."
+        )
+    return float(value)
+
+
+class PerformanceReportingThread(threading.Thread):
+    """Samples the node at a steady pace and hands each report to a callback.
+
+    A sample is taken when the thread is started and when it is finalized, whatever the increment.
+    The start's report needs an interval's end for its utilisation (that of the interval it begins),
+    and so is handed over together with the second one.
+
+    Args:
+        initial_time_increment: Seconds between two reports.
+        cpu_interval: Kept from the first interface of this class, where measuring the CPUs took
+            that long. They are now measured over the whole increment, from the kernel's counters.
+        callback_on_loop: Called in this thread with each report: a dict of column name → number,
+            with at least `timestamp` (Unix time, s), `cpu_pct_per_cpu_avg`, `…_min`, `…_max`,
+            `mem_percent`, `disk_usage_percent` (%), `disk_io_read_mb`, `disk_io_write_mb`,
+            `net_io_lo_sent_mb`, `net_io_ext_sent_mb`, `net_io_lo_recv_mb`, `net_io_ext_recv_mb`
+            (MB = 2^20 bytes since the thread's start), as far as the machine has the source.
+        callback_on_exit: Called in this thread, without arguments, after the last report.
+        readers: The sources; default: those of this node.
+        clock: What tells the time.
+
+    Raises:
+        SettingError: When an interval is not a number of seconds above 0.
+    """
+
+    def __init__(
+        self,
+        initial_time_increment: float = 1.0,
+        cpu_interval: float = 1.0,
+        callback_on_loop: Callable[[Report], object] | None = None,
+        callback_on_exit: Callable[[], object] | None = None,
+        *,
+        readers: Sequence[Reader] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name="mlflow-perf-sampler", daemon=True)
+        self.time_increment = _positive(initial_time_increment, "initial_time_increment")
+        self.cpu_interval = _positive(cpu_interval, "cpu_interval")
+        self.callback_on_loop = callback_on_loop
+        self.callback_on_exit = callback_on_exit
+        self.cpu_time_sec = 0.0
+        self.started = 0.0
+        self._clock = clock or SystemClock()
+        self._sources = ReaderSet(default_readers() if readers is None else readers)
+        self._stop_asked = threading.Event()
+        self._origin = 0.0
+        self._held: Report | None = None
+        self._all_reported = False
+        self._callback_failed = False
+
+    def kind(self, name: str) -> Kind:
+        """Return whether a column of the reports is a gauge or a counter."""
+        return self._sources.kind(name)
+
+    @property
+    def counters(self) -> list[str]:
+        """Names of the columns that are counters."""
+        return self._sources.counters
+
+    def start(self) -> None:
+        """Take the first sample, in the caller's thread, and start sampling.
+
+        Raises:
+            RuntimeError: When it was started before, as any thread.
+        """
+        if self.ident is not None:
+            raise RuntimeError("A sampler can only be started once.")
+        begin = time.thread_time()
+        self.started, self._origin = self._clock.time(), self._clock.monotonic()
+        self._held = self._sample()
+        self.cpu_time_sec += time.thread_time() - begin
+        super().start()
+
+    def run(self) -> None:
+        """Sample until finalized; then take the last sample and call `callback_on_exit`."""
+        begin = time.thread_time()
+        self._glance_at_the_start()
+        while not self._clock.wait(self._stop_asked, self._until_next()):
+            self._report(self._sample())
+        self._report(self._sample())
+        self._all_reported = True
+        self._sources.close()
+        self.cpu_time_sec += time.thread_time() - begin
+        if self.callback_on_exit is not None:
+            self._call(self.callback_on_exit)
+
+    def _glance_at_the_start(self) -> None:
+        begin = time.thread_time()
+        for wait in _GLANCE_WAITS_SEC:
+            ends = self._clock.monotonic() - self._origin + wait
+            if ends + _GLANCE_MARGIN_SEC > self.time_increment or not self._sources.glances:
+                return
+            if self._clock.wait(self._stop_asked, wait):
+                return
+            self._sources.sample_peak()
+            if time.thread_time() - begin > _GLANCES_CPU_SEC:
+                return
+
+    def _until_next(self) -> float:
+        # On a fixed grid from the start, so that the pace does not drift; what a stalled machine
+        # made us miss is skipped, not made up for.
+        elapsed = self._clock.monotonic() - self._origin
+        return self.time_increment - elapsed % self.time_increment
+
+    def _sample(self) -> Report:
+        elapsed = max(0.0, self._clock.monotonic() - self._origin)
+        # From one reading of the wall clock, so that a clock that is set meanwhile moves no report.
+        return self._sources.read({"timestamp": self.started + elapsed, "elapsed_sec": elapsed})
+
+    def _report(self, report: Report) -> None:
+        if self._held is not None:
+            first, self._held = self._held, None
+            self._call(self.callback_on_loop, {**_gauges_of(report, self.kind), **first})
+        self._call(self.callback_on_loop, report)
+
+    def _call(self, callback: Callable[..., object] | None, *args: Report) -> None:
+        if callback is None:
+            return
+        try:
+            callback(*args)
+        # The sampler's edge: a callback that fails loses its reports, not the job or the sampler.
+        except Exception:  # noqa: BLE001
+            if not self._callback_failed:
+                self._callback_failed = True
+                _log.warning("A callback on the performance reports failed.", exc_info=True)
+
+    def finalize(self) -> None:
+        """Take the last sample and end the thread; returns in milliseconds, whatever the interval.
+
+        A second call, and one before `start`, does nothing.
+        """
+        self._stop_asked.set()
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join(_JOIN_TIMEOUT_SEC)
+            if self.is_alive() and not self._all_reported:
+                _log.warning("The sampler hangs in a source; its last report is left out.")
+
+
+def _gauges_of(report: Report, kind: Callable[[str], Kind]) -> Report:
+    return {name: value for name, value in report.items() if kind(name) is Kind.GAUGE}
+
+
+def _positive(value: Any, name: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise SettingError(f"{name} is {value!r}; it must be a number of seconds above 0.")
+    return float(value)
+
+
+class PerformanceMetricsCollector:
+    """Keeps the reports of one job: a bounded list to plot and exact figures to sum up.
+
+    Args:
+        max_length: Most reports to keep, rounded up to even; older neighbours are merged.
+        interval: Seconds between two reports, 0.05 to 3600.
+        readers: The sources; default: those of this node.
+        clock: What tells the time.
+        on_report: Called with each report, in the sampling thread, after it was kept.
+
+    Raises:
+        SettingError: When a setting is out of its range.
+    """
+
+    def __init__(
+        self,
+        max_length: int = 1000,
+        *,
+        interval: float = 1.0,
+        readers: Sequence[Reader] | None = None,
+        clock: Clock | None = None,
+        on_report: Callable[[Report], object] | None = None,
+    ) -> None:
+        self._interval = check_interval(interval)
+        self._readers = readers
+        self._clock = clock
+        self.report_thread: PerformanceReportingThread | None = None
+        self.series = BoundedSeries(max_length, kind=self._kind)
+        self.max_length = self.series.max_length
+        self.summary = RunningSummary(kind=self._kind)
+        self._on_report = on_report
+        self._lock = threading.Lock()
+
+    def _kind(self, name: str) -> Kind:
+        return kind_of(name) if self.report_thread is None else self.report_thread.kind(name)
+
+    def start(self) -> None:
+        """Take the first sample and start sampling; a second call does nothing."""
+        if self.report_thread is None:
+            self.report_thread = PerformanceReportingThread(
+                self._interval,
+                callback_on_loop=self.append_perf_metrics,
+                readers=self._readers,
+                clock=self._clock,
+            )
+            self.report_thread.start()
+
+    def finalize(self) -> None:
+        """Take the last sample and stop; returns in milliseconds."""
+        if self.report_thread is not None:
+            self.report_thread.finalize()
+
+    def append_perf_metrics(self, report: Report) -> None:
+        """Keep one report: column name → number.
+
+        Args:
+            report: Any columns; those that are not known are taken for gauges. A value that is
+                no finite number is left out.
+        """
+        report = dict(figures_of(report))
+        with self._lock:
+            self.series.append(report)
+            self.summary.add(report)
+        if self._on_report is not None:
+            self._on_report(report)
+
+    @property
+    def perf_reports(self) -> list[Report]:
+        """The reports kept, in the order of time: at most `max_length`, no peak lost.
+
+        The first and the last stand as they were taken. A row between them may be the merger of
+        neighbours: gauges are means then, with their peaks beside them in `<column>_max`.
+        """
+        with self._lock:
+            return self.series.rows()
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
+        """Return the summary's state and the rows by column, of one instant."""
+        with self._lock:
+            return self.summary.state(), self.series.columns()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the summary metrics of all reports so far: metric key → value."""
+        with self._lock:
+            self._note_overhead()
+            return self.summary.metrics()
+
+    def _note_overhead(self) -> None:
+        duration = self.summary.duration()
+        if self.report_thread is not None and duration:
+            cost = self.report_thread.cpu_time_sec
+            self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)

@@ -1,0 +1,1 @@
+"""report() and the recording behind it."""

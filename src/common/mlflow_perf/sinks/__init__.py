@@ -1,1 +1,0 @@
-"""Package sinks of mlflow-perf."""

@@ -1,1 +1,0 @@
-"""What a report shows, as plain data: built here, rendered by `sinks.html`."""

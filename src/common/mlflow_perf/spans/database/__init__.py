@@ -1,0 +1,1 @@
+"""The SQLite file of spans: schema, writing, arrays, SQL."""

@@ -1,0 +1,1 @@
+"""Plots, exports and logging of a spans database."""

@@ -1,0 +1,1 @@
+"""MLflow's side: clients, runs, batches, and reading performance data back."""

@@ -1,0 +1,152 @@
+"""What is known of one run. Imports the document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mlflow_perf.model.document import PerfDocument, worst_status
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+__all__ = ["PARENT_TAG", "TAG", "PerfRun"]
+
+TAG = "mlflow_perf."
+"""Start of our tags."""
+
+PARENT_TAG = "mlflow.parentRunId"
+"""MLflow's tag that names the run of which a run is a child."""
+
+
+@dataclass(frozen=True)
+class PerfRun:
+    """What is known of one run: its figures, and its document where that was read.
+
+    Attributes:
+        label: Short name for people: the run's name and the start of its id, or a path.
+        run_id: The MLflow run; None for a file that names none.
+        name: The run's name in MLflow.
+        experiment_id: The run's experiment in MLflow.
+        component: The component that ran.
+        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None where unknown.
+        started: Unix time in seconds.
+        ended: Unix time in seconds; None while it runs.
+        metrics: Metric key → the value of its largest step.
+        params: The run's parameters.
+        tags: The run's tags.
+        document: The nodes' documents, mostly without their curves; None where they were not read
+            or do not exist.
+    """
+
+    label: str
+    run_id: str | None = None
+    name: str | None = None
+    experiment_id: str | None = None
+    component: str | None = None
+    status: str | None = None
+    started: float | None = None
+    ended: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    document: PerfDocument | None = None
+
+    @property
+    def parent_id(self) -> str | None:
+        """The run that this one is a child of."""
+        return self.tags.get(PARENT_TAG)
+
+    @property
+    def step(self) -> str:
+        """Name of the step that this run is of its workflow; else the component's name."""
+        return self.tags.get(f"{TAG}step") or self.component or self.name or self.label
+
+    @property
+    def depends_on(self) -> tuple[str, ...] | None:
+        """Steps that had to end before this one began; None where the runner noted nothing."""
+        names = self.tags.get(f"{TAG}depends_on")
+        if names is None:
+            return None
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+
+    @property
+    def nodes(self) -> dict[int, dict[str, float]]:
+        """Node index → its metrics; from the document, else those of a run of one node.
+
+        A metric of MLflow is read back with the value of its largest step only, so without the
+        document a run of several nodes has none here.
+        """
+        if self.document is not None:
+            return {index: node.summary for index, node in sorted(self.document.nodes.items())}
+        if "duration_sec" not in self.metrics or self.node_count > 1:
+            return {}
+        return {0: {k: v for k, v in self.metrics.items() if not k.startswith(("run_", "system/"))}}
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The run-level metrics, from the document where there is one."""
+        if self.document is not None:
+            return self.document.run_summary
+        return {k: v for k, v in self.metrics.items() if k.startswith("run_")}
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes that reported."""
+        if self.document is not None:
+            return len(self.document.nodes)
+        return int(self.metrics.get("run_node_count", self.metrics.get("node_count", 1.0)))
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether the run holds performance data, as far as was read."""
+        if self.document is not None:
+            return True
+        # Keys may start with a prefix of the user's (`metrics_prefix=…`).
+        logged = any(key.endswith("duration_sec") for key in self.metrics)
+        return logged and f"{TAG}component" in self.tags
+
+    @property
+    def duration_sec(self) -> float | None:
+        """How long the run took; None while it runs."""
+        if self.started is None or self.ended is None:
+            return None
+        return max(0.0, self.ended - self.started)
+
+
+def of_mlflow(run: Run) -> PerfRun:
+    """Return what MLflow says of a run, without its document."""
+    info, data = run.info, run.data
+    name = info.run_name or data.tags.get("mlflow.runName")
+    return PerfRun(
+        f"{name or 'run'} ({info.run_id[:8]})",
+        run_id=info.run_id,
+        name=name,
+        experiment_id=info.experiment_id,
+        component=data.tags.get(f"{TAG}component"),
+        status=info.status,
+        started=info.start_time / 1000 if info.start_time is not None else None,
+        ended=info.end_time / 1000 if info.end_time else None,
+        # A loss that was NaN is no figure, and strict JSON has no word for it.
+        metrics={k: v for k, v in data.metrics.items() if math.isfinite(v)},
+        params=data.params,
+        tags=data.tags,
+    )
+
+
+def of_document(label: str, document: PerfDocument) -> PerfRun:
+    """Return a run made of a document alone: what a file or a folder holds."""
+    nodes = [document.nodes[index] for index in sorted(document.nodes)]
+    started = [n.started for n in nodes if n.started is not None]
+    ended = [n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None]
+    return PerfRun(
+        label,
+        run_id=nodes[0].run_id if nodes else None,
+        component=nodes[0].component if nodes else None,
+        status=worst_status(n.status or "" for n in nodes) or None,
+        started=min(started, default=None),
+        ended=max(ended, default=None),
+        document=document,
+    )

@@ -1,0 +1,112 @@
+"""Addresses of stores: what is told of them, and that no password is."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.core.uris import (
+    blocking_file,
+    first_line,
+    is_http,
+    is_refused,
+    local_database,
+    names_host,
+    redact_password,
+    strip_credentials,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("http://host:5000/a", "http://host:5000/a"),
+        ("http://me:secret@host:5000", "http://me:***@host:5000"),
+        ("postgresql+psycopg2://me:se:cret@host/db", "postgresql+psycopg2://me:***@host/db"),
+        ("GET https://:secret@host/x and http://a:b@c", "GET https://:***@host/x and http://a:***@c"),
+        ("http://me:p@ss:w@host:5000/a@b", "http://me:***@host:5000/a@b"),
+        ("postgresql://me:pa/ss@host/db", "postgresql://me:***@host/db"),
+        ("http://host:5000/api/@me", "http://host:5000/api/@me"),
+        ("http://host/path:with@signs", "http://host/path:with@signs"),
+        ("sqlite:////tmp/a:b@c.db", "sqlite:////tmp/a:b@c.db"),
+        ("no address: a@b", "no address: a@b"),
+    ],
+)  # fmt: skip
+def test_a_message_tells_no_password(text: str, told: str) -> None:
+    """Passwords of addresses are left out wherever they stand; all else stays as it is."""
+    assert redact_password(text) == told
+
+
+def test_an_error_is_one_line_without_passwords() -> None:
+    """What a library says of an address is told like our own words."""
+    error = OSError("cannot reach http://me:secret@host\nand more")
+    assert first_line(error) == "OSError: cannot reach http://me:***@host"
+
+
+@pytest.mark.parametrize(
+    ("uri", "file"),
+    [
+        ("sqlite:///mlflow.db", Path("mlflow.db")),
+        ("sqlite:////data/mlflow.db?timeout=5", Path("/data/mlflow.db")),
+        ("sqlite+pysqlite:////data/m.db", Path("/data/m.db")),
+        ("sqlite://", None),
+        ("sqlite:///:memory:", None),
+        ("sqlite:///file:m.db?uri=true", None),
+        ("postgresql:///db", None),
+        ("http://host", None),
+        ("", None),
+    ],
+)
+def test_only_an_embedded_store_has_a_file(uri: str, file: Path | None) -> None:
+    """A store in memory, on a server or behind a URI of SQLite's own has none."""
+    assert local_database(uri) == file
+
+
+def test_what_is_in_an_embedded_stores_way(tmp_path: Path) -> None:
+    """A file where a folder must be is; a folder that is still to be made is not."""
+    file = tmp_path / "file"
+    file.touch()
+    assert blocking_file(f"sqlite:///{file}/a/mlflow.db") == file
+    assert blocking_file(f"sqlite:///{tmp_path}/a/b/mlflow.db") is None
+    assert blocking_file("http://host/a") is None
+
+
+@pytest.mark.parametrize("scheme", ["http", "postgresql", "mysql+pymysql"])
+def test_a_closed_port_refuses_and_an_open_one_does_not(scheme: str) -> None:
+    """Servers and databases are knocked at alike."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"{scheme}://me:secret@127.0.0.1:{listener.getsockname()[1]}/x"
+        assert is_refused(address)
+        listener.listen()
+        assert not is_refused(address)
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "://", "http://[bad", "http://host:port", "sqlite:///x", "databricks", "foo://x:1"]
+)
+def test_what_names_no_port_that_we_know_is_never_refused(uri: str) -> None:
+    """Whether it can be used is for MLflow to say."""
+    assert not is_refused(uri)
+
+
+def test_an_address_for_a_browser_signs_nobody_in() -> None:
+    """Neither a password nor a user's name stands in a link."""
+    assert strip_credentials("http://me:secret@host:5000/a") == "http://host:5000/a"
+    assert strip_credentials("https://host/a@b") == "https://host/a@b"
+
+
+def test_the_address_of_a_server() -> None:
+    """Only http and https are servers'."""
+    assert [is_http(u) for u in ("http://a", "https://a", "sqlite:///a", "")] == [True, True] + [
+        False
+    ] * 2
+
+
+@pytest.mark.parametrize("uri", ["postgresql+psycopg2://u@db/x", "http://h:1", "databricks://p"])
+def test_a_server_is_told_from_files(uri: str) -> None:
+    """What names a host may be away; a file may not."""
+    assert names_host(uri)
+    assert not any(map(names_host, ["sqlite:///a.db", "file:///a", "./mlruns", "databricks", ""]))

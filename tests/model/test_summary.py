@@ -1,0 +1,162 @@
+"""The summary: exact totals and averages, time-weighted shares, peaks over everything."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
+from mlflow_perf.model.series import BoundedSeries
+from mlflow_perf.model.summary import RunningSummary, summarise, summarise_run
+from mlflow_perf.records import Kind
+
+EIGHTEEN = {
+    "cpu_avg_utilization_pct", "cpu_avg_utilization_over20_pct", "cpu_avg_utilization_over40_pct",
+    "cpu_avg_utilization_over80_pct", "cpu_avg_utilization_at100_pct", "max_t_cpu_pct_per_cpu_avg",
+    "max_t_cpu_pct_per_cpu_max", "max_t_cpu_pct_per_cpu_min", "node_cpu_hours",
+    "node_unused_cpu_hours", "max_t_mem_percent", "max_t_disk_usage_percent",
+    "total_disk_io_read_mb", "total_disk_io_write_mb", "total_net_io_lo_sent_mb",
+    "total_net_io_ext_sent_mb", "total_net_io_lo_recv_mb", "total_net_io_ext_recv_mb",
+}  # fmt: skip
+
+
+def row(at: float, busy_pct: float = 0.0, **more: float) -> dict[str, float]:
+    """Return a report with a time and a utilisation."""
+    return {"elapsed_sec": at, "cpu_pct_per_cpu_avg": busy_pct, **more}
+
+
+def test_the_table_has_the_seeds_eighteen_keys_once() -> None:
+    """The eighteen keys of the contract stand in the table, and no key stands there twice."""
+    keys = [metric.key for metric in (*METRICS, *RUN_METRICS)]
+    assert set(keys) >= EIGHTEEN
+    assert len(keys) == len(set(keys))
+    assert all(metric_for(key).key == key for key in keys)
+    assert metric_for("no such key") is None
+
+
+def test_shares_weigh_by_time() -> None:
+    """A utilisation held for nine seconds counts nine times one held for a second."""
+    summary = summarise([row(0), row(9, 90.0), row(10, 10.0)])
+    assert summary["cpu_avg_utilization_over80_pct"] == pytest.approx(90.0)
+    assert summary["cpu_avg_utilization_over20_pct"] == pytest.approx(90.0)
+    assert summary["cpu_avg_utilization_at100_pct"] == 0.0
+    assert summary["cpu_avg_utilization_pct"] == pytest.approx(82.0)
+
+
+def test_a_full_machine_is_at_100() -> None:
+    """99.96% rounds to 100.0, as psutil rounds, and so counts as full."""
+    assert summarise([row(0), row(1, 99.96)])["cpu_avg_utilization_at100_pct"] == 100.0
+    assert summarise([row(0), row(1, 99.94)])["cpu_avg_utilization_at100_pct"] == 0.0
+
+
+def test_the_average_comes_from_the_counters_not_from_the_samples() -> None:
+    """With counters, the average is their ratio, whatever the sampled values say."""
+    reports = [
+        row(0, 50.0, cpu_busy_sec=0.0, cpu_ticks_sec=0.0, cpu_limit_cores=4.0),
+        row(10, 50.0, cpu_busy_sec=10.0, cpu_ticks_sec=40.0, cpu_limit_cores=4.0),
+    ]
+    summary = summarise(reports)
+    assert summary["cpu_avg_utilization_pct"] == 25.0
+    assert summary["node_cpu_hours"] == pytest.approx(40 / 3600)
+    assert summary["node_used_cpu_hours"] == pytest.approx(10 / 3600)
+    assert summary["node_unused_cpu_hours"] == pytest.approx(30 / 3600)
+
+
+def test_a_missing_source_is_absent() -> None:
+    """Without a source there is no key; nothing becomes 0."""
+    assert summarise([row(0), row(1)]).keys().isdisjoint({"total_disk_io_read_mb", "node_count"})
+    assert summarise([]) == {}
+
+
+def test_a_list_in_the_seeds_format() -> None:
+    """Reports without a report at their start weigh the same; counters may count from boot."""
+    reports = [
+        {"timestamp": 100.0 + i, "cpu_pct_per_cpu_avg": busy, "disk_io_read_mb": 1000.0 + i}
+        for i, busy in enumerate([0.0, 50.0, 100.0, 50.0])
+    ]
+    summary = summarise(reports, counters_from_first=True)
+    assert summary["cpu_avg_utilization_pct"] == pytest.approx(50.0)
+    assert summary["cpu_avg_utilization_over40_pct"] == pytest.approx(75.0)
+    assert summary["total_disk_io_read_mb"] == 3.0
+    assert summary["duration_sec"] == 3.0
+
+
+def test_reports_an_hour_apart_make_an_hour() -> None:
+    """The duration of a list of reports is what its times span; nothing is added to it."""
+    reports = [
+        {"timestamp": at, "cpu_pct_per_cpu_avg": 50.0, "cpu_limit_cores": 4.0} for at in (0, 3600)
+    ]
+    summary = summarise(reports)
+    assert summary["duration_sec"] == 3600.0
+    assert summary["node_cpu_hours"] == pytest.approx(4.0)
+    assert summary["node_unused_cpu_hours"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("missing", [float("nan"), float("inf"), None, "much"])
+def test_a_value_that_is_no_number_is_missing(missing: object) -> None:
+    """It spoils neither the mean nor the hours of the other reports."""
+    reports = [
+        {"timestamp": at, "cpu_pct_per_cpu_avg": busy, "cpu_limit_cores": 4.0}
+        for at, busy in ((0, 25.0), (1, missing), (2, 75.0))
+    ]
+    summary = summarise(reports)  # type: ignore[arg-type]  # what a caller may still pass
+    assert summary["cpu_avg_utilization_pct"] == pytest.approx(50.0)
+    assert summary["max_t_cpu_pct_per_cpu_avg"] == 75.0
+    assert summary["node_unused_cpu_hours"] == pytest.approx(summary["node_cpu_hours"] / 2)
+
+
+def test_one_report_alone() -> None:
+    """A single report gives its levels and no duration."""
+    summary = summarise([{"cpu_pct_per_cpu_avg": 90.0, "mem_percent": 5.0}])
+    assert summary["max_t_mem_percent"] == 5.0
+    assert summary["cpu_avg_utilization_over80_pct"] == 100.0
+    assert "duration_sec" not in summary
+
+
+def test_columns_of_a_users_reader_become_metrics() -> None:
+    """A gauge that is not in the table has its mean and peak, a counter its total."""
+    kinds = {"queue_jobs": Kind.GAUGE, "pages_total": Kind.COUNTER}
+    summary = RunningSummary(kind=lambda name: kinds.get(name, Kind.GAUGE))
+    summary.add({"elapsed_sec": 0.0, "queue_jobs": 0.0, "pages_total": 0.0})
+    summary.add({"elapsed_sec": 2.0, "queue_jobs": 6.0, "pages_total": 8.0})
+    metrics = summary.metrics()
+    assert metrics["avg_queue_jobs"] == 6.0
+    assert metrics["max_t_queue_jobs"] == 6.0
+    assert metrics["total_pages_total"] == 8.0
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=200), st.integers(4, 30))
+def test_a_thinned_list_gives_the_same_peaks_totals_and_means(
+    levels: list[float], max_length: int
+) -> None:
+    """One code path: from the merged rows come the peaks, totals and means of the live stream."""
+    series, live = BoundedSeries(max_length), RunningSummary()
+    for second, level in enumerate(levels):
+        report = {"elapsed_sec": float(second), "mem_percent": level, "disk_io_read_mb": second / 2}
+        series.append(report)
+        live.add(report)
+    again = summarise(series.rows())
+    assert again["max_t_mem_percent"] == live.metrics()["max_t_mem_percent"]
+    assert again["total_disk_io_read_mb"] == live.metrics()["total_disk_io_read_mb"]
+    assert again["duration_sec"] == pytest.approx(live.metrics()["duration_sec"])
+
+
+def test_run_figures_weigh_nodes_by_their_hours() -> None:
+    """A run's utilisation is its used over its held hours, and imbalance is max over mean − 1."""
+    nodes = [
+        {"node_cpu_hours": 1.0, "node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.0,
+         "duration_sec": 5.0, "max_t_mem_percent": 10.0},
+        {"node_cpu_hours": 3.0, "node_used_cpu_hours": 0.0, "node_unused_cpu_hours": 3.0,
+         "duration_sec": 9.0, "max_t_mem_percent": 30.0},
+    ]  # fmt: skip
+    run = summarise_run(nodes)
+    assert run["run_cpu_hours"] == 4.0
+    assert run["run_unused_cpu_hours"] == 3.0
+    assert run["run_cpu_avg_utilization_pct"] == 25.0
+    assert run["run_imbalance_pct"] == 100.0
+    assert run["run_duration_sec"] == 9.0
+    assert run["run_max_t_mem_percent"] == 30.0
+    assert run["run_node_count"] == 2.0
+    assert "run_total_disk_io_read_mb" not in run
+    assert summarise_run([]) == {}

@@ -1,0 +1,120 @@
+"""Several nodes that write to one run: whoever ends last, or never, the whole is of those there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from mlflow_perf import load
+from mlflow_perf.errors import NotUploadedError
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.publish.node_writer import MlflowSink
+from mlflow_perf.tracking.delivery import Delivery
+
+
+def _document(index: int) -> NodeDocument:
+    busy = 20.0 * (index + 1)
+    return NodeDocument(
+        node={"index": index, "count": 3, "hostname": f"node{index}"},
+        component="ranks",
+        status="FINISHED",
+        started=1763640000.0 + index,
+        duration_sec=3600.0,
+        summary={
+            "duration_sec": 3600.0,
+            "cpu_avg_utilization_pct": busy,
+            "node_cpu_hours": 4.0,
+            "node_used_cpu_hours": 4.0 * busy / 100,
+            "node_unused_cpu_hours": 4.0 * (1 - busy / 100),
+            "max_t_mem_percent": 10.0 * (index + 1),
+        },
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1), (0,)])
+def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...]) -> None:
+    """The run's figures and its imbalance are those of all nodes that ended, in any order."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for index in order:
+        place = {"run_id": run_id, "tracking_uri": store}
+        MlflowSink().write(Delivery(document=_document(index), index=index, **place))
+    whole = PerfDocument({index: _document(index) for index in order}).run_summary
+    metrics = client.get_run(run_id).data.metrics
+    assert {key: metrics[key] for key in whole} == pytest.approx(whole)
+    assert metrics["run_node_count"] == len(order)
+    if len(order) == 3:
+        # The busiest is at 60%, the mean at 40%.
+        assert metrics["run_imbalance_pct"] == pytest.approx(50)
+    assert set(load(run_id).nodes) == set(order)
+    assert client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_the_overview_speaks_for_all_nodes(store: str) -> None:
+    """A node that ends later brings the note and the tags up to date, in whatever state it ends."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for index, status in ((1, "FINISHED"), (0, "FAILED"), (2, "FINISHED")):
+        document = _document(index)
+        document.status = status
+        document.extra.update(bottleneck="cpu" if index else "disk", advice=f"Advice {index}.")
+        tags = {"mlflow_perf.status": status, "mlflow_perf.bottleneck": "idle"}
+        place = {"run_id": run_id, "tracking_uri": store, "tags": tags}
+        MlflowSink().write(Delivery(document=document, index=index, **place))
+    tags = client.get_run(run_id).data.tags
+    assert "3 nodes" in tags["mlflow.note.content"]
+    assert tags["mlflow.note.content"].startswith("**ranks** Failed ")
+    assert "> Advice 1." in tags["mlflow.note.content"]
+    ours = ("status", "bottleneck", "advice")
+    assert [tags[f"mlflow_perf.{name}"] for name in ours] == ["FAILED", "cpu", "Advice 1."]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
+    store: str, tmp_path: Path, count: int
+) -> None:
+    """The run has the node's figures and has ended; what is missing is sent by a second try."""
+    place, client = tmp_path / "in the way", MlflowClient(store)
+    place.write_text("a file where the folder of the artifacts must be")
+    experiment = client.create_experiment("no place", (place / "artifacts").as_uri())
+    run_id = client.create_run(experiment).info.run_id
+    document = _document(0)
+    document.node["count"] = count
+    delivery = Delivery(document=document, run_id=run_id, own_run=True, tracking_uri=store)
+    with pytest.raises(NotUploadedError, match=r"its artifacts are not: .*Error"):
+        MlflowSink().write(delivery)
+    run = client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["max_t_mem_percent"] == 10.0
+    assert ("run_node_count" in run.data.metrics) == (count == 1)
+    place.unlink()
+    MlflowSink().write(delivery)
+    assert client.get_run(run_id).data.metrics["run_node_count"] == 1
+    assert set(load(run_id).nodes) == {0}
+
+
+def test_an_overview_that_a_person_changed_stays(store: str) -> None:
+    """Of our own note, too, not a letter is touched once somebody has edited it."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    place = {"run_id": run_id, "tracking_uri": store}
+    MlflowSink().write(Delivery(document=_document(0), **place))
+    edited = "Mine! " + client.get_run(run_id).data.tags["mlflow.note.content"]
+    client.set_tag(run_id, "mlflow.note.content", edited)
+    MlflowSink().write(Delivery(document=_document(1), index=1, **place))
+    assert client.get_run(run_id).data.tags["mlflow.note.content"] == edited
+
+
+def test_an_overview_written_while_our_own_run_went_on_stays(store: str) -> None:
+    """A person may describe a run that `report()` started, too: at its end the text is theirs."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0", tags={"mlflow.note.content": "Mine."}).info.run_id
+    document = _document(0)
+    document.node["count"] = 1
+    place = {"run_id": run_id, "own_run": True, "experiment_id": "0", "tracking_uri": store}
+    MlflowSink().write(Delivery(document=document, **place))
+    run = client.get_run(run_id)
+    assert run.data.tags["mlflow.note.content"] == "Mine."
+    assert run.info.status == "FINISHED"

@@ -1,0 +1,78 @@
+"""The text for a run's overview page: what it says, where it leads, and when it may be replaced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.publish.note import Links, may_replace, run_note, workflow_note
+
+LINKS = Links("r1", "7", tracking_uri="http://127.0.0.1:5000", page=True)
+
+
+def _document(**facts: object) -> PerfDocument:
+    summary = {"duration_sec": 90.0, "max_t_mem_percent": 41.0, "total_disk_io_read_mb": 5.0}
+    node = NodeDocument(component="train", status="KILLED", summary=summary)
+    node.extra.update(facts)
+    return PerfDocument({0: node})
+
+
+def test_what_it_is_and_the_links_stand_first() -> None:
+    """MLflow folds a long text: the first line says how it ended and leads to the reports."""
+    first, figures, advice, _ = run_note(
+        _document(bottleneck="cpu", advice="More CPUs."), LINKS
+    ).split("\n\n")
+    assert first.startswith("**train** Killed · [Report](#/experiments/7/runs/r1/artifacts/")
+    assert first.endswith(" · [Performance page](./perf/run?id=r1)")
+    assert "Memory peak **41%**" in figures
+    assert advice == "> More CPUs."
+
+
+@pytest.mark.parametrize(
+    ("links", "known"),
+    [
+        (Links("r1", "7", tracking_uri="sqlite:///mlflow.db"), ["Report"]),
+        (Links("r1", None, tracking_uri="http://127.0.0.1:1", page=True), ["Performance page"]),
+        (Links("r1", "7", tracking_uri="azureml://host/x"), []),
+    ],
+)
+def test_only_links_that_lead_somewhere(links: Links, known: list[str]) -> None:
+    """Without the page, the experiment or MLflow's UI the report's place is named in words."""
+    text = run_note(PerfDocument(), links)
+    assert [name for name, _ in links.known] == known
+    assert ("among the artifacts" in text) == ("Report" not in known)
+
+
+def test_a_workflow_names_its_findings() -> None:
+    """The parent's overview has the name, the worst status of its steps and what to change."""
+    steps = [{"name": "fit", "status": "FAILED", "started": 1.0, "duration_sec": 5.0}]
+    text = workflow_note({"name": "whole", "steps": steps, "findings": ["Change fit."]}, LINKS)
+    assert text.startswith("**whole** Failed · [Report]")
+    assert "> Change fit." in text
+
+
+@settings(max_examples=40)
+@given(name=st.text(), advice=st.text())
+def test_no_name_has_a_meaning(name: str, advice: str) -> None:
+    """Whatever a name holds, the note has its own links, no other, and is known as ours again."""
+    document = _document(bottleneck="cpu", advice=advice)
+    document.nodes[0].component = f"{name}](javascript:x) <b>"
+    text = run_note(document, LINKS)
+    assert text.replace("\\]", "").count("](") == 2
+    assert "<b>" not in text.replace("\\<", "")
+    assert may_replace(text)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_changed_note_is_a_persons(data: st.DataObject) -> None:
+    """Empty or ours to the letter may be replaced; with any letter changed, or another's, never."""
+    text = run_note(_document(), LINKS)
+    assert may_replace(text)
+    assert may_replace(" \n")
+    at = data.draw(st.integers(0, text.index("\n\n[//]") - 1))
+    letter = data.draw(st.characters().filter(lambda c: c != text[at]))
+    assert not may_replace(text[:at] + letter + text[at + 1 :])
+    assert not may_replace("A note of mine.")

@@ -1,0 +1,298 @@
+"""Journals that somebody damaged or forged: one line each, and nothing else touched."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.publish.test_journal import new_journal, rows
+
+import mlflow_perf.publish.recovery
+from mlflow_perf.errors import DocumentError, NotUploadedError
+from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.publish.journal import BEGUN, FORMAT
+from mlflow_perf.publish.recovery import read_journal, recover
+from mlflow_perf.tracking.delivery import Delivery
+
+HEAD: dict[str, Any] = {
+    "format": FORMAT,
+    "pid": 1,
+    "boot_id": "",
+    "delivery": {"index": 0, "tags": {}, "tracking_uri": "", "artifact_path": "perf"},
+    "node": {"index": 0},
+    "component": "train",
+    "started": 1.0,
+    "counters": ["pages"],
+    "facts": {"node_count": 1.0},
+}
+ROW = {"rows": [{"timestamp": 1.0, "elapsed_sec": 0.0, "mem_percent": 1.0}]}
+UNEQUAL = {"snapshot": {"summary": RunningSummary().state(), "columns": {"a": [1, 2], "b": [1]}}}
+
+
+def journal_of(*lines: Any, **head: Any) -> bytes:
+    """Return a journal with a head in which some values are others."""
+    return b"\n".join(json.dumps(line).encode() for line in ({**HEAD, **head}, *lines)) + b"\n"
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Delivery]:
+    """Return what would have been written to MLflow."""
+    deliveries: list[Delivery] = []
+
+    def write(self: object, delivery: Delivery) -> str:
+        deliveries.append(delivery)
+        return "a run"
+
+    monkeypatch.setattr(mlflow_perf.publish.recovery.MlflowSink, "write", write)
+    return deliveries
+
+
+def delivery_with(**wrong: Any) -> bytes:
+    return journal_of(ROW, delivery={**HEAD["delivery"], **wrong})
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        pytest.param(b"", "nothing readable", id="empty"),
+        pytest.param(os.urandom(4096), "nothing readable", id="noise"),
+        pytest.param(b"[" * 100_000, "nothing readable", id="nested"),
+        pytest.param(journal_of(format="mlflow-perf-journal/9"), "journal/9", id="version"),
+        pytest.param(delivery_with(artifact_path="../../etc"), "damaged", id="climbing path"),
+        pytest.param(delivery_with(artifact_path="/etc"), "damaged", id="absolute path"),
+        pytest.param(delivery_with(index=10**400), "damaged", id="huge index"),
+        pytest.param(delivery_with(index=-1), "damaged", id="negative index"),
+        pytest.param(delivery_with(tags={"a": 1}), "damaged", id="tag"),
+        pytest.param(delivery_with(run_id=["x"]), "damaged", id="run id"),
+        pytest.param(journal_of({"rows": 7}), "damaged", id="rows"),
+        pytest.param(journal_of({"rows": [7]}), "damaged", id="row"),
+        pytest.param(journal_of({"snapshot": {"summary": 1}}), "damaged", id="snapshot"),
+        pytest.param(journal_of(UNEQUAL), "damaged", id="unequal columns"),
+        pytest.param(journal_of({"final": {"summary": []}}), "damaged", id="final"),
+        pytest.param(journal_of(started="x"), "damaged", id="start"),
+        pytest.param(journal_of(facts={"a": "b"}), "damaged", id="facts"),
+    ],
+)
+def test_a_hostile_journal_is_one_line(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, says: str
+) -> None:
+    """It is named, skipped and left where it is; the sound one beside it is recovered."""
+    (tmp_path / "bad.journal").write_bytes(data)
+    (tmp_path / "good.journal").write_bytes(journal_of(ROW))
+    with caplog.at_level(logging.WARNING):
+        assert len(list(recover(tmp_path))) == len(sent) == 1
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert "bad.journal is skipped" in line
+    assert says in line
+    assert "\n" not in line
+    assert len(line) < 400
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.journal"]
+
+
+def test_what_comes_after_damage_is_cut_off(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What stands before it is recovered, with one line that says where it was cut."""
+    data = journal_of(ROW) + b'{"rows": [{"elapsed_sec": 5.0, "me\x00\xff\n' + journal_of(ROW)
+    (tmp_path / "cut.journal").write_bytes(data)
+    assert len(list(recover(tmp_path))) == 1
+    assert len(sent[0].document.reports["elapsed_sec"]) == 1
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert "cut.journal is cut off or damaged" in line
+
+
+def test_the_journal_of_another_host_waits_until_its_job_is_known_to_have_ended(
+    sent: list[Delivery], tmp_path: Path
+) -> None:
+    """On a shared file system its job may be alive; what became of it cannot be seen from here."""
+    node = {"index": 1, "hostname": "another-host"}
+    (tmp_path / "a.journal").write_bytes(journal_of(ROW, node=node, boot_id="another-boot"))
+    assert list(recover(tmp_path)) == []
+    (recovered,) = recover(tmp_path, of_any_host=True)
+    assert recovered.cause.startswith("the process was killed or ended without a word")
+    assert [d.document.node["hostname"] for d in sent] == ["another-host"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_gone_is_not_made_anew(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A journal whose sqlite store was deleted is kept, and no empty store takes its place."""
+    store, folder = tmp_path / "gone.db", tmp_path / "journals"
+    folder.mkdir()
+    file = folder / "a.journal"
+    file.write_bytes(delivery_with(run_id="abc", tracking_uri=f"sqlite:///{store}"))
+    assert list(recover(folder)) == []
+    assert sent == []
+    assert file.exists()
+    assert not store.exists()
+    assert f"was in {store}, which is not there" in caplog.text
+    store.touch()
+    assert len(list(recover(folder))) == 1
+
+
+def test_a_server_that_does_not_listen_is_told_at_once(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is tried for minutes, the journal stays, and no password is told."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        uri = f"postgresql://me:secret@127.0.0.1:{bound.getsockname()[1]}/db"
+        (tmp_path / "a.journal").write_bytes(delivery_with(run_id="abc", tracking_uri=uri))
+        assert list(recover(tmp_path)) == []
+    assert "could not be sent and is kept: nothing listens at postgresql://me:***@" in caplog.text
+    assert "secret" not in caplog.text
+    assert sent == []
+    assert (tmp_path / "a.journal").exists()
+
+
+def test_a_server_that_hangs_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What keeps us waiting for minutes is asked for one journal; those of others are sent."""
+    asked: list[str | None] = []
+
+    def write(self: object, delivery: Delivery) -> str:
+        asked.append(delivery.tracking_uri)
+        if delivery.tracking_uri == "http://hangs":
+            raise OSError("no answer")
+        if delivery.tracking_uri == "http://no-artifacts":
+            raise NotUploadedError("its artifacts are not")
+        return "a run"
+
+    monkeypatch.setattr(mlflow_perf.publish.recovery.MlflowSink, "write", write)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda uri: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda uri: False)
+    uris = ["hangs", "hangs", "answers", "answers", "no-artifacts", "no-artifacts"]
+    for name, uri in enumerate(uris):
+        data = delivery_with(run_id="abc", tracking_uri=f"http://{uri}")
+        (tmp_path / f"{name}.journal").write_bytes(data)
+    assert len(list(recover(tmp_path))) == 2
+    assert asked == [f"http://{uri}" for uri in uris[1:]]
+    assert len(list(tmp_path.glob("*.journal"))) == 4
+    assert caplog.text.count("did not answer before") == 1
+
+
+def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) -> None:
+    """Numbers beyond a float, NaN and infinity are left out, and the rest stands."""
+    text = '{"rows": [{"elapsed_sec": 1.0, "mem_percent": 1e999, "a": NaN, "b": 1%s}]}'
+    data = journal_of(ROW) + (text % ("0" * 400)).encode() + b"\n"
+    (tmp_path / "huge.journal").write_bytes(data)
+    assert len(list(recover(tmp_path))) == 1
+    assert sent[0].document.summary["max_t_mem_percent"] == 1.0
+    assert sent[0].document.summary["duration_sec"] == 1.0
+
+
+def test_a_large_file_a_pipe_and_a_link_are_not_read(
+    sent: list[Delivery], monkeypatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None of them is opened to the end, followed or removed; each is one line."""
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "_MAX_BYTES", 1000)
+    outside = tmp_path / "outside"
+    outside.write_bytes(journal_of(ROW))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "large.journal").write_bytes(journal_of(ROW) + b"\n" * 1000)
+    os.mkfifo(folder / "pipe.journal")
+    (folder / "link.journal").symlink_to(outside)
+    assert list(recover(folder)) == []
+    assert sent == []
+    assert len([r for r in caplog.records if "is skipped" in r.getMessage()]) == 3
+    assert len(list(folder.iterdir())) == 3
+    assert outside.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root may give away")
+def test_a_journal_of_another_user_is_skipped(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that somebody else put there is not ours to send."""
+    path = tmp_path / "theirs.journal"
+    path.write_bytes(journal_of(ROW))
+    os.chown(path, 12345, 12345)
+    assert list(recover(tmp_path)) == []
+    assert sent == []
+    assert "belongs to another user" in caplog.text
+    assert path.exists()
+
+
+def test_a_spool_folder_outside_is_not_touched(sent: list[Delivery], tmp_path: Path) -> None:
+    """A journal that names a folder elsewhere, or a link, does not get it removed."""
+    outside = tmp_path / "mlflow-perf-spool-outside"
+    outside.mkdir()
+    (outside / "x.spool").write_text("")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "mlflow-perf-spool-link").symlink_to(outside)
+    for number, name in enumerate(("../mlflow-perf-spool-outside", "mlflow-perf-spool-link", 7)):
+        (folder / f"{number}.journal").write_bytes(journal_of(ROW, spool=name))
+    assert len(list(recover(folder))) == 3
+    assert (outside / "x.spool").exists()
+
+
+def test_what_a_dead_process_had_begun_is_removed(tmp_path: Path) -> None:
+    """A file that was to take a journal's place goes when it is old, and not before."""
+    journal = new_journal(tmp_path)
+    mine = journal.path.with_suffix(BEGUN)
+    left = [tmp_path / f"{name}{BEGUN}" for name in ("old", "young")]
+    for path in (mine, *left):
+        path.write_text("{}")
+    for path in (mine, left[0]):
+        os.utime(path, (time.time() - 3600,) * 2)
+    (tmp_path / f"link{BEGUN}").symlink_to(left[1])
+    assert list(recover(tmp_path)) == []
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".journal", *[BEGUN] * 3]
+    assert not left[0].exists()
+    mine.unlink()
+    journal.remove()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    ["format", "delivery", "node", "component", "started", "counters", "facts", "oom_kills",
+     "rows", "snapshot", "summary", "columns", "final", "spool", "boot_id", "index", "tags"]
+)  # fmt: skip
+LINE = st.dictionaries(KEYS, st.dictionaries(KEYS, JSON) | JSON, max_size=5)
+
+
+@given(head=st.dictionaries(KEYS, JSON, max_size=3), lines=st.lists(LINE, max_size=4))
+def test_whatever_stands_in_a_journal(head: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """It is a delivery, or a DocumentError of one line, and never another exception."""
+    head.pop("format", None)
+    try:
+        delivery, cause = read_journal(journal_of(*lines, **head))
+    except DocumentError as error:
+        says = str(error)
+    else:
+        assert ".." not in delivery.artifact_path.split("/")
+        says = cause
+    assert len(says.splitlines()) == 1
+
+
+@given(st.data())
+def test_any_bytes_changed_in_a_real_journal(data: st.DataObject) -> None:
+    """A bit that flips or a tail that is gone costs at most what comes after it."""
+    whole = bytearray(journal_of({"rows": rows(3)}, {"rows": rows(3, 3)}))
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        delivery, _ = read_journal(cut)
+    except DocumentError as error:
+        says = str(error)
+    else:
+        says = "recovered"
+        assert len(delivery.document.reports.get("elapsed_sec", [])) <= 6
+    assert len(says.splitlines()) == 1

@@ -1,0 +1,215 @@
+"""Commands and children that end before the first interval does: their peaks and CPU time."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.readers.process.process import ProcessTable
+from mlflow_perf.readers.process.reaped import ended_child
+from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector, PerformanceReportingThread
+from mlflow_perf.testing import FakeClock
+
+pytestmark = pytest.mark.e2e
+
+MB = 1 << 20
+HOLD = "x = bytearray(b'x') * ({} << 20); del x"
+
+
+class Held:
+    """A fork of this process that becomes a command when it is told to.
+
+    Args:
+        code: The command, in Python.
+        before: Called in the fork, between being told and becoming the command.
+    """
+
+    def __init__(self, code: str, before: Callable[[], object] = lambda: None) -> None:
+        held, self._go = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            os.read(held, 1)
+            before()
+            os.execv(sys.executable, [sys.executable, "-S", "-c", code])
+        os.close(held)
+
+    def has_ended(self) -> bool:
+        """Return whether it is over; it is still to be waited for."""
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self.pid, flags) is not None
+
+    def run(self) -> None:
+        """Let it run to its end, without waiting for it."""
+        os.close(self._go)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    def reap(self) -> os.wait4:
+        """Wait for it and return the kernel's account."""
+        return os.wait4(self.pid, 0)[2]
+
+
+@pytest.fixture
+def ballast() -> bytearray:
+    """Give this process, and so each fork of it, more memory than any command here has."""
+    return bytearray(b"x") * (150 * MB)
+
+
+def read(reader) -> dict[str, float]:
+    """Return one report of one reader."""
+    report: dict[str, float] = {}
+    reader.read(report)
+    return report
+
+
+def watched_peak_mb(child: Held) -> float:
+    """Let a command run to its end while it is watched; return its peak memory."""
+    reader = ProcessTreeReader(child.pid)
+    os.close(child._go)
+    while not child.has_ended():
+        reader.sample_peak()
+    report = read(reader)
+    child.reap()
+    reader.close()
+    return report["job_mem_peak_mb"]
+
+
+def test_the_account_of_an_ended_child_is_the_kernels() -> None:
+    """CPU time and peak of a child that ended and that nobody waited for yet."""
+    child = Held(HOLD.format(300))
+    if ended_child(os.getpid()) is None and sys.platform != "linux":
+        pytest.skip("only Linux tells it")
+    assert ended_child(child.pid) is None, "it has not ended"
+    child.run()
+    found = ended_child(child.pid)
+    usage = child.reap()
+    assert found is not None
+    assert found.cpu_sec == pytest.approx(usage.ru_utime + usage.ru_stime)
+    assert found.peak_bytes == usage.ru_maxrss * 1024 > 300 * MB
+    assert ended_child(child.pid) is None, "nobody is left"
+
+
+def test_what_a_held_command_copied_is_not_its_memory(ballast: bytearray) -> None:
+    """Until it becomes its program, a fork's memory is that of the process it was forked from."""
+    child = Held("import time; time.sleep(0.2)")
+    reader = ProcessTreeReader(child.pid)
+    assert ProcessTable().is_copy(child.pid)
+    held = [read(reader) for _ in range(3)]
+    child.run()
+    reader.sample_peak()
+    report = read(reader)
+    child.reap()
+    reader.close()
+    assert all(r.keys().isdisjoint({"job_mem_mb", "job_mem_peak_mb"}) for r in held)
+    assert report["job_mem_peak_mb"] > 150, "never seen running: no less than it can have had"
+
+
+def test_a_command_shorter_than_the_interval_has_its_true_peak() -> None:
+    """With an hour between samples, the peak of a command of milliseconds is the kernel's."""
+    child = Held(HOLD.format(400))
+    collector = PerformanceMetricsCollector(
+        interval=3600, readers=[ProcessTreeReader(child.pid)], clock=FakeClock()
+    )
+    collector.start()
+    child.run()
+    collector.finalize()
+    usage = child.reap()
+    metrics = collector.metrics()
+    # The kernel's own figure is that of the fork where this process is larger than the command.
+    assert 400 < metrics["job_max_mem_mb"] <= usage.ru_maxrss / 1024 * 1.01
+    true_hours = (usage.ru_utime + usage.ru_stime) / 3600
+    assert metrics["job_cpu_hours"] == pytest.approx(true_hours, rel=0.01)
+
+
+def test_a_small_command_is_seen_while_it_runs(ballast: bytearray) -> None:
+    """A glance in its first moments tells the peak of a command smaller than what it copied."""
+    child = Held("print(end='', flush=True); import time; time.sleep(0.3)")
+    assert 0.3 < watched_peak_mb(child) < 50
+
+
+def test_a_copy_grows_until_it_becomes_the_command(tmp_path: Path, ballast: bytearray) -> None:
+    """A fork finds the files that this process has mapped only as it touches them."""
+    (tmp_path / "mapped").write_bytes(bytes(64 * MB))
+    with (tmp_path / "mapped").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    sum(mapped[:: mmap.PAGESIZE])
+    child = Held("import time; time.sleep(0.3)", before=lambda: sum(mapped[:: mmap.PAGESIZE]))
+    assert 0.3 < watched_peak_mb(child) < 50
+
+
+def test_workers_of_a_short_block_are_summed() -> None:
+    """Two children that hold 60 MB each between two samples are 120 MB together, once seen."""
+    code = "x = bytearray(b'x') * (60 << 20); print(flush=True); input()"
+    reader = ProcessTreeReader()
+    before = read(reader)["job_processes"]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    reader.sample_peak()
+    for child in children:
+        child.communicate(b"\n")
+    report = read(reader)
+    reader.close()
+    assert report["job_processes"] == before
+    own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MB
+    assert report["job_mem_peak_mb"] > 110 + 0.5 * own
+
+
+class Glanced:
+    """A reader that notes when it is asked."""
+
+    name, columns = "glanced", ()
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.at: list[float] = []
+        self.samples: list[float] = []
+
+    def read(self, report: dict[str, float]) -> None:
+        self.samples.append(self._clock.elapsed)
+
+    def sample_peak(self) -> None:
+        self.at.append(self._clock.elapsed)
+
+    def close(self) -> None:
+        pass
+
+
+def test_no_glance_takes_the_place_of_the_first_sample() -> None:
+    """In a job that keeps the interpreter each wait takes 5 ms longer; the samples go on."""
+
+    class BusyClock(FakeClock):
+        def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+            return super().wait(event, timeout_sec + 0.005)
+
+    clock = BusyClock(stop_after=0.34)
+    reader = Glanced(clock)
+    thread = PerformanceReportingThread(0.1, readers=[reader], clock=clock)
+    thread.start()
+    thread.join()
+    assert reader.at
+    assert reader.samples[:4] == pytest.approx([0.0, 0.105, 0.205, 0.305])
+
+
+def test_the_sampler_glances_before_its_first_interval_is_over() -> None:
+    """Some looks within the first second, none once the first interval has passed."""
+    clock = FakeClock(stop_after=10.0)
+    reader = Glanced(clock)
+    thread = PerformanceReportingThread(0.5, readers=[reader], clock=clock)
+    thread.start()
+    thread.join()
+    assert reader.at == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32])

@@ -1,0 +1,426 @@
+"""The job's processes: recorded trees with exact answers, and real ones."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.readers.trees import put
+
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
+from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.readers.process.tree_memory import TreeMemory
+
+MB = 1 << 20
+
+
+def read(reader) -> dict[str, float]:
+    """Return one report of one reader."""
+    report: dict[str, float] = {}
+    reader.read(report)
+    return report
+
+
+def record(proc: Path, pid: int, parent: int, *, cpu=0, children=0, rss=0, io=(0, 0), started=1):
+    """Write a process: CPU ticks of its own and its ended children, pages, bytes moved."""
+    fields = ["S", parent, 1, 1, 0, -1, 0, 0, 0, 0, 0, cpu, 0, children, 0, 20, 0, 1, 0]
+    fields += [started, 1 << 30, rss, 0]
+    put(proc / str(pid) / "stat", f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
+    put(proc / str(pid) / "io", f"rchar: 1\nsyscw: 0\nread_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
+
+
+def end(proc: Path, pid: int) -> None:
+    """Let a process vanish."""
+    for path in (proc / str(pid)).iterdir():
+        put(path, "")  # a reader that holds it open gets nothing more
+        path.unlink()
+    (proc / str(pid)).rmdir()
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """Return a procfs with process 10 and its child 11, of 100 ticks per second."""
+    record(tmp_path, 1, 0)
+    record(tmp_path, 10, 1, cpu=500, children=100, rss=256, io=(5 * MB, 7 * MB))
+    record(tmp_path, 11, 10, cpu=50, rss=512)
+    record(tmp_path, 99, 1, cpu=10**6, rss=10**6)
+    return tmp_path
+
+
+def reader_of(
+    proc: Path, pid: int = 10, *, at: Iterable[float] = range(10**6)
+) -> ProcessTreeReader:
+    """Return the reader of a recorded tree, with a clock that moves a second at each look."""
+    table = ProcessTable(proc, ticks_per_sec=100, page_bytes=4096)
+    ticks = iter(at)
+    return ProcessTreeReader(pid, table=table, cores=4, clock=lambda: float(next(ticks)))
+
+
+def test_a_sample_after_a_late_one_has_its_own_cores(proc: Path) -> None:
+    """At an interval of 0.1 s, 95 ms after a late sample, the cores are not those of before."""
+    reader = reader_of(proc, at=[0.0, 0.0, 0.105, 0.2])
+    read(reader)
+    record(proc, 10, 1, cpu=510, children=100, rss=256)
+    assert read(reader)["job_cpu_cores"] == pytest.approx(0.1 / 0.105)
+    assert read(reader)["job_cpu_cores"] == 0.0
+    reader.close()
+
+
+def test_what_was_used_before_does_not_count(proc: Path) -> None:
+    """CPU and bytes count from when the reader was made, memory as it stands; strangers never."""
+    reader = reader_of(proc)
+    assert read(reader) == {
+        "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0, "job_cpu_cores": 0.0,
+        "job_processes": 2.0, "job_mem_mb": 3.0,
+    }  # fmt: skip
+    record(proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB))
+    report = read(reader)
+    assert report["job_cpu_sec"] == pytest.approx(0.5)
+    assert report["job_cpu_cores"] == pytest.approx(0.5)
+    assert (report["job_io_read_mb"], report["job_io_write_mb"]) == (1.0, 2.0)
+    reader.close()
+
+
+def test_a_child_that_ended_counts_once(proc: Path) -> None:
+    """What the parent took over is neither lost nor counted again."""
+    reader = reader_of(proc)
+    record(proc, 11, 10, cpu=150)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
+    end(proc, 11)
+    record(proc, 10, 1, cpu=500, children=100 + 150)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
+    record(proc, 10, 1, cpu=520, children=100 + 150)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(1.2)
+
+
+def test_a_child_between_its_parents_account_and_its_own_makes_no_dip(proc: Path) -> None:
+    """A child that is gone before its parent's account shows it is missing from no figure."""
+    reader = reader_of(proc)
+    record(proc, 11, 10, cpu=150)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
+    table = reader._table
+    fresh = table.children_sec
+    table.children_sec = lambda pid: 2.5  # the account right after this read
+    end(proc, 11)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
+    table.children_sec = fresh
+    record(proc, 10, 1, cpu=500, children=250)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
+
+
+def test_a_child_that_nobody_waited_for_is_kept(proc: Path) -> None:
+    """A parent that ignores its children gets no account of them: their last figures stand."""
+    reader = reader_of(proc)
+    record(proc, 11, 10, cpu=150, io=(0, 3 * MB))
+    read(reader)
+    end(proc, 11)
+    report = read(reader)
+    assert report["job_cpu_sec"] == pytest.approx(1.0)
+    record(proc, 10, 1, cpu=600, children=100, io=(5 * MB, 7 * MB))
+    report = read(reader)
+    assert report["job_cpu_sec"] == pytest.approx(2.0)
+    assert report["job_io_write_mb"] == 3.0
+
+
+def test_an_orphan_stays_in_the_tree(proc: Path) -> None:
+    """A process whose parent ended goes on to count, under its new parent too, and its children."""
+    record(proc, 12, 11, cpu=0)
+    reader = reader_of(proc)
+    end(proc, 11)
+    record(proc, 10, 1, cpu=500, children=150, io=(5 * MB, 7 * MB))
+    record(proc, 12, 1, cpu=300)
+    record(proc, 13, 12, cpu=100)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(4.0)
+    end(proc, 12)
+    end(proc, 13)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(4.0)
+
+
+def test_a_number_given_again_is_another_process(proc: Path) -> None:
+    """A new process under an ended one's number is told by its start."""
+    reader = reader_of(proc)
+    end(proc, 11)
+    record(proc, 11, 1, cpu=10**6, started=5)
+    assert read(reader)["job_cpu_sec"] == 0.0
+
+
+def test_new_processes_are_looked_for_only_when_there_may_be_some(proc: Path) -> None:
+    """While `loadavg` shows the same newest process, procfs is not listed again."""
+    put(proc / "loadavg", "0 0 0 1/9 11\n")
+    reader = reader_of(proc)
+    record(proc, 12, 11, cpu=100)
+    assert read(reader)["job_processes"] == 2.0
+    put(proc / "loadavg", "0 0 0 1/9 12\n")
+    report = read(reader)
+    assert report["job_processes"] == 3.0
+    assert report["job_cpu_sec"] == pytest.approx(1.0)
+
+
+def test_a_forbidden_io_file_leaves_cpu_and_memory(proc: Path) -> None:
+    """Where the bytes may not be read, they count as none and the rest goes on."""
+    (proc / "11" / "io").unlink()
+    reader = reader_of(proc)
+    record(proc, 10, 1, cpu=600, children=100)
+    (proc / "10" / "io").unlink()
+    report = read(reader)
+    assert report["job_cpu_sec"] == pytest.approx(1.0)
+    assert report["job_io_write_mb"] == 0.0
+
+
+def test_the_whole_tree_ends(proc: Path) -> None:
+    """When the root is gone the figures stay as they were."""
+    reader = reader_of(proc)
+    record(proc, 10, 1, cpu=700, children=100)
+    assert read(reader)["job_cpu_sec"] == pytest.approx(2.0)
+    end(proc, 10)
+    end(proc, 11)
+    report = read(reader)
+    assert report["job_cpu_sec"] == pytest.approx(2.0)
+    assert report["job_processes"] == 0.0
+    assert "job_mem_mb" not in report
+
+
+def test_no_such_process_is_an_unavailable_source(tmp_path: Path) -> None:
+    """A root that does not exist is said to be so."""
+    with pytest.raises(SourceUnavailableError):
+        reader_of(tmp_path, 4711)
+
+
+@dataclass
+class World:
+    """Processes that run, fork, end and are waited for, with the true total beside them."""
+
+    alive: dict[int, Process] = field(default_factory=dict)
+    true_sec: float = 0.0
+    ignoring: bool = False
+
+    own_pid = None
+    tick_sec = 0.01
+
+    def pids(self) -> set[int]:
+        return set(self.alive)
+
+    def is_childless(self, pid: int) -> bool:
+        return False
+
+    def newest(self) -> bytes | None:
+        return None
+
+    def find(self, pid: int) -> Process | None:
+        now = self.alive.get(pid)
+        return None if now is None else Process(pid, now.started, now.parent)
+
+    def refresh(self, process: Process) -> bool:
+        now = self.alive.get(process.pid)
+        if now is None or now.started != process.started:
+            return False
+        process.children_before_sec = process.children_sec
+        process.parent, process.children_sec = now.parent, now.children_sec
+        process.rss_bytes = now.rss_bytes
+        process.usage = Usage(now.usage.cpu_sec)
+        return True
+
+    def children_sec(self, pid: int) -> float | None:
+        return self.alive[pid].children_sec if pid in self.alive else None
+
+    def keep(self, pid: int) -> None:
+        pass
+
+    drop = keep
+
+    def proportional_bytes(self, pid: int) -> int | None:
+        return None
+
+    def peak_bytes(self, pid: int) -> int:
+        return self.alive[pid].rss_bytes if pid in self.alive else 0
+
+    def work(self, pid: int, seconds: float) -> None:
+        self.alive[pid].usage.cpu_sec += seconds
+        self.true_sec += seconds
+
+    def finish(self, pid: int) -> None:
+        ended = self.alive.pop(pid)
+        for child in self.alive.values():
+            if child.parent == pid:
+                child.parent = 1
+        parent = self.alive.get(ended.parent)
+        if parent is not None and not self.ignoring:
+            parent.usage.cpu_sec += ended.usage.cpu_sec
+            parent.children_sec += ended.usage.cpu_sec
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from("wfer"), st.integers(0, 20), st.floats(0.1, 3.0)), max_size=60
+)
+
+
+@given(steps, st.booleans())
+def test_totals_never_fall_and_never_exceed_the_truth(moves, ignoring: bool) -> None:
+    """Whatever forks, works, ends and is adopted: no figure falls, is doubled or is not finite."""
+    world = World({10: Process(10, 0, 1, rss_bytes=MB)}, ignoring=ignoring)
+    reader = ProcessTreeReader(10, table=world, cores=4)  # type: ignore[arg-type]  # a stand-in
+    before = 0.0
+    for number, (move, choice, amount) in enumerate(moves, start=11):
+        pids = sorted(world.alive)
+        pid = pids[choice % len(pids)]
+        if move == "w":
+            world.work(pid, amount)
+        elif move == "f":
+            world.alive[number] = Process(number, number, pid, rss_bytes=MB)
+        elif move == "e" and pid != 10:
+            world.finish(pid)
+        report = read(reader)
+        assert before <= report["job_cpu_sec"] <= world.true_sec + 1e-9
+        assert all(math.isfinite(v) and v >= 0 for v in report.values())
+        before = report["job_cpu_sec"]
+    assert before == pytest.approx(world.true_sec)
+
+
+def test_a_process_knows_that_it_has_no_child() -> None:
+    """Asking waits for nobody: a child that ended is still there to be waited for."""
+    code = (
+        "import subprocess, time\nfrom mlflow_perf.readers.procfile import is_childless\n"
+        "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"
+        "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+BURN = "import time\nwhile time.process_time() < {}: pass\n"
+
+
+@pytest.mark.e2e
+def test_short_children_are_not_missed() -> None:
+    """Forty children that live between two reads are in the CPU time, to 10 ms each at most."""
+    reader = ProcessTreeReader()
+    before = os.times()
+    for _ in range(20):
+        subprocess.run([sys.executable, "-S", "-c", BURN.format(0.03)], check=True)
+    report = read(reader)
+    after = os.times()
+    true = sum(after[:4]) - sum(before[:4])
+    assert report["job_cpu_sec"] == pytest.approx(true, rel=0.05, abs=0.03)
+    reader.close()
+
+
+@pytest.mark.e2e
+def test_a_child_is_its_own_tree_and_its_end_is_counted() -> None:
+    """The tree of a command that this process started: from its start to after the last read."""
+    code = f"{BURN.format(0.2)}\nx = bytearray(b'x') * (60 << 20)\ndel x\n{BURN.format(0.5)}"
+    child = subprocess.Popen([sys.executable, "-S", "-c", code])
+    before = os.times()
+    reader = ProcessTreeReader(child.pid)
+    peaks = []
+    while child.poll() is None:
+        peaks.append(read(reader).get("job_mem_peak_mb", 0.0))
+        time.sleep(0.02)
+    after = os.times()
+    report = read(reader)
+    true = sum(after[2:4]) - sum(before[2:4])
+    assert report["job_cpu_sec"] == pytest.approx(true, abs=0.06)
+    assert 60 < max(peaks) < 120
+    assert report["job_processes"] == 0.0
+    reader.close()
+
+
+@pytest.mark.e2e
+def test_a_peak_between_two_reads_is_the_kernels() -> None:
+    """Memory that came and went between two reads is in the peak."""
+    code = (
+        "import sys\nfrom mlflow_perf.readers.process.tree import ProcessTreeReader\n"
+        "r = ProcessTreeReader()\nx = bytearray(b'x' * (80 << 20))\ndel x\n"
+        "d = {}\nr.read(d)\nsys.exit(not 80 <= d['job_mem_peak_mb'] < 260)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.e2e
+def test_bytes_written_and_synced_are_counted(tmp_path: Path) -> None:
+    """16 MB written by this process and 8 by an ended child are 24 MB to the disk."""
+    reader = ProcessTreeReader()
+    write = "import os,sys\nf=open(sys.argv[1],'wb')\nf.write(b'x'*(int(sys.argv[2])<<20))\n"
+    write += "f.flush()\nos.fsync(f.fileno())"
+    subprocess.run([sys.executable, "-S", "-c", write, str(tmp_path / "a"), "8"], check=True)
+    with (tmp_path / "b").open("wb") as file:
+        file.write(b"x" * (16 * MB))
+        file.flush()
+        os.fsync(file.fileno())
+    assert read(reader)["job_io_write_mb"] == pytest.approx(24, rel=0.02)
+    reader.close()
+
+
+class Shares:
+    """A table that tells proportional shares and counts how often it is asked."""
+
+    def __init__(self, shares: dict[int, int | None]) -> None:
+        self.shares, self.asked = shares, 0
+
+    def proportional_bytes(self, pid: int) -> int | None:
+        self.asked += 1
+        return self.shares[pid]
+
+
+def test_what_processes_share_counts_once() -> None:
+    """A parent of 800 MB and four forks of it that share all of that are 800 MB, not 4,000."""
+    members = [Process(pid, 1, 1, rss_bytes=800 * MB) for pid in range(10, 15)]
+    table = Shares(dict.fromkeys(range(10, 15), 160 * MB))
+    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+    assert memory.total(members) == 800 * MB
+    assert memory.total(members[:1]) == 800 * MB
+
+
+def test_shares_are_asked_again_only_when_something_changed() -> None:
+    """Until a process's memory or the number of processes changes, its ratio stands."""
+    members = [Process(pid, 1, 1, rss_bytes=100 * MB) for pid in (10, 11)]
+    table = Shares({10: 100 * MB, 11: 50 * MB})
+    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+    assert [memory.total(members) for _ in range(5)] == [150 * MB] * 5
+    assert table.asked == 2
+    members[1].rss_bytes = 200 * MB
+    table.shares[11] = 200 * MB
+    assert memory.total(members) == 300 * MB
+    assert table.asked == 3
+
+
+def test_asking_for_shares_keeps_to_its_budget() -> None:
+    """With 500 processes of 1 ms each, a read asks a few; the others are taken for their like."""
+    members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(500)]
+    table = Shares(dict.fromkeys(range(500), 5 * MB))
+    ticks = iter(range(10**6))
+    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: next(ticks) / 1000)
+    assert memory.total(members) == 2500 * MB
+    assert table.asked <= 6
+    memory.total(members)
+    assert table.asked <= 6
+
+
+def test_where_shares_may_not_be_read_the_sum_stands() -> None:
+    """A kernel that does not tell the share leaves the resident memory."""
+    members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(3)]
+    memory = TreeMemory(Shares(dict.fromkeys(range(3))))
+    assert memory.total(members) == 30 * MB
+
+
+@pytest.mark.e2e
+def test_forked_workers_do_not_multiply_memory() -> None:
+    """Three forks that only hold what their parent gave them add next to nothing."""
+    code = (
+        "import os, time\nfrom mlflow_perf.readers.process.tree import ProcessTreeReader\n"
+        "x = bytearray(b'x') * (100 << 20)\nkids = []\n"
+        "for _ in range(3):\n    pid = os.fork()\n    if not pid: time.sleep(30); os._exit(0)\n"
+        "    kids.append(pid)\n"
+        "d = {}\nProcessTreeReader().read(d)\n"
+        "for pid in kids: os.kill(pid, 9)\n"
+        "assert d['job_processes'] == 4, d\nassert 100 < d['job_mem_mb'] < 180, d"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,161 @@
+"""Operations and stores in the workers of real launchers reach the session: Parsl, Dask and MPI.
+
+Each test runs a program that opens a session, lets a launcher's workers record, and tells what came
+together. The launchers end their workers as they please; nothing waits for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+_HEAD = """
+import json, os, sys
+from pathlib import Path
+from mlflow_perf import OperationMetrics, spool
+from mlflow_perf.integrations import proxystore as gather
+from mlflow_perf.recorders.operations import context
+from mlflow_perf.recorders.operations.operation_spool import drain
+
+recorder = OperationMetrics()
+
+def begin(spooled=False, folder=None):
+    folder = folder or spool.create(Path.cwd())
+    context.activate(recorder, spool=folder, spooled=spooled)
+    gather.install()
+    return folder
+
+def tell(folder):
+    context.deactivate()
+    drain(folder, recorder)
+    times = {name: stats.count for name, stats in recorder.aggregate_times().items()}
+    told = {"times": times, "counters": recorder.aggregate_counters()}
+    Path("told.json").write_text(json.dumps(told))  # a launcher mixes what its ranks print
+"""
+
+
+def _run(body: str, folder: Path, *launcher: str) -> Any:
+    """Run a program and return what it told."""
+    program = folder / "program.py"
+    program.write_text(_HEAD + textwrap.dedent(body))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        [*launcher, sys.executable, str(program)], cwd=folder, env=os.environ | {"PATH": path},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (folder / "told.json").exists(), result.stdout + result.stderr
+    return json.loads((folder / "told.json").read_text())
+
+
+def test_parsl_htex_workers(tmp_path: Path) -> None:
+    """HTEX workers, in which atexit does not fire, have all they recorded in the session at once.
+
+    One task resolves a proxy and names mlflow_perf nowhere; one times itself. The session ends
+    before Parsl does, so that the workers still run.
+    """
+    pytest.importorskip("parsl")
+    pytest.importorskip("proxystore")
+    told = _run(
+        """
+        import parsl
+        from parsl.config import Config
+        from parsl.executors import HighThroughputExecutor
+        from parsl.providers import LocalProvider
+        from proxystore.connectors.file import FileConnector
+        from proxystore.store import Store
+
+        @parsl.python_app
+        def resolve(proxy):
+            return len(proxy)
+
+        @parsl.python_app
+        def timed(number):
+            import mlflow_perf.recorders.operations.current as context
+            with context.time("task", number):
+                return number
+
+        if __name__ == "__main__":
+            folder = begin()
+            provider = LocalProvider(init_blocks=1, max_blocks=1)
+            executor = HighThroughputExecutor(
+                address="127.0.0.1", max_workers_per_node=2, provider=provider)
+            with parsl.load(Config(executors=[executor], usage_tracking=0)):
+                with Store("htex", FileConnector("store"), metrics=True, register=True) as store:
+                    proxies = [store.proxy([0] * n, populate_target=False) for n in range(8)]
+                    lengths = [f.result() for f in [resolve(p) for p in proxies]]
+                    numbers = [f.result() for f in [timed(n) for n in range(8)]]
+                    assert lengths == numbers == list(range(8))
+                    own = store.metrics.aggregate_times()
+                # Parsl resolves the proxies here too, when it looks at a task's arguments.
+                for name in ("factory.resolve", "store.get"):
+                    recorder.add_counter(f"own.{name}", None, own[name].count)
+                tell(folder)
+        """,
+        tmp_path,
+    )
+    assert told["times"]["task"] == 8
+    for name in ("factory.resolve", "store.get"):
+        assert told["times"][name] == told["counters"][f"own.{name}"] + 8
+    assert told["times"]["store.put"] == told["times"]["store.proxy"] == 8
+
+
+def test_dask_workers(tmp_path: Path) -> None:
+    """Dask's worker processes, which a nanny starts and kills, are in the session."""
+    pytest.importorskip("distributed")
+    told = _run(
+        """
+        def work(number):
+            import mlflow_perf.recorders.operations.current as context
+            with context.time("task", number):
+                return number
+
+        if __name__ == "__main__":
+            folder = begin()
+            from distributed import Client, LocalCluster
+
+            options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+            with LocalCluster(host="127.0.0.1", **options) as cluster, Client(cluster) as client:
+                assert client.gather(client.map(work, range(12))) == list(range(12))
+                tell(folder)
+        """,
+        tmp_path,
+    )
+    assert told["times"] == {"task": 12}
+
+
+def test_mpi_ranks(tmp_path: Path) -> None:
+    """Ranks other than the first write to the folder; the first drains what all have recorded."""
+    pytest.importorskip("mpi4py")
+    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    if mpiexec is None:
+        pytest.skip("no mpiexec in this environment (pip install mpich)")
+    told = _run(
+        """
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        folder = begin() if world.rank == 0 else None
+        folder = world.bcast(folder, root=0)
+        if world.rank > 0:
+            begin(spooled=True, folder=folder)
+        for number in range(5):
+            with context.time("step", number):
+                pass
+        recorder.add_counter("ranks", None, 1)
+        world.Barrier()
+        if world.rank == 0:
+            tell(folder)
+        """,
+        tmp_path, mpiexec, "-n", "3",
+    )  # fmt: skip
+    assert told == {"times": {"step": 15}, "counters": {"ranks": 3}}

@@ -1,0 +1,237 @@
+"""Rules of the statistics of transfers: vLLM's figures, in bounded memory."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow.utils.validation import _validate_metric
+
+from mlflow_perf import KVConnectorStats, NixlKVConnectorStats
+from mlflow_perf.errors import DocumentError, SettingError
+from mlflow_perf.model.sketch import Distribution
+from mlflow_perf.recorders.transfers import as_dict, from_dict, merge, summary_metrics
+
+transfer = st.tuples(
+    st.integers(min_value=1, max_value=10**8),
+    st.integers(min_value=0, max_value=10**6),
+    st.integers(min_value=0, max_value=2**40),
+    st.integers(min_value=1, max_value=10**5),
+)
+transfers = st.lists(transfer, max_size=40)
+
+
+def _telemetry(made: tuple[int, int, int, int]) -> Any:
+    names = ("xferDuration", "postDuration", "totalBytes", "descCount")
+    return SimpleNamespace(**dict(zip(names, made, strict=True)))
+
+
+def _stats(made: list[tuple[int, int, int, int]], failures: int = 0) -> NixlKVConnectorStats:
+    stats = NixlKVConnectorStats()
+    for one in made:
+        stats.record_transfer(_telemetry(one))
+    for _ in range(failures):
+        stats.record_failed_transfer()
+    return stats
+
+
+def _vllm(made: list[tuple[int, int, int, int]]) -> dict[str, float]:
+    """Compute vLLM's figures from the whole lists, by the definitions in its documentation."""
+    xfer, post, size, descriptors = np.array(made, dtype=float).T
+    return {
+        "Num successful transfers": len(made),
+        "Avg xfer time (ms)": xfer.mean() / 1e3,
+        "P90 xfer time (ms)": np.percentile(xfer, 90) / 1e3,
+        "Avg post time (ms)": post.mean() / 1e3,
+        "P90 post time (ms)": np.percentile(post, 90) / 1e3,
+        "Avg MB per transfer": size.mean() / 2**20,
+        "Throughput (MB/s)": (size.sum() / 2**20) / (xfer.sum() / 1e6),
+        "Avg number of descriptors": descriptors.mean(),
+    }
+
+
+@given(st.lists(transfer, min_size=1, max_size=60))
+def test_figures_are_vllms(made: Any) -> None:
+    """Reduce gives vLLM's keys, and its figures rounded as there."""
+    reduced = _stats(made).reduce()
+    expected = _vllm(made)
+    assert list(reduced) == list(expected)
+    for key, value in expected.items():
+        assert reduced[key] == pytest.approx(value, rel=1e-9, abs=0.051 if "desc" in key else 6e-4)
+
+
+def test_nothing_succeeded_gives_zeros() -> None:
+    """Without a successful transfer every figure is 0, failures or not."""
+    assert set(_stats([]).reduce().values()) == {0}
+    assert set(_stats([], failures=2).reduce().values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "record", ["record_failed_transfer", "record_failed_notification", "record_kv_expired_req"]
+)
+def test_only_failures_is_not_empty(record: str) -> None:
+    """Statistics that hold only a failure are not empty, so that it is not thrown away."""
+    stats = NixlKVConnectorStats()
+    assert stats.is_empty()
+    getattr(stats, record)()
+    assert not stats.is_empty()
+    assert stats.num_successful_transfers == 0
+    stats.reset()
+    assert stats.is_empty()
+
+
+def test_clone_and_reset_hands_over() -> None:
+    """The clone has everything, the original nothing, and they share nothing."""
+    stats = _stats([(1000, 10, 2**20, 4)], failures=1)
+    clone = stats.clone_and_reset()
+    assert stats.is_empty()
+    stats.record_failed_transfer()
+    assert clone.num_successful_transfers == 1
+    assert clone.figures()["num_failed_transfers"] == 1
+
+
+def test_record_is_the_interface_of_a_connector() -> None:
+    """The class is a KVConnectorStats, whose own methods are for connectors to fill in."""
+    assert isinstance(NixlKVConnectorStats(), KVConnectorStats)
+    base = KVConnectorStats()
+    for call in (base.reset, base.reduce, base.is_empty, lambda: base.aggregate(base)):
+        with pytest.raises(NotImplementedError):
+            call()
+
+
+@given(transfers, transfers)
+def test_aggregate_is_as_if_recorded_in_one(a: Any, b: Any) -> None:
+    """Aggregated statistics give the figures of one that saw all transfers."""
+    stats = _stats(a, failures=1)
+    assert stats.aggregate(_stats(b, failures=2)) is stats
+    assert stats.figures() == pytest.approx(_stats(a + b, failures=3).figures())
+
+
+def test_many_transfers_take_little_memory_and_stay_within_one_percent() -> None:
+    """Far beyond the exact samples, P90 is within 1% and the memory does not grow."""
+    rng = np.random.default_rng(7)
+    made = [(int(x), int(x) // 9, 2**20, 8) for x in rng.lognormal(9, 1, 20_000)]
+    stats = _stats(made)
+    reduced, expected = stats.reduce(), _vllm(made)
+    for key, value in expected.items():
+        assert reduced[key] == pytest.approx(value, rel=0.01)
+    assert len(json.dumps(stats.as_dict())) < 50_000
+    assert sys.getsizeof(stats._figures["transfer_duration"]._samples) < 100
+
+
+@given(transfers, st.integers(min_value=0, max_value=2), st.sampled_from([1, 40]))
+def test_round_trip(made: Any, failures: int, times: int) -> None:
+    """Statistics are the same after strict JSON, through the constructor and the document."""
+    stats = _stats(made * times, failures)
+    data = json.loads(json.dumps(stats.as_dict(), allow_nan=False))
+    assert NixlKVConnectorStats(data).as_dict() == stats.as_dict()
+    assert from_dict(as_dict({"nixl": stats}))["nixl"].figures() == stats.figures()
+
+
+@pytest.mark.parametrize(
+    "again", [lambda s: pickle.loads(pickle.dumps(s)), copy.copy, copy.deepcopy]
+)
+def test_a_worker_sends_them_as_they_are(again: Any) -> None:
+    """As vLLM's, they are pickled on the way to the scheduler; a copy has a life of its own."""
+    stats = _stats([(2_000_000, 1_000, 2**21, 8)] * 1_200, failures=2)
+    sent = again(stats)
+    assert sent.as_dict() == stats.as_dict()
+    sent.record_failed_transfer()
+    assert sent.as_dict() != stats.as_dict()
+
+
+def test_vllms_own_data_is_taken() -> None:
+    """What vLLM's class sends between processes, lists by its names, can be taken in."""
+    data = {
+        "transfer_duration": [0.5, 1.5], "post_duration": [0.1, 0.1],
+        "bytes_transferred": [2**20, 2**21], "num_descriptors": [1, 3],
+        "num_failed_transfers": [1, 1], "num_failed_notifications": [], "num_kv_expired_reqs": [1],
+    }  # fmt: skip
+    stats = NixlKVConnectorStats().aggregate(SimpleNamespace(data=data))  # type: ignore[arg-type]
+    assert stats.reduce()["Throughput (MB/s)"] == 1.5
+    assert stats.figures()["num_failed_transfers"] == 2
+    assert stats.figures()["num_kv_expired_reqs"] == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"transfer_duration": [-1]}, {"transfer_duration": ["x"]}, {"num_failed_transfers": -1},
+     {"num_failed_transfers": "1"}, {"transfer_duration": {"count": 1}}, {"post_duration": 3}],
+)  # fmt: skip
+def test_damaged_data_is_refused(data: Any) -> None:
+    """Data that is neither ours nor vLLM's raises DocumentError."""
+    with pytest.raises(DocumentError):
+        NixlKVConnectorStats(data)
+    with pytest.raises(DocumentError):
+        from_dict([data])
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, "x", None])
+@pytest.mark.parametrize("attribute", ["xferDuration", "postDuration", "totalBytes", "descCount"])
+def test_wrong_telemetry_is_refused(attribute: str, wrong: Any) -> None:
+    """A figure that cannot be raises at the call, names itself, and records nothing."""
+    telemetry = _telemetry((1, 1, 1, 1))
+    setattr(telemetry, attribute, wrong)
+    stats = NixlKVConnectorStats()
+    with pytest.raises(SettingError, match=attribute):
+        stats.record_transfer(telemetry)
+    assert stats.is_empty()
+
+
+def test_aggregate_refuses_what_has_no_statistics() -> None:
+    """An object without statistics raises, and the message says what to give."""
+    with pytest.raises(DocumentError, match="NixlKVConnectorStats"):
+        NixlKVConnectorStats().aggregate(object())  # type: ignore[arg-type]
+
+
+def test_metrics_have_the_contracts_keys() -> None:
+    """summary_metrics gives the eleven keys below the connector's name; none without a record."""
+    metrics = summary_metrics("nixl", _stats([(2_000_000, 1000, 2**20, 4)], failures=1))
+    assert metrics == {
+        "transfers/nixl/num_successful": 1, "transfers/nixl/avg_xfer_time_ms": 2000,
+        "transfers/nixl/p90_xfer_time_ms": 2000, "transfers/nixl/avg_post_time_ms": 1,
+        "transfers/nixl/p90_post_time_ms": 1, "transfers/nixl/avg_mb_per_transfer": 1,
+        "transfers/nixl/throughput_mb_s": 0.5, "transfers/nixl/avg_num_descriptors": 4,
+        "transfers/nixl/num_failed_transfers": 1, "transfers/nixl/num_failed_notifications": 0,
+        "transfers/nixl/num_kv_expired_reqs": 0,
+    }  # fmt: skip
+    assert summary_metrics("nixl", NixlKVConnectorStats()) == {}
+
+
+@given(st.text(max_size=300))
+def test_any_name_becomes_a_key_that_mlflow_takes(name: str) -> None:
+    """Whatever the connector's name, MLflow's own check of metric keys passes."""
+    for key, value in summary_metrics(name, _stats([(1, 1, 1, 1)])).items():
+        _validate_metric(key, value, 0, 0)
+
+
+def test_merge_of_documents() -> None:
+    """Merge sums by name, keeps what only one side has, and changes neither side."""
+    left, right = {"a": _stats([(1, 1, 1, 1)])}, {"a": _stats([(3, 1, 1, 1)]), "b": _stats([], 1)}
+    merged = merge(left, right)
+    assert {name: stats.num_successful_transfers for name, stats in merged.items()} == {
+        "a": 2, "b": 0,
+    }  # fmt: skip
+    assert left["a"].num_successful_transfers == 1
+
+
+def test_statistics_of_someone_elses_histogram() -> None:
+    """Distributions that were counted elsewhere give the same figures."""
+    xfer, size = Distribution(), Distribution()
+    xfer.add_bucket(0.5, 4, 2.0)
+    size.add_bucket(2**20, 4, 4 * 2**20)
+    stats = NixlKVConnectorStats.from_distributions(
+        {"transfer_duration": xfer, "bytes_transferred": size}, {"num_failed_transfers": 3}
+    )
+    assert stats.num_successful_transfers == 4
+    assert stats.figures()["throughput_mb_s"] == 2
+    assert stats.figures()["num_failed_transfers"] == 3

@@ -1,0 +1,214 @@
+"""The pages as a browser shows them: report, workflow, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import html_samples as samples
+import pytest
+from html_browser import Browser, wait_for
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.reports.html import render, render_comparison
+
+pytestmark = pytest.mark.e2e
+
+UNEVEN = {
+    "timestamp": [100.0, 110.0, 111.0],
+    "elapsed_sec": [0.0, 10.0, 11.0],
+    "cpu_pct_per_cpu_avg": [20.0, 20.0, 75.0],
+    "cpu_pct_per_cpu_min": [20.0, 20.0, 75.0],
+    "cpu_pct_per_cpu_max": [20.0, 20.0, 75.0],
+}
+PAGES = {
+    "uneven": lambda: render(PerfDocument({0: NodeDocument(reports=UNEVEN, started=100.0)})),
+    "one": lambda: render(samples.document(1, rows=300)),
+    "merged": lambda: render(samples.document(1, rows=150, keep=50)),
+    "instant": lambda: render(samples.document(1, rows=2)),
+    "four": lambda: render(samples.document(4, rows=60)),
+    "twelve": lambda: render(samples.document(12, rows=40)),
+    "pictures": lambda: render(samples.document(1, rows=30), pictures=samples.PICTURES),
+    "empty": lambda: render(PerfDocument({})),
+    "workflow": lambda: render(PerfDocument({}), workflow=samples.WORKFLOW),
+    "comparison": lambda: render_comparison(samples.COMPARISON),
+}
+VISIBLE = """
+const box = arguments[0].getBoundingClientRect();
+return box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The address of each page as a file."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, make in PAGES.items():
+        (folder / f"{name}.html").write_text(make(), encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
+
+
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [*((name, False) for name in PAGES), ("one", True), ("twelve", True), ("workflow", True)],
+)
+def test_pages_are_accessible_and_keep_to_themselves(
+    name: str, dark: bool, files: dict[str, str], browser: Browser, axe: str
+) -> None:
+    """No page writes to the console, asks a host for anything, or breaks a rule of axe."""
+    browser.show(files[name], width=1000, dark=dark)
+    assert browser.messages() == []
+    assert browser.hosts() == set()
+    assert browser.violations(axe) == []
+
+
+@pytest.mark.parametrize("name", ["one", "merged", "instant", "four", "twelve"])
+def test_a_chart_per_curve_is_drawn(name: str, files: dict[str, str], browser: Browser) -> None:
+    """Each chart holds a canvas with something on it, and no page scrolls sideways."""
+    browser.show(files[name], width=625)
+    drawn = browser.js(
+        "return [...document.querySelectorAll('#charts canvas')].map(c => {"
+        " const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " return p.some(v => v !== 0); });"
+    )
+    assert len(drawn) >= 5
+    assert all(drawn)
+    assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_mean_beside_a_curve_weighs_by_time(files: dict[str, str], browser: Browser) -> None:
+    """Ten seconds at 20% and one at 75% are 25% on the mean: the last interval is a short one."""
+    browser.show(files["uneven"])
+    assert "mean 25%, peak 75%" in browser.js("return document.body.innerText")
+
+
+@pytest.mark.parametrize("width", [625, 300])
+@pytest.mark.parametrize("name", ["one", "four", "workflow"])
+def test_headline_fits_the_small_pane(
+    name: str, width: int, files: dict[str, str], browser: Browser
+) -> None:
+    """In the panes of MLflow's Compare, 150 px high, verdict and headline need no scrolling."""
+    browser.show(files[name], width=width, height=150)
+    find = browser.driver.find_elements
+    parts = [*find("css selector", ".verdict"), *find("css selector", ".tiles > div")]
+    assert len(parts) >= 7
+    assert all(browser.js(VISIBLE, part) for part in parts)
+
+
+def test_works_in_the_artifact_pane(tmp_path: Path, browser: Browser) -> None:
+    """In MLflow's sandboxed blob frame the charts are drawn and nothing goes wrong."""
+    (tmp_path / "host.html").write_text(
+        "<!doctype html><meta charset=utf-8><iframe sandbox=allow-scripts width=625 height=500>"
+        "</iframe><script>const text = " + repr_js(render(samples.document(1, rows=100))) + ";"
+        "document.querySelector('iframe').src = URL.createObjectURL("
+        "new Blob([text], {type: 'text/html'}));</script>",
+        encoding="utf-8",
+    )
+    browser.show((tmp_path / "host.html").as_uri())
+    browser.driver.switch_to.frame(0)
+    wait_for(browser, "return document.querySelectorAll('#charts canvas').length >= 5")
+    browser.driver.switch_to.default_content()
+    assert browser.messages() == []
+    assert browser.hosts() == set()
+
+
+def repr_js(text: str) -> str:
+    """Return a text as a JavaScript literal that may stand in a script element."""
+    import json
+
+    return json.dumps(text).replace("<", "\\u003c")
+
+
+def test_the_keyboard_reads_a_chart(files: dict[str, str], browser: Browser) -> None:
+    """Arrow keys move through the times of a chart and say the values there."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(files["one"])
+    chart = browser.driver.find_element("css selector", ".plot")
+    assert "peak" in (chart.get_attribute("aria-valuetext") or "")
+    chart.send_keys(Keys.HOME)
+    first = chart.get_attribute("aria-valuetext") or ""
+    chart.send_keys(Keys.END)
+    last = chart.get_attribute("aria-valuetext") or ""
+    assert first.startswith("0 s: ")
+    assert last.startswith("4:59: ")
+    assert "mean" in last
+
+
+def test_every_chart_has_its_table(files: dict[str, str], browser: Browser) -> None:
+    """The button `table` shows the values of a chart, a row per time, and hides them again."""
+    browser.show(files["one"])
+    button = browser.driver.find_element("css selector", ".as-table")
+    button.click()
+    rows = browser.js("return document.querySelectorAll('.chart .scroll tbody tr').length")
+    assert rows == 300
+    button.click()
+    assert browser.js("return document.querySelectorAll('.chart .scroll').length") == 0
+
+
+def test_one_node_can_be_chosen(files: dict[str, str], browser: Browser) -> None:
+    """Choosing a node shows its curves in full, or over the distribution where nodes are many."""
+    browser.show(files["four"])
+    labels = "return [...document.querySelectorAll('.chart .keys')].map(k => k.textContent).join()"
+    choose = (
+        "const s = document.getElementById('node'); s.value = '2';"
+        "s.dispatchEvent(new Event('change'));"
+    )
+    assert "least–most busy" not in browser.js(labels)
+    browser.js(choose)
+    assert "least–most busy" in browser.js(labels)
+    browser.show(files["twelve"])
+    browser.js(choose)
+    assert "node 2" in browser.js(labels)
+
+
+def test_tables_sort(files: dict[str, str], browser: Browser) -> None:
+    """A click on a heading sorts by the figures, not by their texts, and says so."""
+    browser.show(files["one"])
+    heads = browser.driver.find_elements("css selector", "table.sortable th button")
+    next(h for h in heads if h.text == "Count").click()
+    counts = browser.js(
+        "return [...document.querySelectorAll('table.sortable tbody tr')]"
+        ".map(r => +r.cells[1].dataset.v)"
+    )
+    assert counts == sorted(counts, reverse=True)
+    assert browser.js("return !!document.querySelector('th[aria-sort=descending]')")
+
+
+def test_hostile_names_stay_text(tmp_path: Path, browser: Browser) -> None:
+    """Markup in a name is shown, not run, wherever the name stands."""
+    (tmp_path / "page.html").write_text(render(samples.hostile_document()), encoding="utf-8")
+    browser.show((tmp_path / "page.html").as_uri())
+    assert browser.js("return document.querySelectorAll('main img, header img').length") == 0
+    assert browser.messages() == []
+    assert samples.HOSTILE in browser.js("return document.querySelector('h1').textContent")
+    wait_for(browser, "return document.querySelectorAll('#charts canvas').length >= 3")
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes(tmp_path: Path, browser: Browser) -> None:
+    """A thousand nodes make a page of less than 5 MB with a heat map per curve, and it opens."""
+    import copy
+
+    few = [samples.node(i, count=1000, rows=240) for i in range(4)]
+
+    def nodes() -> Iterator[NodeDocument]:
+        for index in range(1000):
+            one = copy.copy(few[index % 4])
+            one.node = {**one.node, "index": index}
+            yield one
+
+    page = render(nodes())
+    assert len(page.encode()) < 5_000_000
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.show((tmp_path / "page.html").as_uri())
+    assert browser.messages() == []
+    assert browser.js("return document.querySelectorAll('.heat canvas').length") >= 8
+    assert (
+        browser.js("return document.querySelectorAll('table.sortable tbody')[0].rows.length")
+        == 1000
+    )
+    over = browser.driver.find_element("css selector", ".heat .u-over")
+    over.click()
+    chosen = browser.js("return document.getElementById('node').value")
+    assert 0 <= int(chosen) < 1000

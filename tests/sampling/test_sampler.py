@@ -1,0 +1,261 @@
+"""The sampler and the collector, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector, PerformanceReportingThread
+from mlflow_perf.testing import FakeClock, FakeReader
+
+SEED_KEYS = {
+    "timestamp", "cpu_pct_per_cpu_avg", "cpu_pct_per_cpu_min", "cpu_pct_per_cpu_max",
+    "mem_percent", "disk_usage_percent", "disk_io_read_mb", "disk_io_write_mb",
+    "net_io_lo_sent_mb", "net_io_ext_sent_mb", "net_io_lo_recv_mb", "net_io_ext_recv_mb",
+}  # fmt: skip
+
+
+def sample(reader: FakeReader, *, seconds: float = 3.0, **options) -> list[dict[str, float]]:
+    """Return the reports of a simulated run with one sample per second."""
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(
+        callback_on_loop=reports.append,
+        readers=[reader],
+        clock=FakeClock(now=1000.0, stop_after=seconds),
+        **options,
+    )
+    thread.start()
+    thread.join()
+    return reports
+
+
+def test_a_sample_at_the_start_each_interval_and_the_end() -> None:
+    """Reports stand at the start, at each increment and at the end, on one monotonic time."""
+    reports = sample(FakeReader([{"mem_percent": float(n)} for n in range(10)]))
+    assert [r["elapsed_sec"] for r in reports] == [0.0, 1.0, 2.0, 3.0]
+    assert [r["mem_percent"] for r in reports] == [0.0, 1.0, 2.0, 3.0]
+    assert [r["timestamp"] for r in reports] == [1000.0, 1001.0, 1002.0, 1003.0]
+
+
+def test_counters_count_from_the_start_and_never_fall() -> None:
+    """What the source counted before the start is not ours; a reset takes nothing away."""
+    levels = [500.0, 510.0, 3.0, 5.0]
+    reports = sample(FakeReader([{"disk_io_read_mb": level} for level in levels]))
+    assert [r["disk_io_read_mb"] for r in reports] == [0.0, 10.0, 10.0, 12.0]
+
+
+def test_the_first_report_has_the_utilisation_of_the_interval_it_begins() -> None:
+    """A gauge over an interval that the start cannot have yet is taken from the next report."""
+    reports = sample(
+        FakeReader([{"mem_percent": 1.0}, {"mem_percent": 2.0, "cpu_pct_per_cpu_avg": 70.0}])
+    )
+    assert reports[0]["cpu_pct_per_cpu_avg"] == 70.0
+    assert reports[0]["mem_percent"] == 1.0
+
+
+def test_a_failing_source_costs_only_itself_and_one_warning(caplog) -> None:
+    """A source that raises leaves its values out; the others and later reports go on."""
+    good = FakeReader([{"mem_percent": 5.0}])
+    bad = FakeReader(
+        [{"disk_io_read_mb": 1.0}, OSError("gone"), OSError("gone"), {"disk_io_read_mb": 4.0}]
+    )
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(
+        callback_on_loop=reports.append, readers=[bad, good], clock=FakeClock(stop_after=3.0)
+    )
+    thread.start()
+    thread.join()
+    assert [r.get("disk_io_read_mb") for r in reports] == [0.0, None, None, 3.0]
+    assert all(r["mem_percent"] == 5.0 for r in reports)
+    assert len([r for r in caplog.records if "cannot be read" in r.message]) == 1
+    assert bad.closed
+    assert good.closed
+
+
+def test_values_that_are_not_finite_are_left_out() -> None:
+    """NaN and infinity from a source never reach a report."""
+    reports = sample(FakeReader([{"mem_percent": math.nan, "disk_io_read_mb": math.inf}]))
+    assert all(r.keys() == {"timestamp", "elapsed_sec"} for r in reports)
+
+
+def test_a_clock_that_jumps_moves_no_report() -> None:
+    """Report times come from one reading of the wall clock plus monotonic time."""
+
+    class Jumping(FakeClock):
+        def time(self) -> float:
+            self.now -= 3600.0
+            return self.now
+
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(
+        callback_on_loop=reports.append, readers=[], clock=Jumping(stop_after=3.0)
+    )
+    thread.start()
+    thread.join()
+    steps = [b["timestamp"] - a["timestamp"] for a, b in pairwise(reports)]
+    assert steps == [1.0, 1.0, 1.0]
+
+
+def test_a_failing_callback_does_not_end_the_thread(caplog) -> None:
+    """A callback's exception is logged once; callback_on_exit is still called."""
+    calls: list[str] = []
+
+    def fail(report: dict[str, float]) -> None:
+        calls.append("loop")
+        raise RuntimeError("mine")
+
+    thread = PerformanceReportingThread(
+        callback_on_loop=fail,
+        callback_on_exit=lambda: calls.append("exit"),
+        readers=[],
+        clock=FakeClock(stop_after=2.0),
+    )
+    thread.start()
+    thread.join()
+    assert calls == ["loop", "loop", "loop", "exit"]
+    assert len(caplog.records) == 1
+
+
+def test_finalize_is_prompt_whatever_the_interval() -> None:
+    """With an hour between samples, finalize still takes the last sample and returns."""
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(3600.0, callback_on_loop=reports.append)
+    thread.start()
+    thread.finalize()
+    assert not thread.is_alive()
+    assert len(reports) == 2
+    thread.finalize()
+
+
+def test_finalize_before_start_does_nothing() -> None:
+    """A thread that was never started can be finalized."""
+    PerformanceReportingThread(readers=[]).finalize()
+
+
+def test_finalize_from_a_callback_does_not_deadlock() -> None:
+    """A callback may end the sampling."""
+    done = threading.Event()
+
+    def stop(report: dict[str, float]) -> None:
+        thread.finalize()
+        done.set()
+
+    thread = PerformanceReportingThread(0.05, callback_on_loop=stop, readers=[])
+    thread.start()
+    thread.join(5.0)
+    assert done.is_set()
+    assert not thread.is_alive()
+
+
+def test_the_real_node_gives_the_columns_of_the_contract() -> None:
+    """On this machine each report has every promised column, IO counted from the start."""
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(callback_on_loop=reports.append)
+    thread.start()
+    until = time.monotonic() + 0.06
+    while time.monotonic() < until:
+        pass
+    thread.finalize()
+    missing = {key for report in reports for key in SEED_KEYS - report.keys()}
+    assert missing <= {"disk_io_read_mb", "disk_io_write_mb"}, "absent only where there is no disk"
+    assert reports[0]["net_io_lo_sent_mb"] == 0.0
+    assert thread.daemon
+    assert thread.name == "mlflow-perf-sampler"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "1", None, math.nan, math.inf, True])
+def test_wrong_intervals_are_refused(wrong: object) -> None:
+    """An interval that is no positive number is refused, with its value."""
+    with pytest.raises(SettingError, match="initial_time_increment"):
+        PerformanceReportingThread(wrong)
+    with pytest.raises(ValueError, match="interval"):
+        PerformanceMetricsCollector(interval=wrong)
+
+
+@pytest.mark.parametrize("wrong", [0.049, 3601])
+def test_the_collectors_interval_has_a_range(wrong: float) -> None:
+    """The collector takes 0.05 to 3600 seconds."""
+    with pytest.raises(SettingError, match=r"from 0\.05 to 3600"):
+        PerformanceMetricsCollector(interval=wrong)
+
+
+def test_the_collector_keeps_at_most_max_length() -> None:
+    """An odd bound is rounded up to even, and rows never exceed it."""
+    collector = PerformanceMetricsCollector(max_length=9)
+    assert collector.max_length == 10
+    for n in range(1000):
+        collector.append_perf_metrics(
+            {"timestamp": float(n), "cpu_pct_per_cpu_avg": float(n == 500)}
+        )
+        assert len(collector.perf_reports) <= 10
+    assert collector.perf_reports[0]["timestamp"] == 0.0
+    assert collector.perf_reports[-1]["timestamp"] == 999.0
+    assert max(r["cpu_pct_per_cpu_avg_max"] for r in collector.perf_reports) == 1.0
+    assert collector.metrics()["max_t_cpu_pct_per_cpu_avg"] == 1.0
+
+
+def test_the_collector_starts_once_and_reports_its_own_cost() -> None:
+    """start() twice is one sampler; the summary carries our own share of a core."""
+    collector = PerformanceMetricsCollector(interval=0.05)
+    collector.start()
+    thread = collector.report_thread
+    collector.start()
+    assert collector.report_thread is thread
+    collector.finalize()
+    assert collector.metrics()["perf_overhead_pct"] > 0
+
+
+def test_a_report_with_what_is_no_number_keeps_its_figures() -> None:
+    """One bad value of a report is missing; the others, and all other reports, stand."""
+    collector = PerformanceMetricsCollector(4)
+    for at, value in enumerate([1.0, None, math.nan, "much", 3.0]):
+        collector.append_perf_metrics({"timestamp": float(at), "mem_percent": value})  # type: ignore[dict-item]  # what a caller may still pass
+    rows = collector.perf_reports
+    assert [rows[0], rows[-1]["timestamp"]] == [
+        {"timestamp": 0.0, "mem_percent": 1.0, "mem_percent_max": 1.0},
+        4.0,
+    ]
+    assert collector.metrics()["max_t_mem_percent"] == 3.0
+
+
+def test_a_second_start_is_refused_before_it_reads() -> None:
+    """As any thread; the sources, which are closed by then, are left alone."""
+    reader = FakeReader([{"mem_percent": 1.0}])
+    thread = PerformanceReportingThread(readers=[reader])
+    thread.start()
+    thread.finalize()
+    with pytest.raises(RuntimeError, match="once"):
+        thread.start()
+    assert reader.reads == 2
+
+
+def test_a_source_that_is_slow_to_close_loses_no_report(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only a last report that is really missing is said to be left out."""
+    monkeypatch.setattr("mlflow_perf.sampling.sampler._JOIN_TIMEOUT_SEC", 0.05)
+    closing, release, reports = threading.Event(), threading.Event(), []
+
+    class Slow(FakeReader):
+        def close(self) -> None:
+            closing.set()
+            release.wait(20)
+
+    thread = PerformanceReportingThread(
+        60.0, callback_on_loop=reports.append, readers=[Slow([{"mem_percent": 1.0}])]
+    )
+    thread.start()
+    try:
+        thread._stop_asked.set()
+        assert closing.wait(20)
+        thread.finalize()
+        assert len(reports) == 2
+        assert caplog.text == ""
+    finally:
+        release.set()
+        thread.join(20)

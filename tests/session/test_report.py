@@ -1,0 +1,382 @@
+"""`report()` against a real store: what MLflow holds after a block, whatever happened in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+import time
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from tests.model.test_summary import EIGHTEEN
+
+import mlflow_perf
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers import Reader
+from mlflow_perf.session.report import current
+
+KEYS = EIGHTEEN | {"duration_sec", "node_used_cpu_hours", "node_count", "perf_overhead_pct"}
+
+
+def burn(seconds: float) -> int:
+    """Keep one core busy."""
+    until, n = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        n += 1
+    return n
+
+
+def run_of(run_id: str | None) -> mlflow.entities.Run:
+    """Return a run from the store."""
+    return MlflowClient().get_run(run_id)
+
+
+def test_a_block_of_50_ms_reports_everything(store: str) -> None:
+    """A short block has every metric of the contract, its document, its report and its tags."""
+    with mlflow_perf.report("train") as perf:
+        assert perf.run_id is not None
+        began = time.monotonic()
+        burn(0.05)
+        inside_sec = time.monotonic() - began
+    run = run_of(perf.run_id)
+    missing = KEYS - run.data.metrics.keys()
+    assert missing <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "train"
+    assert run.data.tags["mlflow_perf.component"] == "train"
+    assert run.data.tags["mlflow_perf.status"] == "FINISHED"
+    assert run.data.tags["mlflow_perf.version"] == mlflow_perf.__version__
+    assert perf.summary["duration_sec"] >= inside_sec
+    assert run.data.metrics["run_node_count"] == 1.0
+    files = [f.path for f in MlflowClient().list_artifacts(perf.run_id)]
+    assert sorted(files) == ["perf", "perf_report.html"]
+    document = mlflow_perf.load(perf.run_id)
+    assert document.nodes[0].summary == pytest.approx(perf.summary)
+    assert document.nodes[0].component == "train"
+    assert len(document.nodes[0].reports["timestamp"]) >= 2
+
+
+def test_metrics_have_the_node_as_step_and_arrive_in_one_batch(store: str, monkeypatch) -> None:
+    """One log_batch holds a node's metrics at its step, the run's at step 0, and the tags."""
+    batches = []
+    original = MlflowClient.log_batch
+
+    def log_batch(self, run_id, metrics=(), params=(), tags=(), synchronous=None):
+        batches.append((list(metrics), list(tags)))
+        return original(self, run_id, metrics=metrics, params=params, tags=tags)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    with mlflow_perf.report("train", node=3) as perf:
+        pass
+    assert perf.node == 3
+    ((metrics, tags),) = batches
+    steps = {m.step for m in metrics if not m.key.startswith("run_")}
+    assert steps == {3}
+    assert {m.step for m in metrics if m.key.startswith("run_")} == {0}
+    assert "mlflow_perf.bottleneck" in {tag.key for tag in tags}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("mine"), "FAILED"),
+        (SystemExit(3), "FAILED"),
+        (SystemExit(0), "FINISHED"),
+        (KeyboardInterrupt(), "KILLED"),
+    ],
+)
+def test_the_jobs_exception_passes_through(store: str, error: BaseException, status: str) -> None:
+    """The very exception of the block comes out, and its own run ends as it did."""
+    perf = mlflow_perf.report("train")
+    with pytest.raises(type(error)) as caught, perf:
+        raise error
+    assert caught.value is error
+    assert perf.run_id is not None
+    assert run_of(perf.run_id).info.status == status
+    assert "duration_sec" in run_of(perf.run_id).data.metrics
+
+
+def test_an_active_run_is_used_and_not_ended(store: str) -> None:
+    """Within a run of the user's, the figures go there and it stays open."""
+    with mlflow.start_run() as run:
+        with mlflow_perf.report("train") as perf:
+            pass
+        assert perf.run_id == run.info.run_id
+        assert run_of(run.info.run_id).info.status == "RUNNING"
+        assert "node_cpu_hours" in run_of(run.info.run_id).data.metrics
+
+
+def test_the_run_of_the_environment_is_used_and_not_ended(store: str, monkeypatch) -> None:
+    """MLFLOW_RUN_ID names the run; whoever made it ends it."""
+    made = MlflowClient().create_run(os.environ["MLFLOW_EXPERIMENT_ID"])
+    monkeypatch.setenv("MLFLOW_RUN_ID", made.info.run_id)
+    with mlflow_perf.report("train") as perf:
+        pass
+    assert perf.run_id == made.info.run_id
+    assert run_of(perf.run_id).info.status == "RUNNING"
+    assert os.environ["MLFLOW_RUN_ID"] == made.info.run_id
+
+
+def test_a_run_that_the_job_starts_itself_is_not_disturbed(store: str, monkeypatch) -> None:
+    """Code that starts runs of its own inside the block works as without us."""
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", os.environ["MLFLOW_EXPERIMENT_ID"])
+    with mlflow_perf.report("train") as perf:
+        with mlflow.start_run() as inner:
+            mlflow.log_param("a", 1)
+        mlflow.set_experiment("another")
+        with mlflow.start_run():
+            pass
+    assert inner.info.run_id != perf.run_id
+    assert run_of(perf.run_id).info.status == "FINISHED"
+
+
+def test_a_block_that_does_nothing_has_the_metrics_too(store: str) -> None:
+    """Whatever the kernel's ticks are, the metrics of the contract are all there."""
+    with mlflow_perf.report("train") as perf:
+        pass
+    missing = KEYS - perf.summary.keys()
+    assert missing <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
+
+
+def test_a_run_id_that_does_not_exist_is_refused_before_the_job(store: str) -> None:
+    """An unknown run is a ValueError at the call that names it."""
+    with pytest.raises(ValueError, match="no MLflow run 'nope'"):
+        mlflow_perf.report("train", run_id="nope")
+
+
+def test_nothing_raises_while_the_job_runs(store: str, caplog, monkeypatch) -> None:
+    """A value, a name or a key that is wrong is left out, or mended, with one warning each."""
+    monkeypatch.setattr("mlflow_perf.recorders.operations.current._told", False)
+    with mlflow_perf.report("train") as perf:
+        for wrong in (float("nan"), float("inf"), None, "much"):
+            perf.add_counter("loss", wrong)  # type: ignore[arg-type]  # what a job may pass
+            perf.add_time("step", wrong)  # type: ignore[arg-type]  # what a job may pass
+        perf.add_attribute("", "x")
+        perf.add_counter("loss", 2.0)
+        for name in ("", 5, None, []):
+            with perf.time(name):
+                pass
+        with perf.time("load", {"a": 1}):
+            pass
+    assert perf.summary["ops/loss/count"] == 2.0
+    assert perf.summary["ops/unnamed/count"] == 1.0
+    assert perf.summary["ops/load/count"] == 1.0
+    assert "ops/step/count" not in perf.summary
+    warnings = [r.message.split(":")[0] for r in caplog.records if r.levelno >= logging.WARNING]
+    assert warnings == ["The value of 'loss' is nan", "The name of an operation is ''"]
+
+
+def test_a_store_that_cannot_be_used_is_refused_before_the_job(monkeypatch, tmp_path) -> None:
+    """A local store in a place that cannot be written is a ValueError before the block runs."""
+    (tmp_path / "file").write_text("")
+    uri = f"sqlite:///{tmp_path}/file/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    mlflow.set_tracking_uri(uri)
+    ran = []
+    try:
+        with pytest.raises(ValueError, match="cannot be used"), mlflow_perf.report("train"):
+            ran.append(1)
+    finally:
+        mlflow.set_tracking_uri(None)
+    assert not ran
+    assert current() is None
+
+
+def test_the_decorator_wraps_every_kind_of_function(store: str) -> None:
+    """Plain, generator, async and async generator functions keep their names and results."""
+    seen = []
+
+    @mlflow_perf.report("plain")
+    def plain(x: int) -> int:
+        seen.append(current().run_id)
+        return x + 1
+
+    @mlflow_perf.report("generator")
+    def generator(n: int):
+        seen.append(current().run_id)
+        yield from range(n)
+        return "end"
+
+    @mlflow_perf.report("async")
+    async def coroutine(x: int) -> int:
+        seen.append(current().run_id)
+        await asyncio.sleep(0)
+        return x * 2
+
+    @mlflow_perf.report("async generator")
+    async def async_generator(n: int):
+        seen.append(current().run_id)
+        for i in range(n):
+            yield i
+
+    async def collect() -> list[int]:
+        return [i async for i in async_generator(3)]
+
+    assert plain(1) == 2
+    assert list(generator(3)) == [0, 1, 2]
+    assert asyncio.run(coroutine(4)) == 8
+    assert asyncio.run(collect()) == [0, 1, 2]
+    assert plain.__name__ == "plain"
+    names = [run_of(run_id).info.run_name for run_id in seen]
+    assert names == ["plain", "generator", "async", "async generator"]
+
+
+def test_a_block_entered_again_within_itself_is_an_operation_of_itself(store: str) -> None:
+    """A context manager that is kept in a variable and nested knows its run and records on."""
+    perf = mlflow_perf.report("kept")
+    with perf:
+        run_id = perf.run_id
+        with perf:
+            perf.add_counter("rows", 2)
+            assert (perf.run_id, perf.node, perf.own_run) == (run_id, 0, True)
+        assert perf.run_id == run_id
+    assert (perf.summary["ops/kept/count"], perf.summary["ops/rows/count"]) == (1, 2)
+
+
+def test_an_inner_block_is_an_operation_of_the_outer(store: str) -> None:
+    """Nested blocks sample once; the inner one is timed, in this thread or another."""
+    with mlflow_perf.report("outer") as outer:
+        with mlflow_perf.report("inner") as inner:
+            assert inner.run_id == outer.run_id
+        thread = threading.Thread(target=mlflow_perf.report("in a thread")(lambda: None))
+        thread.start()
+        thread.join()
+        samplers = [t for t in threading.enumerate() if t.name == "mlflow-perf-sampler"]
+        assert len(samplers) == 1
+    metrics = run_of(outer.run_id).data.metrics
+    assert metrics["ops/inner/count"] == 1.0
+    assert metrics["ops/in a thread/count"] == 1.0
+    assert len(MlflowClient().search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])) == 1
+
+
+def test_operations_are_in_metrics_and_document(store: str) -> None:
+    """Times, counters and attributes of the block reach the run."""
+    with mlflow_perf.report("train") as perf:
+        with perf.time("load"):
+            pass
+        with mlflow_perf.time("anywhere"):
+            pass
+        perf.add_time("step", 5.0)
+        perf.add_time("step", 7.0)
+        perf.add_counter("rows", 1000)
+        perf.add_attribute("dataset", "higgs")
+    metrics = run_of(perf.run_id).data.metrics
+    assert metrics["ops/step/count"] == 2.0
+    assert metrics["ops/step/total_ms"] == 12.0
+    assert metrics["ops/load/count"] == metrics["ops/anywhere/count"] == 1.0
+    assert "higgs" in json.dumps(mlflow_perf.load(perf.run_id).nodes[0].operations)
+
+
+def test_disabled_does_nothing(monkeypatch) -> None:
+    """With MLFLOW_PERF_DISABLE the block runs and nothing else happens."""
+    monkeypatch.setenv("MLFLOW_PERF_DISABLE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with mlflow_perf.report("train") as perf:
+        perf.add_counter("rows")
+        with perf.time("x"):
+            pass
+    assert perf.run_id is None
+    assert perf.summary == {}
+    assert mlflow_perf.report("x")(burn) is burn
+
+
+def test_a_server_that_refuses_costs_one_warning_and_the_journal_keeps_all(
+    monkeypatch, caplog, tmp_path
+) -> None:
+    """Without a server the job runs, ends soon, and its report lies in the journal."""
+    mlflow.set_tracking_uri(None)  # it takes the variable away, too
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
+    begin = time.monotonic()
+    with mlflow_perf.report("train") as perf, caplog.at_level(logging.WARNING):
+        burn(0.02)
+    assert time.monotonic() - begin < 10
+    assert perf.run_id is None
+    assert perf.summary["duration_sec"] > 0
+    assert "mlflow-perf recover" in caplog.text
+    (journal,) = (tmp_path / "state").glob("*.journal")
+    assert journal.stat().st_size > 0
+
+
+def test_a_note_of_a_person_is_never_touched(store: str) -> None:
+    """The overview gets our note only where there is none."""
+    with mlflow.start_run(description="mine") as run:
+        with mlflow_perf.report("train"):
+            pass
+        assert run_of(run.info.run_id).data.tags["mlflow.note.content"] == "mine"
+    with mlflow_perf.report("train") as perf:
+        pass
+    assert "train" in run_of(perf.run_id).data.tags["mlflow.note.content"]
+
+
+@pytest.mark.e2e
+def test_over_http_the_same_arrives(server: str, capfd) -> None:
+    """Against a real server: metrics, tags, artifacts and the status of the own run."""
+    with mlflow_perf.report("train") as perf:
+        burn(0.05)
+    run = run_of(perf.run_id)
+    assert KEYS - run.data.metrics.keys() <= {"total_disk_io_read_mb", "total_disk_io_write_mb"}
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time >= run.info.start_time
+    assert mlflow_perf.load(perf.run_id).nodes[0].summary == pytest.approx(perf.summary)
+    assert capfd.readouterr().out == "", "the job's standard output is not ours"
+
+
+def test_handlers_are_restored_after_the_block(store: str) -> None:
+    """Within the block SIGTERM is ours to notice; after it the job's handlers are as before."""
+    import signal
+
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    with mlflow_perf.report("train"):
+        assert signal.getsignal(signal.SIGTERM) is not before[0]
+        assert signal.getsignal(signal.SIGINT) is before[1]
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_another_thread_than_the_main_one_touches_no_signal(store: str) -> None:
+    """A block in a thread installs nothing."""
+    import signal
+
+    seen = []
+
+    def block() -> None:
+        with mlflow_perf.report("train"):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+@pytest.mark.usefixtures("store")
+def test_a_price_gives_the_cost() -> None:
+    """The price of a node-hour is an argument as well as a variable; a wrong one is refused."""
+    with mlflow_perf.report("train", node_price=36.0) as perf:
+        burn(0.05)
+    assert perf.summary["node_cost"] == pytest.approx(perf.summary["duration_sec"] / 100)
+    with pytest.raises(ValueError, match="node_price"):
+        mlflow_perf.report("train", node_price=-1.0)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_country_reaches_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The country of the electricity is an argument as well as a variable."""
+    asked: list[str | None] = []
+
+    def carbon_reader(country: str | None) -> Reader:
+        asked.append(country)
+        raise SourceUnavailableError("not in this test")
+
+    monkeypatch.setattr("mlflow_perf.readers.carbon.carbon_reader", carbon_reader)
+    with mlflow_perf.report("train", carbon="FRA"):
+        pass
+    assert asked == ["FRA"]
+    with pytest.raises(ValueError, match="carbon"):
+        mlflow_perf.report("train", carbon="France")

@@ -1,0 +1,242 @@
+"""Opening, making and protecting the database; any SQL on it."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf import spans
+from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.database import cache, schema
+from mlflow_perf.spans.database.schema import SCHEMA_VERSION, connect
+
+
+@pytest.fixture
+def simple(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
+    """A database with one run."""
+    return spans_of(make.simple_monitoring(tmp_path / "monitoring.db"))
+
+
+def test_a_new_database_has_the_version(tmp_path: Path) -> None:
+    """The schema's version stands in the file; opening it again changes nothing."""
+    for _ in range(2):
+        db = connect(tmp_path / "db", write=True)
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        db.close()
+
+
+def test_a_missing_database_is_not_made_by_reading(tmp_path: Path) -> None:
+    """Reading says how to make one, and leaves no empty file behind."""
+    with pytest.raises(SpansError, match="spans import"):
+        spans.types(tmp_path / "none.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_newer_database_is_refused(simple: Path) -> None:
+    """A file of a later program says so instead of giving half an answer."""
+    db = sqlite3.connect(simple)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    db.close()
+    with pytest.raises(SpansError, match="upgrade mlflow-perf"):
+        spans.types(simple)
+
+
+def test_a_users_own_database_is_never_written_to(make: Any, tmp_path: Path) -> None:
+    """`--db` on a file that is not ours is refused; the file stays as it was, byte for byte."""
+    path = make.simple_monitoring(tmp_path / "monitoring.db")
+    before = path.read_bytes()
+    with pytest.raises(SpansError, match="not a spans database"):
+        spans.import_sources(path, path)
+    with pytest.raises(SpansError, match="not a spans database"):
+        spans.types(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"not a database at all", b"SQLite format 3\0" + b"\xff" * 200]
+)
+def test_a_file_that_is_no_database(tmp_path: Path, data: bytes) -> None:
+    """Garbage as a database, or as a source, is one line that names the file."""
+    path = tmp_path / "garbage.db"
+    path.write_bytes(data)
+    for use in (lambda: spans.types(path), lambda: spans.import_sources(path, tmp_path / "db")):
+        with pytest.raises(SpansError, match=r"garbage\.db") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_schema_is_one_line(tmp_path: Path) -> None:
+    """A file of which SQLite says that it has no memory for it; found by fuzzing."""
+    damaged = Path(__file__).parents[1] / "data" / "damaged_schema.sqlite3.gz"
+    (tmp_path / "db").write_bytes(gzip.decompress(damaged.read_bytes()))
+    with pytest.raises(SpansError, match=r"cannot be used as a spans database: .+\."):
+        spans.types(tmp_path / "db")
+
+
+def test_other_tables_may_live_beside(simple: Path) -> None:
+    """A user's own table in the file is left alone and can be joined."""
+    spans.sql(simple, "CREATE TABLE mine (task INTEGER, owner TEXT)", write=True)
+    spans.sql(simple, "INSERT INTO mine VALUES (1, 'me')", write=True)
+    rows = spans.sql(
+        simple,
+        "SELECT owner, i.name FROM mine JOIN interval i ON i.key = mine.task"
+        " AND i.type = 'parsl.monitoring.task'",
+    )
+    assert rows == [{"owner": "me", "name": "app"}]
+
+
+def test_a_query_cannot_write_unless_asked(simple: Path, tmp_path: Path) -> None:
+    """Neither the database nor any other file; the error says how to ask."""
+    other = tmp_path / "other.db"
+    for query in (
+        "DELETE FROM event_row",
+        f"ATTACH '{other}' AS other",
+        f"VACUUM INTO '{other}'",
+        "CREATE TABLE x (y)",
+    ):
+        with pytest.raises(SpansError):
+            spans.sql(simple, query)
+    assert not other.exists()
+    assert spans.types(simple)[0]["events"] == 6
+    with pytest.raises(SpansError, match="--write"):
+        spans.sql(simple, "DELETE FROM event_row")
+
+
+def test_even_a_writing_query_touches_no_other_file(simple: Path, tmp_path: Path) -> None:
+    """With `write`, other files stay out of reach."""
+    with pytest.raises(SpansError, match="not authorized"):
+        spans.sql(simple, f"ATTACH '{tmp_path / 'other.db'}' AS other", write=True)
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_parameters_are_bound(simple: Path) -> None:
+    """A hostile value is a value: nothing of it is run."""
+    rows = spans.sql(simple, "SELECT ? AS said", ["'; DROP TABLE span_row; --"])
+    assert rows == [{"said": "'; DROP TABLE span_row; --"}]
+
+
+def test_rows_are_strict_json(simple: Path) -> None:
+    """Infinity, bytes and two columns of one name have a form that JSON holds."""
+    rows = spans.sql(simple, "SELECT 9e999 AS big, x'00ff' AS raw, 1 AS n, 2 AS n")
+    assert rows == [{"big": None, "raw": "00ff", "n": 1, "n:1": 2}]
+
+
+def test_a_wrong_query_is_one_line(simple: Path) -> None:
+    """SQLite's own words, in a sentence of ours."""
+    with pytest.raises(SpansError, match="no such table: spam"):
+        spans.sql(simple, "SELECT * FROM spam")
+    with pytest.raises(SpansError, match=r"one statement at a time\.$"):
+        spans.sql(simple, "SELECT 1; SELECT 2")
+    with pytest.raises(SpansError, match="empty"):
+        spans.sql(simple, " ")
+    with pytest.raises(SpansError, match="surrogates"):
+        spans.sql(simple, "SELECT '\udcff'")
+    with pytest.raises(SpansError, match="too large"):
+        spans.sql(simple, "SELECT ?", [2**70])
+
+
+def test_two_first_imports_at_once(make: Any, tmp_path: Path, utc: None) -> None:
+    """Two that make the same database at once both succeed, one after the other."""
+    sources = [make.simple_monitoring(tmp_path / f"{n}.db", run=f"run-{n}") for n in range(2)]
+    failed: list[Exception] = []
+
+    def load(source: Path) -> None:
+        try:
+            spans.import_sources(source, tmp_path / "db")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+            failed.append(error)
+
+    threads = [threading.Thread(target=load, args=(s,)) for s in sources]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert [row["spans"] for row in spans.types(tmp_path / "db")] == [6, 6, 2]
+
+
+def test_names_of_files_may_hold_anything(make: Any, tmp_path: Path, utc: None) -> None:
+    """Question marks, hashes, per cents and spaces in a path are no part of SQLite's URI."""
+    folder = tmp_path / "a?mode=rwc#50% done ü"
+    folder.mkdir()
+    source = make.simple_monitoring(folder / "moni?tor#ing %41.db")
+    spans.import_sources(source, folder / "sp?an#s.db")
+    assert len(spans.types(folder / "sp?an#s.db")) == 3
+    assert sorted(p.name for p in folder.iterdir()) == ["moni?tor#ing %41.db", "sp?an#s.db"]
+
+
+def test_a_missing_source_makes_no_database(tmp_path: Path) -> None:
+    """A misspelt source is an error before anything is made."""
+    with pytest.raises(SpansError, match="no file or folder"):
+        spans.import_sources(tmp_path / "none", tmp_path / "db")
+    assert not (tmp_path / "db").exists()
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    """DESC's tracing pickle, or any other, is no source."""
+    path = tmp_path / "parsl_tracing.pickle"
+    path.write_bytes(b"\x80\x04cos\nsystem\n.")
+    with pytest.raises(SpansError, match="not of a kind that can be imported"):
+        spans.import_sources(path, tmp_path / "db")
+
+
+def test_the_public_names_are_there() -> None:
+    """Each name of `__all__` loads; an unknown one is an AttributeError."""
+    assert all(getattr(spans, name) is not None for name in spans.__all__)
+    assert set(spans.__all__) <= set(dir(spans))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = spans.nothing
+
+
+def test_what_is_read_is_of_one_moment(
+    make: Any, simple: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that ends between two tables' reading is not taken for damage."""
+    source = make.simple_monitoring(tmp_path / "more.db", run="2" * 36)
+    before = spans.types(simple)
+    read = cache.read
+    refused: list[Exception] = []
+
+    def read_during_an_import(db: sqlite3.Connection, name: str) -> Any:
+        found = read(db, name)
+        if name == "span":
+            try:
+                spans.import_sources(source, simple)
+            except SpansError as error:
+                refused.append(error)
+        return found
+
+    monkeypatch.setattr(cache, "read", read_during_an_import)
+    monkeypatch.setattr(schema, "_BUSY_SEC", 0.0)
+    assert spans.types(simple) == before
+    assert refused
+    monkeypatch.undo()
+    assert not spans.import_sources(source, simple)[0].unchanged
+
+
+def test_a_database_that_another_writes_is_not_called_damaged(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has to wait too long is told to try again, in one line."""
+    source, db = make.simple_monitoring(tmp_path / "monitoring.db"), tmp_path / "db"
+    spans.import_sources(source, db)
+    monkeypatch.setattr(schema, "_BUSY_SEC", 0.0)
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    task, attempt = "parsl.monitoring.task", "parsl.monitoring.try"
+    try:
+        for write in (
+            lambda: spans.import_sources(source, db),
+            lambda: spans.bind(db, task, attempt),
+        ):
+            with pytest.raises(SpansError, match="another program: try again"):
+                write()
+    finally:
+        other.close()
+    assert spans.bind(db, task, attempt) >= 0

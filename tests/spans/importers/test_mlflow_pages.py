@@ -1,0 +1,98 @@
+"""A run of MLflow with more children and traces than a search gives at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlflow
+import pytest
+
+from mlflow_perf import spans
+from mlflow_perf.errors import RunNotFoundError
+
+
+class _Page(list[Any]):
+    """One page, and the token of the next."""
+
+    def __init__(self, items: list[Any], at: int) -> None:
+        super().__init__(items[at : at + 2])
+        self.token = str(at + 2) if at + 2 < len(items) else None
+
+
+def _run(run_id: str, parent: str | None = None) -> Any:
+    info = SimpleNamespace(
+        run_id=run_id,
+        experiment_id="1",
+        start_time=1,
+        end_time=2,
+        run_name=run_id,
+        status="FINISHED",
+    )
+    tags = {"mlflow.parentRunId": parent} if parent else {}
+    return SimpleNamespace(info=info, data=SimpleNamespace(tags=tags, metrics={}))
+
+
+def _trace(number: int) -> Any:
+    info = SimpleNamespace(
+        trace_id=f"t{number}", execution_duration=1, request_time=1, state=SimpleNamespace()
+    )
+    return SimpleNamespace(info=info, data=SimpleNamespace(spans=[]))
+
+
+class _Client:
+    """A parent with five children, which has five traces; two come at a time."""
+
+    def get_run(self, run_id: str) -> Any:
+        return _run(run_id)
+
+    def search_runs(
+        self,
+        _experiments: list[str],
+        query: str,
+        *,
+        max_results: int,
+        page_token: str | None = None,
+    ) -> _Page:
+        children = [_run(f"c{n}", "parent") for n in range(5)] if "'parent'" in query else []
+        return _Page(children, int(page_token or 0))
+
+
+class _NewClient(_Client):
+    def search_traces(
+        self, *, locations: list[str], run_id: str, max_results: int, page_token: str | None = None
+    ) -> _Page:
+        found = [_trace(n) for n in range(5)] if run_id == "parent" and locations == ["1"] else []
+        return _Page(found, int(page_token or 0))
+
+
+class _OldClient(_Client):
+    def search_traces(
+        self,
+        experiment_ids: list[str],
+        *,
+        run_id: str,
+        max_results: int,
+        page_token: str | None = None,
+    ) -> _Page:
+        found = [_trace(n) for n in range(5)] if run_id == "parent" else []
+        return _Page(found if experiment_ids == ["1"] else [], int(page_token or 0))
+
+
+@pytest.mark.parametrize("client", [_NewClient, _OldClient])
+def test_every_page_of_children_and_traces_is_imported(
+    client: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is left out without a word, whatever the versions call the place to search."""
+
+    def load(run_id: str) -> Any:
+        raise RunNotFoundError(run_id)
+
+    monkeypatch.setattr(mlflow, "MlflowClient", client)
+    # Not the database of the default, which is not there.
+    monkeypatch.setattr(mlflow, "get_tracking_uri", tmp_path.as_uri)
+    monkeypatch.setattr("mlflow_perf.tracking.load.load", load)
+    spans.import_sources("runs:/parent", tmp_path / "db")
+    counts = {row["type"]: row["spans"] for row in spans.types(tmp_path / "db")}
+    assert counts == {"mlflow.run": 6, "mlflow.trace": 5}

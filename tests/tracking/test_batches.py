@@ -1,0 +1,66 @@
+"""Figures and tags in the portions that a store takes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS
+from mlflow_perf.tracking.batches import StoreLimits, batches, limits_of, metrics_of, plain_text
+
+AZURE = limits_of("azureml://westeurope.api.azureml.ms/mlflow/v1.0/subscriptions/x")
+NODE = {metric.key: 1.0 for metric in METRICS} | {f"ops/o{i}/count": 1.0 for i in range(300)}
+RUN = {metric.key: 2.0 for metric in RUN_METRICS}
+
+
+def _sent(limits: StoreLimits, node: dict[str, float], **tags: str) -> list[tuple[list, list]]:
+    return list(batches(metrics_of(node, "", 3), metrics_of(RUN, "", 0), tags, limits))
+
+
+def test_any_other_store_gets_everything() -> None:
+    """MLflow's own limits per request hold, and nothing is left out."""
+    many = {f"ops/o{i}/count": 1.0 for i in range(2500)}
+    sent = _sent(limits_of("http://host:5000"), many, a="x" * 6000)
+    assert [len(metrics) for metrics, _ in sent] == [1000, 1000, 500 + len(RUN)]
+    assert [len(tags) for _, tags in sent] == [1, 0, 0]
+    assert len(sent[0][1][0].value) == 5000
+
+
+def test_texts_are_such_as_every_store_takes() -> None:
+    """No NUL, which PostgreSQL refuses, and no half pair, which no connection takes."""
+    (_, [tag]), *_ = _sent(limits_of("http://host:5000"), NODE, a="a\0b\udc80c\n" + "x" * 6000)
+    assert tag.value == "a\ufffdb?c\n" + "x" * 4994
+    assert plain_text("n" * 300, 250) == "n" * 250
+
+
+def test_azure_ml_gets_what_matters_most() -> None:
+    """A run on Azure ML holds 50 names of metrics; ours leave room for the job's and the curves."""
+    sent = _sent(AZURE, NODE, a="x" * 6000)
+    names = {metric.key for metrics, _ in sent for metric in metrics}
+    seeds = {metric.key for metric in METRICS[:19]}
+    assert len(names) <= 50 - 6 - 8
+    assert seeds | {"job_max_mem_mb", "run_imbalance_pct", "run_node_count"} <= names
+    assert not any(name.startswith("ops/") for name in names)
+    assert len(sent[0][1][0].value) == 1000
+    assert all(len(metrics) <= 250 for metrics, _ in sent)
+
+
+def test_all_nodes_of_a_run_choose_the_same_names() -> None:
+    """What one node leaves out, the others leave out too: the names of a run stay few."""
+    shuffled = dict(reversed(NODE.items())) | {"ops/another/count": 1.0}
+    first, second = ({m.key for ms, _ in _sent(AZURE, n) for m in ms} for n in (NODE, shuffled))
+    assert first == second
+
+
+def test_operations_go_where_there_is_room() -> None:
+    """A small job's operations are metrics on Azure ML too."""
+    few = {"duration_sec": 1.0, "ops/load/count": 2.0}
+    assert "ops/load/count" in {m.key for ms, _ in _sent(AZURE, few) for m in ms}
+
+
+def test_tags_alone_are_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a metric there is still one request, and no word about room."""
+    with caplog.at_level(logging.INFO):
+        assert [tags[0].key for _, tags in batches([], [], {"a": "b"}, AZURE)] == ["a"]
+    assert not caplog.records

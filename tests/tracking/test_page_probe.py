@@ -1,0 +1,155 @@
+"""Whether a server has the page: asked once, beside the job, and any doubt is a no."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from mlflow_perf.node.place import detect
+from mlflow_perf.session.run_target import RunTarget
+from mlflow_perf.tracking.page_probe import PAGE_HEADER, has_page
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Site:
+    """A server that answers HEAD as it is told.
+
+    Attributes:
+        uri: Its address.
+        answer: Sends the answer.
+        asked: Path and `Authorization` of each request.
+    """
+
+    def __init__(self) -> None:
+        site = self
+        self.asked: list[tuple[str, str | None]] = []
+        self.answer: Answer = lambda handler: reply(handler, 200, {PAGE_HEADER: "1"})
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                site.asked.append((self.path, self.headers["Authorization"]))
+                site.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.uri = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+
+def reply(handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str]) -> None:
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A server, and an environment without a user."""
+    for name in ("USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+    one = Site()
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+
+
+def test_our_page_is_told_by_its_header(site: Site) -> None:
+    """One request, below the server's prefix; its header, not any 200, is the sign."""
+    assert has_page(f"{site.uri}/ml/")
+    assert site.asked == [("/ml/perf", None)]
+    site.answer = lambda handler: reply(handler, 200, {})
+    assert not has_page(site.uri)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_any_other_answer_is_a_no(site: Site, status: int) -> None:
+    """MLflow without the plugin, a user without rights and an ill server have no page to link."""
+    site.answer = lambda handler: reply(handler, status, {PAGE_HEADER: "1"})
+    assert not has_page(site.uri)
+
+
+def test_no_redirect_is_followed(site: Site) -> None:
+    """A page to sign in is not ours, and another host must not get the password."""
+    site.answer = lambda handler: reply(handler, 302, {"Location": f"{site.uri}/elsewhere"})
+    assert not has_page(site.uri)
+    assert [path for path, _ in site.asked] == ["/perf"]
+
+
+_NO_SERVERS = ("", "sqlite:///x.db", "azureml://x", "http://127.0.0.1:1", "http://127.0.0.1:port")
+_NO_ADDRESSES = ("http://[", "http://", "http://a b/")
+
+
+@pytest.mark.parametrize("uri", [*_NO_SERVERS, *_NO_ADDRESSES])
+def test_no_server_has_no_page(uri: str) -> None:
+    """A store that is no server, one that refuses, and what is no address raise nothing."""
+    assert not has_page(uri)
+
+
+def _basic(pair: str) -> str:
+    return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("environ", "user", "sent"),
+    [
+        ({"USERNAME": "ann", "PASSWORD": "pä"}, "", _basic("ann:pä")),
+        ({"TOKEN": "t1"}, "", "Bearer t1"),
+        ({}, "bob:p%40@", _basic("bob:p@")),
+    ],
+)
+def test_it_signs_in_as_mlflow_does(
+    site: Site,
+    environ: dict[str, str],
+    user: str,
+    sent: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the user or the token of MLflow's own variables, or the user in the address."""
+    for name, value in environ.items():
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
+    assert has_page(site.uri.replace("://", f"://{user}"))
+    assert site.asked == [("/perf", sent)]
+
+
+def test_a_job_never_waits_for_the_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the server is silent the run is there and has no page; with the answer it has one."""
+    free = threading.Event()
+
+    def answer_later(handler: BaseHTTPRequestHandler) -> None:
+        free.wait(60)
+        reply(handler, 200, {PAGE_HEADER: "1"})
+
+    site.answer = answer_later
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", site.uri)
+    monkeypatch.setattr("mlflow_perf.session.run_target.tracking_uri", lambda: site.uri)
+    target = RunTarget("train", detect({}), run_id="r1", start_timeout_sec=1.0)
+    target.find()
+    assert target.run_id == "r1"
+    assert not target.has_page
+    free.set()
+    assert target._page is not None
+    assert target._page.done_within(60)
+    assert target.has_page
+
+
+def test_a_rank_that_sends_nothing_asks_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the ranks on a node only the one that samples needs to know."""
+    monkeypatch.setattr("mlflow_perf.session.run_target.tracking_uri", lambda: site.uri)
+    node = detect({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
+                   "SLURM_LOCALID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
+                   "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"})  # fmt: skip
+    assert not node.samples
+    target = RunTarget("train", node, run_id="r1", start_timeout_sec=1.0)
+    target.find()
+    assert target._page is None

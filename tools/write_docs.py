@@ -1,0 +1,93 @@
+"""The generated parts of README and docs: `python -m mlflow_perf._docs [ROOT]` writes them anew.
+
+Imports the tables and the commands that it prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from mlflow_perf.cli import main
+from mlflow_perf.core.settings import ENVIRONMENT
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, gpu_metrics_of
+
+__all__ = ["commands_page", "metrics_table", "settings_table", "with_tables", "write"]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|") or " "
+
+
+def metrics_table() -> str:
+    """Return the table of metrics as Markdown, from `metric_table`."""
+    rows = [
+        (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning)
+        for m in (*METRICS, *gpu_metrics_of("<i>"))
+    ]
+    rows += [(f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning) for m in RUN_METRICS]
+    return _table(("key", "unit", "source", "formula", "meaning"), rows)
+
+
+def settings_table() -> str:
+    """Return the table of settings as Markdown, from `settings`."""
+    rows = [
+        (f"`{s.variable}`", "" if s.default in (None, "", ()) else f"`{s.default}`", s.meaning)
+        for s in ENVIRONMENT.values()
+    ]
+    return _table(("variable", "default", "meaning"), rows)
+
+
+def with_tables(text: str) -> str:
+    """Return a Markdown text with its marked parts made anew."""
+    for name, table in (("metrics", metrics_table()), ("settings", settings_table())):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        before, found, rest = text.partition(begin)
+        if found:
+            text = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def commands_page() -> str:
+    """Return the page of all commands: what each prints with `--help`."""
+    parts = [
+        "# Commands",
+        "Exit codes: 0 done, 1 a gate or a pipeline failed, 2 bad usage or input.",
+    ]
+    for path, command in _commands(main, ("mlflow-perf",)):
+        context = click.Context(
+            command, info_name=" ".join(path), terminal_width=88, help_option_names=["-h", "--help"]
+        )
+        parts.append(f"## `{' '.join(path)}`\n\n```text\n{command.get_help(context)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(
+    group: click.Group, path: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*path, name))
+        elif command is not None:
+            yield (*path, name), command
+
+
+def write(root: Path) -> None:
+    """Write the generated parts of README and of the docs anew."""
+    for page in (root / "README.md", root / "docs" / "metrics.md"):
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    (root / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
