@@ -24,7 +24,7 @@ import json, os, sys
 from pathlib import Path
 from mlflow_perf import OperationMetrics, spool
 from mlflow_perf.integrations import proxystore as gather
-from mlflow_perf.recorders.operations import context
+from mlflow_perf.recorders.operations import current as context
 from mlflow_perf.recorders.operations.operation_spool import drain
 
 recorder = OperationMetrics()
