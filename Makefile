@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
 export UV_LINK_MODE ?= copy
 
-.PHONY: setup demo ui test test-launchers lint metrics compat bench docs clean
+.PHONY: setup demo ui test test-launchers lint hooks metrics compat bench docs clean
 
 setup: $(STAMP)
 
@@ -47,14 +47,13 @@ ui: $(DEMO_STAMP)
 	@echo "  http://127.0.0.1:5000/perf  the performance of all runs        (Ctrl-C ends it)"
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --workers 1 --app-name mlflow-perf --backend-store-uri sqlite:///demo/mlflow.db --artifacts-destination demo/artifacts --port 5000
 
-# Real signals, servers and launches on a machine that others use too: what fails is run up to twice more and
-# named in the summary; what still fails is run once more by itself, with servers and folders of its own. A
-# fault of the code fails each time. Two processes, as half of the time goes by in waiting for servers,
-# launchers and browsers; a file stays with one, for its servers' sake.
+# Tests use real signals, servers and launches, on a machine that others load too. A test that fails runs once
+# more; the last lines of the output count and name every test that needed it. A fault of the code fails twice.
+# Two processes, because half of the time is spent waiting for servers, launchers and browsers; the tests of a
+# file stay in one process and share its servers.
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 test: setup
-	$(PYTEST) -n 2 --dist loadfile --reruns 2 --reruns-delay 5 $(ARGS) \
-		|| { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none --reruns 1 --reruns-delay 5 $(ARGS); }
+	$(PYTEST) -n 2 --dist loadfile --reruns 1 --reruns-delay 5 $(ARGS)
 
 # torchrun and Ray, too large for the environment of development, start real jobs from one of their own.
 test-launchers: setup
@@ -66,6 +65,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What `git commit` checks from then on: ruff on the files of the commit, mypy on the package.
+hooks: setup
+	$(BIN)/pre-commit install
 
 # How the architecture stands: folders, imports, sizes, mirrored tests.
 metrics:

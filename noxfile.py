@@ -1,4 +1,4 @@
-"""The suite on every Python and every range of packages that `setup.py` promises; run by hand.
+"""The suite on every Python and every range of packages that `pyproject.toml` promises; run by hand.
 
     $ make compat                    # everything; or one: nox -s "tests-3.13"
 
@@ -8,7 +8,6 @@ Each session has an environment of its own. Only the fast tests run, unless argu
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import nox
@@ -45,11 +44,9 @@ def azureml(session: nox.Session) -> None:
 
 @nox.session(python="3.10")
 def lowest(session: nox.Session) -> None:
-    """The lowest version that `setup.py` allows of each package that the core needs."""
-    text = Path("setup.py").read_text(encoding="utf-8")
-    core = re.search(r"install_requires=\[(.*?)\]", text, re.DOTALL)
-    assert core is not None
-    pins = [pin.replace(">=", "==") for pin in re.findall(r'"([^"]+)"', core.group(1))]
+    """The lowest version that `pyproject.toml` allows of each package that the core needs."""
+    core = nox.project.load_toml("pyproject.toml")["project"]["dependencies"]
+    pins = [pin.replace(">=", "==") for pin in core]
     session.install("--editable", ".[dev]", *pins)
     _test(session)
 
