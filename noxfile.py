@@ -1,4 +1,4 @@
-"""The suite on every Python and every range of packages that `pyproject.toml` promises; run by hand.
+"""Run the suite on every Python and with the lowest packages that `pyproject.toml` allows.
 
     $ make compat                    # everything; or one: nox -s "tests-3.13"
 

@@ -33,7 +33,12 @@ settings.load_profile("shared")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each fault led to, whichever process tested it."""
+    """Print what each fault led to, and which tests needed a second run."""
+    _print_faults(terminalreporter)
+    _print_second_runs(terminalreporter)
+
+
+def _print_faults(terminalreporter: pytest.TerminalReporter) -> None:
     reports = terminalreporter.stats.get("passed", [])
     rows = {tuple(row) for r in reports for name, row in r.user_properties if name == "fault"}
     if not rows:
@@ -43,6 +48,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     widths = [max(len(row[i]) for row in table) for i in range(2)]
     for row in table:
         terminalreporter.line(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}")
+
+
+def _print_second_runs(terminalreporter: pytest.TerminalReporter) -> None:
+    names = sorted({report.nodeid for report in terminalreporter.stats.get("rerun", [])})
+    terminalreporter.section("second runs")
+    terminalreporter.line(f"{len(names)} tests failed at first and ran a second time")
+    for name in names:
+        terminalreporter.line(f"  {name}")
 
 
 def _clean(patch: pytest.MonkeyPatch, folder: Path) -> None:
