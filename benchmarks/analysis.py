@@ -16,7 +16,7 @@ from mlflow.entities import Metric, RunTag
 
 from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.rightsize import right_size
-from mlflow_perf.analysis.workflow import workflow_of
+from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs
@@ -66,7 +66,7 @@ def main(count: int) -> None:
         took = best_of(3, lambda: right_size(history))
         print(f"{f'right size from {len(history)} runs in memory':45} {took:8.2f} s")
         parent = PerfRun("flow", name="flow")
-        took = best_of(3, lambda: workflow_of(parent, steps(1000), now=0.0))
+        took = best_of(3, lambda: build_workflow(parent, steps(1000), now=0.0))
         print(f"{'workflow of 1000 steps in memory':45} {took:8.2f} s")
 
 

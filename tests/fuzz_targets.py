@@ -50,12 +50,12 @@ def document() -> Target:
 
 def analysis() -> Target:
     """A document: compared, checked, advised on and shown, beside one that is whole."""
-    from mlflow_perf.analysis.advice import verdict
+    from mlflow_perf.analysis.advice import decide_verdict
     from mlflow_perf.analysis.compare import compare
     from mlflow_perf.analysis.gate import check
     from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
     from mlflow_perf.analysis.rightsize import right_size
-    from mlflow_perf.analysis.workflow import workflow_of
+    from mlflow_perf.analysis.workflow import build_workflow
     from mlflow_perf.model.document import PerfDocument
     from mlflow_perf.reports.html import render_comparison
     from mlflow_perf.tracking.perf_run import of_document
@@ -73,8 +73,8 @@ def analysis() -> Target:
         to_markdown(judged)
         to_junit(judged)
         for node in odd.document.nodes.values() if odd.document else ():
-            verdict(node.summary, node.node)
-        workflow_of(whole, [odd, whole])
+            decide_verdict(node.summary, node.node)
+        build_workflow(whole, [odd, whole])
         right_size([odd])
 
     return Target(run, [seed], mutated_json)
@@ -345,7 +345,7 @@ def names() -> Target:
     from mlflow.utils.validation import _validate_metric_name
 
     from mlflow_perf.analysis.gate_limits import parse_limit
-    from mlflow_perf.analysis.markdown import code, escape
+    from mlflow_perf.analysis.markdown import escape, format_code
     from mlflow_perf.cli._tables import clean
     from mlflow_perf.errors import MlflowPerfError
     from mlflow_perf.pipelines.values import parse
@@ -357,7 +357,7 @@ def names() -> Target:
         _validate_metric_name(clean_key(text))
         _validate_metric_name(clean_key(f"ops/{metric_name(text)}/count"))
         assert clean(text).isprintable() or "\n" not in clean(text)
-        assert "\n" not in escape(text) + code(text)
+        assert "\n" not in escape(text) + format_code(text)
         for kind in ("integer", "number", "boolean"):
             with suppress(MlflowPerfError):
                 parse(text, kind, where="x")

@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf import cli, spans
-from mlflow_perf.analysis.markdown import code, escape
+from mlflow_perf.analysis.markdown import escape, format_code
 from mlflow_perf.analysis.rightsize import right_size
-from mlflow_perf.analysis.workflow import workflow_of
+from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import (
     DocumentError,
@@ -139,7 +139,7 @@ def test_advice_on_endless_figures_has_an_end() -> None:
     node = NodeDocument(facts, summary=summary, started=-1e308, duration_sec=1e308)
     later = NodeDocument(summary=summary, started=1e308, duration_sec=1e308)
     runs = [of_document(name, PerfDocument({0: n})) for name, n in (("a", node), ("b", later))]
-    workflow = workflow_of(runs[0], runs)
+    workflow = build_workflow(runs[0], runs)
     assert workflow is not None
     json.dumps(workflow.as_dict())
     assert (right_size(runs).memory_mb or 0) > 0
@@ -412,7 +412,7 @@ def test_messages_are_one_short_line() -> None:
 def test_markdown_keeps_the_direction_of_its_text() -> None:
     """What would reorder the text around it is left out of Markdown."""
     assert escape("a\u202eb\u2066") == "a b "
-    assert "\u202e" not in code("a\u202eb")
+    assert "\u202e" not in format_code("a\u202eb")
 
 
 def test_an_error_cannot_steer_the_terminal(tmp_path: Path) -> None:

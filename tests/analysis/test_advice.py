@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.advice import BOTTLENECKS, RULES, Usage, verdict
+from mlflow_perf.analysis.advice import BOTTLENECKS, RULES, Usage, decide_verdict
 from mlflow_perf.model.metrics import METRICS
 
 BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "max_t_mem_percent": 30.0}
@@ -64,26 +64,26 @@ def test_each_situation_has_its_verdict(
     bottleneck: str, summary: dict[str, float], evidence: str
 ) -> None:
     """The verdict names what held the job back, and its sentence holds the figure."""
-    found = verdict({**BASE, **summary})
+    found = decide_verdict({**BASE, **summary})
     assert (found.bottleneck, evidence in found.advice) == (bottleneck, True), found
 
 
 def test_what_kills_a_job_comes_before_what_slows_it() -> None:
     """An out-of-memory kill is the verdict even where the CPUs were full and throttled."""
     summary = {"oom_kills": 2.0, "cpu_throttled_pct": 90.0, "cpu_avg_utilization_pct": 100.0}
-    assert verdict(summary).bottleneck == "memory"
+    assert decide_verdict(summary).bottleneck == "memory"
 
 
 def test_the_nodes_facts_stand_in_for_a_missing_limit() -> None:
     """One of 16 CPUs is serial work, also where only the node's facts say that there are 16."""
     summary = {"cpu_avg_utilization_pct": 6.25}
-    assert verdict(summary, {"cpu_count": 16}).bottleneck == "cpu"
-    assert "ask for one CPU" in verdict(summary, {"cpu_count": 16}).advice
+    assert decide_verdict(summary, {"cpu_count": 16}).bottleneck == "cpu"
+    assert "ask for one CPU" in decide_verdict(summary, {"cpu_count": 16}).advice
 
 
 def test_without_figures_there_is_no_verdict() -> None:
     """A node that reported nothing is not called idle."""
-    found = verdict({})
+    found = decide_verdict({})
     assert found.bottleneck == "balanced"
     assert "no CPU figures" in found.advice
 
@@ -97,9 +97,9 @@ def test_every_rule_has_a_case() -> None:
 
 def test_cpus_that_are_mostly_busy_are_the_bottleneck_when_nothing_else_is() -> None:
     """At 75% the CPUs are the verdict, unless the disks were waited for."""
-    assert verdict({**BASE, "cpu_avg_utilization_pct": 75.0}).bottleneck == "cpu"
+    assert decide_verdict({**BASE, "cpu_avg_utilization_pct": 75.0}).bottleneck == "cpu"
     waits = {**BASE, "cpu_avg_utilization_pct": 75.0, "io_stall_pct": 40.0}
-    assert verdict(waits).bottleneck == "disk"
+    assert decide_verdict(waits).bottleneck == "disk"
 
 
 _KEYS = [metric.key for metric in METRICS] + [
@@ -114,7 +114,7 @@ _KEYS = [metric.key for metric in METRICS] + [
 )
 def test_any_summary_has_a_verdict(summary: dict[str, float], node: dict[str, Any]) -> None:
     """Whatever a summary holds, the verdict is one of the eight words and one line of text."""
-    found = verdict(summary, node)
+    found = decide_verdict(summary, node)
     assert found.bottleneck in BOTTLENECKS
     assert found.advice.endswith(".")
     assert "\n" not in found.advice

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis.compare import compare
-from mlflow_perf.analysis.gate import check, same_hardware
+from mlflow_perf.analysis.gate import check, find_same_hardware
 from mlflow_perf.analysis.gate_limits import parse_limit
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
-from mlflow_perf.analysis.mann_whitney import greater_p, least_p
+from mlflow_perf.analysis.mann_whitney import calculate_least_p, calculate_p
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -190,9 +190,13 @@ def test_history_is_taken_from_the_same_hardware(make_run: MakeRun) -> None:
     new = make_run({"a": 1.0}, label="new", facts={"cpu_count": 8})
     like = [make_run({"a": 1.0}, label=f"like{i}", facts={"cpu_count": 8}) for i in range(3)]
     other = make_run({"a": 1.0}, label="other", facts={"cpu_count": 4})
-    assert [run.label for run in same_hardware([other, *like], new)] == ["like0", "like1", "like2"]
+    assert [run.label for run in find_same_hardware([other, *like], new)] == [
+        "like0",
+        "like1",
+        "like2",
+    ]
     with pytest.raises(RunNotFoundError, match="None of the 1 runs"):
-        same_hardware([other], new)
+        find_same_hardware([other], new)
 
 
 def test_junit_says_what_markdown_says(hours: Hours) -> None:
@@ -242,7 +246,7 @@ def test_the_exact_p_is_the_share_of_all_choices(base: list[int], new: list[int]
     observed = sum(ranks[len(base) :])
     choices = list(itertools.combinations(ranks, len(new)))
     share = sum(sum(choice) >= observed - 1e-9 for choice in choices) / len(choices)
-    assert greater_p(base, new) == pytest.approx(share)
+    assert calculate_p(base, new) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("sizes", [(30, 30), (100, 8), (21, 20)])
@@ -253,14 +257,14 @@ def test_the_normal_p_is_scipys(sizes: Sequence[int]) -> None:
     base = [chance.randint(0, 20) for _ in range(sizes[0])]
     new = [chance.randint(3, 23) for _ in range(sizes[1])]
     expected = stats.mannwhitneyu(new, base, alternative="greater", method="asymptotic").pvalue
-    assert greater_p(base, new) == pytest.approx(expected, rel=1e-6)
+    assert calculate_p(base, new) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_least_p_is_reached_by_samples_that_do_not_overlap() -> None:
     """Three above three is one choice of twenty."""
-    assert greater_p([1, 2, 3], [4, 5, 6]) == pytest.approx(least_p(3, 3))
-    assert least_p(3, 3) == pytest.approx(0.05)
-    assert greater_p([1.0] * 30, [1.0] * 30) == 1.0
+    assert calculate_p([1, 2, 3], [4, 5, 6]) == pytest.approx(calculate_least_p(3, 3))
+    assert calculate_least_p(3, 3) == pytest.approx(0.05)
+    assert calculate_p([1.0] * 30, [1.0] * 30) == 1.0
 
 
 def test_false_alarms_are_as_rare_as_alpha_says(hours: Hours) -> None:
@@ -285,7 +289,7 @@ def test_memory_within_one_per_cent_is_that_of_one_kind(
     old, new = (make_run({"a": 1.0}, facts={"mem_total_mb": size}) for size in (one, other))
     assert any("hardware" in note for note in check([old], [new], ["a=+10%"]).notes) != alike
     if alike:
-        assert same_hardware([old], new) == [old]
+        assert find_same_hardware([old], new) == [old]
 
 
 def test_one_run_and_one_limit_need_no_list(hours: Hours) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlflow_perf.analysis import markdown
-from mlflow_perf.analysis import metric_text as figures
+from mlflow_perf.analysis import markdown, metric_text
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,7 @@ from mlflow_perf.analysis import metric_text as figures
 )
 def test_a_value_has_three_figures_and_its_unit(value: float | None, unit: str, text: str) -> None:
     """No more figures than a person compares, none lost of a whole number."""
-    assert figures.format_value(value, unit) == text
+    assert metric_text.format_value(value, unit) == text
 
 
 @pytest.mark.parametrize(
@@ -45,13 +44,13 @@ def test_a_value_has_three_figures_and_its_unit(value: float | None, unit: str, 
 )
 def test_a_key_says_its_unit_and_direction(key: str, unit: str, better: str) -> None:
     """Keys of the table answer from it, the others by their ending."""
-    assert (figures.unit(key), figures.better(key)) == (unit, better)
+    assert (metric_text.find_unit(key), metric_text.find_direction(key)) == (unit, better)
 
 
 def test_changes_have_a_sign() -> None:
     """A change is read at a glance; none is a dash."""
     changes = [12.34, -3.0, None, 4321.0, -1e-9]
-    assert [figures.format_change(c) for c in changes] == [
+    assert [metric_text.format_change(c) for c in changes] == [
         "+12.3%",
         "-3.0%",
         "–",
@@ -80,4 +79,4 @@ def test_markdown_shows_text_as_it_is(text: str, escaped: str) -> None:
 )
 def test_code_is_fenced_by_more_than_it_holds(text: str, code: str) -> None:
     """A code span ends where it should, also in a table."""
-    assert markdown.code(text) == code
+    assert markdown.format_code(text) == code

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.analysis.advice import Verdict, verdict
+from mlflow_perf.analysis.advice import Verdict, decide_verdict
 from mlflow_perf.analysis.rightsize import SERIAL_PEAK, right_size
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Run:
         )
         assert done.returncode == 0, done.stderr
         data = json.loads(done.stdout.splitlines()[-1])
-        return data["summary"], verdict(data["summary"], data["node"])
+        return data["summary"], decide_verdict(data["summary"], data["node"])
 
     return call
 

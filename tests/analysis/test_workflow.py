@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.analysis.workflow_findings import stragglers
 from mlflow_perf.analysis.workflow_steps import StepNode
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -28,7 +28,7 @@ def step(
 
 
 def built(*steps: PerfRun, parent: PerfRun = PARENT) -> Workflow:
-    found = workflow_of(parent, steps, now=200.0)
+    found = build_workflow(parent, steps, now=200.0)
     assert found is not None
     return found
 
@@ -151,7 +151,7 @@ def test_a_straggler_is_held_against_the_others(make_run: MakeRun) -> None:
 
 def test_a_parent_without_children_is_no_workflow() -> None:
     """There is nothing to draw."""
-    assert workflow_of(PARENT, []) is None
+    assert build_workflow(PARENT, []) is None
 
 
 def test_the_data_has_the_agreed_shape(make_run: MakeRun) -> None:

@@ -17,12 +17,12 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.metrics import metric_for
 from mlflow_perf.reports import html
 from mlflow_perf.reports.charts import charts_for
-from mlflow_perf.reports.comparison_page import build_comparison
-from mlflow_perf.reports.curves import FEW_NODES, NodeCurves, curves_of
+from mlflow_perf.reports.comparison_page import build_comparison_page
+from mlflow_perf.reports.curves import FEW_NODES, NodeCurves, build_curves
 from mlflow_perf.reports.html import render, render_comparison
 from mlflow_perf.reports.operation_rows import MOST_ROWS, operation_rows
-from mlflow_perf.reports.run_page import build_report
-from mlflow_perf.reports.workflow_page import build_workflow
+from mlflow_perf.reports.run_page import build_run_page
+from mlflow_perf.reports.workflow_page import build_workflow_page
 
 ASSETS = Path(html.__file__).parent / "templates"
 
@@ -95,7 +95,7 @@ def _curves(nodes: int, rows: int) -> list[NodeCurves | None]:
 def test_one_node_is_drawn_as_it_was_reported() -> None:
     """Of one node every report is a point, and a counter becomes a rate."""
     document = samples.document(1, rows=100)
-    curves = curves_of([NodeCurves.of(0, document.nodes[0])])
+    curves = build_curves([NodeCurves.of(0, document.nodes[0])])
     assert curves is not None
     assert len(curves.x) == 100
     (busy,) = curves.values["cpu_pct_per_cpu_avg"]
@@ -120,7 +120,7 @@ def test_no_peak_is_lost_of_many_nodes(columns: list[list[float]]) -> None:
         NodeDocument(started=0.0, reports={"elapsed_sec": list(range(len(c))), "mem_percent": c})
         for c in columns
     ]
-    curves = curves_of([NodeCurves.of(i, node) for i, node in enumerate(nodes)])
+    curves = build_curves([NodeCurves.of(i, node) for i, node in enumerate(nodes)])
     assert curves is not None
     if not any(map(any, columns)):
         assert curves.spread == {}
@@ -141,7 +141,7 @@ def test_few_nodes_share_one_time_axis() -> None:
     """Nodes that started at different times stand where they were in the run."""
     document = samples.document(2, rows=50)
     document.nodes[1].started = (document.nodes[1].started or 0.0) + 50
-    curves = curves_of([NodeCurves.of(i, n) for i, n in document.nodes.items()])
+    curves = build_curves([NodeCurves.of(i, n) for i, n in document.nodes.items()])
     assert curves is not None
     first, second = curves.values["mem_percent"]
     assert first is not None
@@ -176,7 +176,7 @@ def test_operations_come_from_the_summary_too() -> None:
         summary={"ops/load/p50_ms": 4.0, "ops/a/b/avg_ms": 2.0, "ops/n/count": 3.0},
         operations={"times": {"load": {"count": 1, "total_ms": 4.0}}, "counters": {"rows": 7}},
     )
-    report = build_report(PerfDocument({0: node}))
+    report = build_run_page(PerfDocument({0: node}))
     assert {row["name"] for row in report.operations["rows"]} == {"load", "a/b"}
     assert report.counters == [("n", "3"), ("rows", "7")]
 
@@ -184,12 +184,12 @@ def test_operations_come_from_the_summary_too() -> None:
 def test_a_counter_beyond_floats_does_not_cost_the_report() -> None:
     """A whole number is a sum of any size; what cannot be drawn is left out."""
     node = NodeDocument(operations={"counters": {"rows": 7, "huge": 10**400, "deep": -(10**400)}})
-    assert build_report(PerfDocument({0: node})).counters == [("rows", "7")]
+    assert build_run_page(PerfDocument({0: node})).counters == [("rows", "7")]
 
 
 def test_the_headline_says_what_there_is() -> None:
     """Headline figures, verdict, overhead and meanings come from the document and the table."""
-    report = build_report(samples.document(2, rows=60))
+    report = build_run_page(samples.document(2, rows=60))
     labels = [tile.label for tile in report.tiles]
     assert labels[:4] == ["Duration", "CPU busy", "CPU unused", "Memory peak"]
     assert report.verdict["bottleneck"] == "cpu"
@@ -201,9 +201,9 @@ def test_the_headline_says_what_there_is() -> None:
 
 def test_what_is_missing_is_said() -> None:
     """An empty document, a node without reports and one that still runs each get their sentence."""
-    assert "No performance data" in build_report(PerfDocument({})).notes[0]
+    assert "No performance data" in build_run_page(PerfDocument({})).notes[0]
     silent = NodeDocument(summary={"duration_sec": 1.0}, status="RUNNING")
-    notes = " ".join(build_report(PerfDocument({0: silent})).notes)
+    notes = " ".join(build_run_page(PerfDocument({0: silent})).notes)
     assert "without reports" in notes
     assert "had not ended" in notes
 
@@ -216,15 +216,15 @@ def test_nodes_may_come_one_by_one() -> None:
 
 def test_the_gantt_places_bars_in_time() -> None:
     """A bar stands where its step ran, with its waiting before it, whatever is missing."""
-    flow = build_workflow(samples.WORKFLOW)
+    flow = build_workflow_page(samples.WORKFLOW)
     train = next(bar for bar in flow.bars if bar.label == "train")
     assert train.left == pytest.approx(100 * 220 / 900, abs=0.01)
     assert train.width == pytest.approx(100 * 480 / 900, abs=0.01)
     assert train.waited == pytest.approx(100 * 30 / 900, abs=0.01)
     assert len(train.nodes) == 4
     assert flow.status == "FAILED"
-    assert build_workflow({}).bars == []
-    assert build_workflow({"steps": [{"name": "x"}, "odd"]}).bars[0].width == 0.0
+    assert build_workflow_page({}).bars == []
+    assert build_workflow_page({"steps": [{"name": "x"}, "odd"]}).bars[0].width == 0.0
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=6))
@@ -234,7 +234,7 @@ def test_bars_stay_on_the_axis(steps: list[tuple[float, float, float]]) -> None:
         {"name": str(i), "started": s, "duration_sec": d, "waited_sec": w}
         for i, (s, d, w) in enumerate(steps)
     ]
-    flow = build_workflow({"steps": data})
+    flow = build_workflow_page({"steps": data})
     for bar in flow.bars:
         assert bar.left - bar.waited >= 0
         assert bar.left + bar.width <= 100.01
@@ -243,7 +243,7 @@ def test_bars_stay_on_the_axis(steps: list[tuple[float, float, float]]) -> None:
 
 def test_a_comparison_counts_what_changed() -> None:
     """The tally, the texts and the signs come from the rows; a missing value has no change."""
-    page = build_comparison(samples.COMPARISON)
+    page = build_comparison_page(samples.COMPARISON)
     assert (page.better, page.worse) == (1, 1)
     assert page.groups[0].rows[0].texts == ["10 min", "8 min"]
     assert page.groups[0].rows[0].change == "-20.0%"
@@ -345,7 +345,7 @@ def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
         for i, (busy, hours) in enumerate([(90.0, 8.0), (0.0, 1.0)])
     }
     document = PerfDocument(nodes)
-    tiles = {tile.label: tile.value for tile in build_report(document).tiles}
+    tiles = {tile.label: tile.value for tile in build_run_page(document).tiles}
     assert document.run_summary["run_gpu_avg_utilization_pct"] == pytest.approx(80.0)
     assert tiles["GPU busy"] == "80%"
 

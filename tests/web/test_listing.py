@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.web.listing import COLUMNS, Choice, Found, build_listing, search_of
+from mlflow_perf.web.listing import COLUMNS, Choice, Found, build_listing, build_search
 
 SORTS = ["started", "name", "component", "status", "bottleneck", *(c.key for c in COLUMNS)]
 
@@ -55,11 +55,11 @@ def test_a_wrong_address_is_named(query: dict[str, list[str]], said: str) -> Non
 
 def test_quotes_in_a_filter_are_bound() -> None:
     """A value with quotes stays a value; one with both kinds is refused by name."""
-    condition, order = search_of(Choice(equal={"component": "it's"}, sort="-run_cpu_hours"))
+    condition, order = build_search(Choice(equal={"component": "it's"}, sort="-run_cpu_hours"))
     assert '= "it\'s"' in condition
     assert order == ["metrics.`run_cpu_hours` DESC"]
     with pytest.raises(SettingError, match="both kinds of quotes"):
-        search_of(Choice(equal={"component": "'\""}))
+        build_search(Choice(equal={"component": "'\""}))
 
 
 def test_a_column_without_figures_is_left_out() -> None:

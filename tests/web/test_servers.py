@@ -16,8 +16,8 @@ from web_store import Filled, fill, get, server
 
 import mlflow_perf
 from mlflow_perf.tracking.page_probe import has_page
-from mlflow_perf.web.listing import Choice, search_of
-from mlflow_perf.web.table import rows_of, steps_of
+from mlflow_perf.web.listing import Choice, build_search
+from mlflow_perf.web.table import query_runs, query_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -215,11 +215,11 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
     for sort in ("-started", "started", "name", "-component", "-run_cpu_hours", "status"):
         for equal in ({}, {"component": "train"}, {"workflow": filled.runs["training"]}):
             choice = Choice(sort=sort, equal=equal)
-            condition, order = search_of(choice)
+            condition, order = build_search(choice)
             found = store.search_runs(
                 experiments, condition, ViewType.ACTIVE_ONLY, 100, order, None
             )
-            rows = rows_of(store, experiments, choice)
+            rows = query_runs(store, experiments, choice)
             assert rows is not None
             workflows = {r.run_id for r in rows if not r.component}
             assert workflows == ({filled.runs["training"]} if not equal else set())
@@ -229,10 +229,10 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
             for row in rows:
                 assert row.metrics.items() <= by_id[row.run_id].items()
                 assert "run_cpu_hours" in row.metrics
-    listed = rows_of(store, experiments, Choice(sort="-run_cpu_hours")) or []
+    listed = query_runs(store, experiments, Choice(sort="-run_cpu_hours")) or []
     values = [r.metrics["run_cpu_hours"] for r in listed if r.component]
     assert listed[-1].run_id == filled.runs["training"]
-    steps = steps_of(store, listed)
+    steps = query_steps(store, listed)
     assert {k: {s.run_id for s in v} for k, v in steps.items()} == {
         filled.runs["training"]: {filled.runs["prepare"], filled.runs["train"]}
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["BOTTLENECKS", "RULES", "Rule", "Usage", "Verdict", "verdict"]
+__all__ = ["BOTTLENECKS", "RULES", "Rule", "Usage", "Verdict", "decide_verdict"]
 
 BOTTLENECKS = ("cpu", "memory", "disk", "network", "gpu", "throttled", "idle", "balanced")
 """Every value that `Verdict.bottleneck` can have."""
@@ -267,7 +267,7 @@ RULES: tuple[Rule, ...] = (
 """The rules, in the order in which they are asked; the first that holds is the verdict."""
 
 
-def verdict(summary: Mapping[str, float], node: Mapping[str, Any] = _NO_FACTS) -> Verdict:
+def decide_verdict(summary: Mapping[str, float], node: Mapping[str, Any] = _NO_FACTS) -> Verdict:
     """Return what held the job on one node back, with the evidence.
 
     Args:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.analysis import markdown
-from mlflow_perf.analysis import metric_text as figures
-from mlflow_perf.analysis.step_runs import StepRuns, hardware_notes, several, subjects_of
+from mlflow_perf.analysis import markdown, metric_text
+from mlflow_perf.analysis.step_runs import StepRuns, compare_hardware, load_step_runs, several
 from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -151,10 +150,10 @@ def compare(
     """
     if not runs:
         raise SettingError("Name the runs to compare.")
-    subjects, renamed = matched(subjects_of(several(runs), documents=documents))
+    subjects, renamed = matched(load_step_runs(several(runs), documents=documents))
     steps = list(dict.fromkeys(name for subject in subjects for name in subject.steps))
     rows = [row for step in steps for row in _rows_of(step, subjects)]
-    notes = (*renamed, *hardware_notes(subjects), *_missing(steps, subjects))
+    notes = (*renamed, *compare_hardware(subjects), *_missing(steps, subjects))
     return Comparison(_labels(subjects), tuple(rows), notes)
 
 
@@ -208,11 +207,11 @@ def _rows_of(step: str, subjects: Sequence[StepRuns]) -> Iterator[Row]:
 
 def _rows(step: str, node: int | None, columns: Sequence[dict[str, float]]) -> Iterator[Row]:
     keys = {key for column in columns for key in column}
-    for key in sorted(keys, key=figures.order):
+    for key in sorted(keys, key=metric_text.rank_metric):
         values = tuple(column.get(key) for column in columns)
         change = change_pct(values[0], values[-1])
         verdict = _verdict(key, values[0], values[-1])
-        yield Row(step, node, key, figures.unit(key), values, change, verdict)
+        yield Row(step, node, key, metric_text.find_unit(key), values, change, verdict)
 
 
 def change_pct(base: float | None, new: float | None) -> float | None:
@@ -226,7 +225,7 @@ def change_pct(base: float | None, new: float | None) -> float | None:
 
 
 def _verdict(key: str, base: float | None, new: float | None) -> str:
-    wanted = figures.better(key)
+    wanted = metric_text.find_direction(key)
     if not wanted or base is None or new is None:
         return ""
     if is_same(key, base, new):
@@ -238,7 +237,7 @@ def is_same(key: str, base: float, new: float) -> bool:
     """Return whether two values differ by no more than single runs do."""
     change = change_pct(base, new)
     small = change is not None and abs(change) <= SAME_PCT
-    return small or abs(new - base) <= figures.resolution(key)
+    return small or abs(new - base) <= metric_text.find_resolution(key)
 
 
 def _differs(row: Row) -> bool:
@@ -263,10 +262,10 @@ def _markdown_table(labels: Sequence[str], rows: Sequence[Row]) -> str:
         [
             markdown.escape(row.component),
             "all" if row.node is None else str(row.node),
-            markdown.code(row.metric),
-            *(figures.format_value(value, row.unit) for value in row.values),
-            f"{figures.format_change(row.change_pct)} {row.verdict}".strip(),
+            markdown.format_code(row.metric),
+            *(metric_text.format_value(value, row.unit) for value in row.values),
+            f"{metric_text.format_change(row.change_pct)} {row.verdict}".strip(),
         ]
         for row in rows
     ]
-    return markdown.table(header, cells, right=len(labels) + 1)
+    return markdown.format_table(header, cells, right=len(labels) + 1)

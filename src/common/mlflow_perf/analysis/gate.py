@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.compare import change_pct, matched
 from mlflow_perf.analysis.gate_limits import Limit, parse_limit
-from mlflow_perf.analysis.mann_whitney import greater_p, least_p
+from mlflow_perf.analysis.mann_whitney import calculate_least_p, calculate_p
 from mlflow_perf.analysis.step_runs import (
     StepRuns,
+    compare_hardware,
     hardware,
-    hardware_notes,
     is_alike,
+    load_step_runs,
     several,
-    subjects_of,
 )
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
 
-__all__ = ["Check", "GateResult", "check", "same_hardware"]
+__all__ = ["Check", "GateResult", "check", "find_same_hardware"]
 
 ALPHA = 0.05
 """The chance of calling noise a regression that a test may have."""
@@ -133,13 +133,13 @@ def check(
     wanted = [parse_limit(text) if isinstance(text, str) else text for text in limits]
     if not wanted or not new:
         raise SettingError("Name a new run and at least one limit, such as node_cpu_hours=+10%.")
-    every, notes = matched(subjects_of([*base, *new]))
+    every, notes = matched(load_step_runs([*base, *new]))
     old, fresh = every[: len(base)], every[len(base) :]
     return GateResult(
         tuple(c for limit in wanted for c in _checks(_known(limit, every), old, fresh, alpha)),
         tuple(subject.label for subject in old),
         tuple(subject.label for subject in fresh),
-        (*notes, *hardware_notes(every), *_without(old, fresh)),
+        (*notes, *compare_hardware(every), *_without(old, fresh)),
         tuple(_unfinished(fresh)),
     )
 
@@ -229,7 +229,7 @@ def _medians(base: Sequence[float], new: Sequence[float], limit: Limit) -> str:
 def _beyond(failed: Check, alpha: float) -> Check:
     """Return the check of a median that is beyond its limit: failed, or within the noise."""
     base, new, limit = failed.base, failed.new, failed.limit
-    if least_p(len(base), len(new)) <= alpha:
+    if calculate_least_p(len(base), len(new)) <= alpha:
         return _tested(failed, alpha)
     if len(new) == 1 and len(base) >= _NOISE_MIN:
         noise = _SIGMAS * _MAD_TO_SIGMA * _deviation(base)
@@ -247,7 +247,7 @@ def _tested(failed: Check, alpha: float) -> Check:
     limit, sign = failed.limit, 1.0 if failed.limit.upward else -1.0
     # The base moved to where the limit allows it to be: is the new one still beyond it?
     allowed = [sign * b for value in failed.base if (b := limit.bound(value)) is not None]
-    p = greater_p(allowed, [sign * value for value in failed.new])
+    p = calculate_p(allowed, [sign * value for value in failed.new])
     outcome = "failed" if p <= alpha else "noise"
     sizes = f"{len(failed.base)} and {len(failed.new)} runs"
     how = f"Mann–Whitney test of {sizes} against the limit: p = {p:.3g}."
@@ -275,7 +275,7 @@ def _unfinished(new: Sequence[StepRuns]) -> Iterator[str]:
                 yield f"{what} is {run.status}: its figures are not those of the whole work."
 
 
-def same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[PerfRun]:
+def find_same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[PerfRun]:
     """Return the runs that had the same hardware as another, in their order.
 
     Args:

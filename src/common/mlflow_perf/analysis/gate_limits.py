@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from mlflow_perf.analysis import metric_text as figures
+from mlflow_perf.analysis import metric_text
 from mlflow_perf.errors import SettingError
 
 __all__ = ["Limit", "parse_limit"]
@@ -93,4 +93,4 @@ def _is_upward(key: str, operator: str, sign: str) -> bool:
         return sign == "+"
     if operator != "=":
         return operator == "<="
-    return figures.better(key) != "higher"
+    return metric_text.find_direction(key) != "higher"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from mlflow_perf.analysis import markdown
-from mlflow_perf.analysis import metric_text as figures
+from mlflow_perf.analysis import markdown, metric_text
 from mlflow_perf.analysis.gate import Check, GateResult
 
 __all__ = ["to_junit", "to_markdown"]
@@ -27,7 +26,7 @@ def to_markdown(result: GateResult) -> str:
     parts += [f"> **Failed:** {markdown.escape(text)}" for text in result.failures]
     parts += [f"> {markdown.escape(note)}" for note in result.notes]
     header = ["Step", "Limit", "Result", "Decided by", "Base", "New", "Change"]
-    parts.append(markdown.table(header, map(_cells, result.checks), right=3))
+    parts.append(markdown.format_table(header, map(_cells, result.checks), right=3))
     return "\n\n".join(parts) + "\n"
 
 
@@ -39,15 +38,15 @@ def _names(labels: tuple[str, ...]) -> str:
 
 
 def _cells(c: Check) -> list[str]:
-    unit = figures.unit(c.limit.key)
+    unit = metric_text.find_unit(c.limit.key)
     return [
         markdown.escape(c.step),
-        markdown.code(c.limit.text),
+        markdown.format_code(c.limit.text),
         _OUTCOMES.get(c.outcome, f"✅ {c.outcome}"),
         markdown.escape(c.how),
-        figures.format_value(c.base_median, unit),
-        figures.format_value(c.new_median, unit),
-        figures.format_change(c.change_pct),
+        metric_text.format_value(c.base_median, unit),
+        metric_text.format_value(c.new_median, unit),
+        metric_text.format_change(c.change_pct),
     ]
 
 
@@ -92,9 +91,9 @@ def _case(classname: str, name: str) -> ET.Element:
 
 
 def _sentence(c: Check) -> str:
-    unit = figures.unit(c.limit.key)
-    base, new = (figures.format_value(v, unit) for v in (c.base_median, c.new_median))
-    return f"{c.limit.key}: {base} → {new} ({figures.format_change(c.change_pct)})."
+    unit = metric_text.find_unit(c.limit.key)
+    base, new = (metric_text.format_value(v, unit) for v in (c.base_median, c.new_median))
+    return f"{c.limit.key}: {base} → {new} ({metric_text.format_change(c.change_pct)})."
 
 
 def _clean(text: str) -> str:

@@ -9,14 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["greater_p", "least_p"]
+__all__ = ["calculate_least_p", "calculate_p"]
 
 _EXACT_MAX = 40
 """Up to so many values in all the distribution is counted out; beyond, the normal one is as good
 (within 0.001 of the exact p at 20 against 20)."""
 
 
-def greater_p(base: Sequence[float], new: Sequence[float]) -> float:
+def calculate_p(base: Sequence[float], new: Sequence[float]) -> float:
     """Return the one-sided p: how likely `new` would rank so high if both were alike.
 
     Args:
@@ -30,7 +30,7 @@ def greater_p(base: Sequence[float], new: Sequence[float]) -> float:
     return _normal(ranks, len(new), observed)
 
 
-def least_p(base_count: int, new_count: int) -> float:
+def calculate_least_p(base_count: int, new_count: int) -> float:
     """Return the smallest p that samples of these sizes can reach."""
     return 1.0 / math.comb(base_count + new_count, new_count)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["code", "escape", "table"]
+__all__ = ["escape", "format_code", "format_table"]
 
 # An underscore inside a word means nothing; one at its edge starts emphasis.
 _SPECIAL = re.compile(r"[\\`*\[\]<>|#~&]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
@@ -17,7 +17,7 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(lambda found: "\\" + found[0], _CONTROL.sub(" ", text))
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     """Return a text on one line as code, for a cell of a table too."""
     plain = _CONTROL.sub(" ", text)
     longest = max((len(run) for run in re.findall("`+", plain)), default=0)
@@ -27,7 +27,7 @@ def code(text: str) -> str:
     return f"{fence}{pad}{plain}{pad}{fence}".replace("|", "\\|")
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = 0) -> str:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = 0) -> str:
     """Return a table; its cells are Markdown already.
 
     Args:

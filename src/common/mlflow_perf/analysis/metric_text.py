@@ -10,7 +10,15 @@ import math
 
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
 
-__all__ = ["better", "format_change", "format_value", "order", "resolution", "unit"]
+__all__ = [
+    "find_direction",
+    "find_resolution",
+    "find_unit",
+    "format_change",
+    "format_metric",
+    "format_value",
+    "rank_metric",
+]
 
 _KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
 _ORDER = {key: i for i, key in enumerate(_KEYS)}
@@ -45,7 +53,7 @@ _HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
 _NO_DIRECTION = ("count", "min_ms", "total_ms")
 
 
-def unit(key: str) -> str:
+def find_unit(key: str) -> str:
     """Return the unit of a metric, `""` where it has none or none is known."""
     metric = metric_for(key)
     if metric is not None:
@@ -53,7 +61,7 @@ def unit(key: str) -> str:
     return next((name for ending, name in _UNITS if key.endswith(ending)), "")
 
 
-def better(key: str) -> str:
+def find_direction(key: str) -> str:
     """Return `"lower"` or `"higher"` where one is better for the same work, else `""`."""
     metric = metric_for(key)
     if metric is not None:
@@ -65,12 +73,12 @@ def better(key: str) -> str:
     return "lower" if lower or slow else ""
 
 
-def resolution(key: str) -> float:
+def find_resolution(key: str) -> float:
     """Return the difference below which two values of a metric are the same."""
-    return _RESOLUTION.get(unit(key), 0.0)
+    return _RESOLUTION.get(find_unit(key), 0.0)
 
 
-def order(key: str) -> tuple[int, str]:
+def rank_metric(key: str) -> tuple[int, str]:
     """Return a sort key: the table's order, then the others by name."""
     return _ORDER.get(key, len(_ORDER)), key
 
@@ -82,6 +90,11 @@ def format_value(value: float | None, of_unit: str = "") -> str:
     text = _digits(value)
     separator = "" if of_unit == "%" else " "
     return f"{text}{separator}{of_unit}" if of_unit else text
+
+
+def format_metric(key: str, value: float | None) -> str:
+    """Return a value of a metric with the metric's unit."""
+    return format_value(value, find_unit(key))
 
 
 def _digits(value: float) -> str:

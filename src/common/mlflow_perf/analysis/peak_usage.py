@@ -11,7 +11,7 @@ from typing import Any
 from mlflow_perf.analysis.advice import Usage
 from mlflow_perf.tracking.perf_run import PerfRun
 
-__all__ = ["PeakUsage", "needs_of"]
+__all__ = ["PeakUsage", "read_peak_usage"]
 
 _MOST_TASKS = 1_000_000
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
@@ -49,7 +49,7 @@ class PeakUsage:
     job_memory: bool
 
 
-def needs_of(run: PerfRun) -> list[PeakUsage]:
+def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
     """Return what each node of a run used; empty where the run has no figures of its nodes."""
     documents = run.document.nodes if run.document is not None else {}
     return [

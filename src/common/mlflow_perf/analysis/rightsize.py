@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from mlflow_perf.analysis.peak_usage import PeakUsage, needs_of
+from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -85,7 +85,7 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float = 20.0) -> RightS
     """
     if not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
-    needs = [found for run in runs if (found := needs_of(run))]
+    needs = [found for run in runs if (found := read_peak_usage(run))]
     if not needs:
         raise RunNotFoundError(_nothing(runs))
     nodes = max(map(_nodes_needed, needs))

@@ -15,12 +15,12 @@ from mlflow_perf.tracking.search import children, get_runs
 
 __all__ = [
     "StepRuns",
-    "by_name",
+    "compare_hardware",
     "hardware",
-    "hardware_notes",
     "is_alike",
+    "load_step_runs",
+    "name_steps",
     "several",
-    "subjects_of",
 ]
 
 _LOOK_FOR_CHILDREN_MAX = 20
@@ -57,7 +57,7 @@ def several(given: RunRef | PerfRun | Sequence[RunRef | PerfRun]) -> Sequence[Ru
     return [given] if isinstance(given, (str, os.PathLike, PerfRun)) else given
 
 
-def subjects_of(
+def load_step_runs(
     sources: Sequence[RunRef | PerfRun], *, documents: bool | None = None
 ) -> list[StepRuns]:
     """Return what the sources name, in their order.
@@ -78,7 +78,7 @@ def _subject(run: PerfRun, documents: bool | None, *, look: bool) -> StepRuns:
     steps = [child for child in (run, *found) if child.has_figures]
     if not steps:
         raise RunNotFoundError(_no_figures(run))
-    return StepRuns(run.label, run, by_name(steps))
+    return StepRuns(run.label, run, name_steps(steps))
 
 
 def _no_figures(run: PerfRun) -> str:
@@ -87,7 +87,7 @@ def _no_figures(run: PerfRun) -> str:
     return f"The run {run.label} holds no performance data, and no run that is its child does."
 
 
-def by_name(steps: Iterable[PerfRun]) -> dict[str, PerfRun]:
+def name_steps(steps: Iterable[PerfRun]) -> dict[str, PerfRun]:
     """Return steps by name; a name that comes again is numbered in the order of the starts."""
     named: dict[str, PerfRun] = {}
     for step in steps:
@@ -118,7 +118,7 @@ def is_alike(key: str, one: Any, other: Any) -> bool:
     return math.isclose(one, other, rel_tol=0.01 if key.startswith("mem") else 1e-3)
 
 
-def hardware_notes(subjects: Sequence[StepRuns]) -> list[str]:
+def compare_hardware(subjects: Sequence[StepRuns]) -> list[str]:
     """Return one sentence per step that did not have the same hardware everywhere."""
     notes = []
     for step in dict.fromkeys(name for subject in subjects for name in subject.steps):

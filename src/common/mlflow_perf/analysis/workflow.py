@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlflow_perf.analysis.step_runs import by_name
+from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import findings_of
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import children
 
-__all__ = ["Workflow", "workflow_of"]
+__all__ = ["Workflow", "build_workflow"]
 
 _SLACK_SEC = 0.5
 """MLflow keeps a run's start and end in ms and launchers take their time: what ended less than
@@ -59,7 +59,7 @@ class Workflow:
         }
 
 
-def workflow_of(
+def build_workflow(
     parent: PerfRun, steps: Sequence[PerfRun] | None = None, *, now: float | None = None
 ) -> Workflow | None:
     """Return the workflow of a parent run; None where it has no children.
@@ -73,7 +73,7 @@ def workflow_of(
     if not runs:
         return None
     cut = time.time() if now is None else now
-    found = [_step(name, run, cut) for name, run in by_name(runs).items()]
+    found = [_step(name, run, cut) for name, run in name_steps(runs).items()]
     found.sort(key=lambda step: (step.started, step.name))
     begin = min([step.started for step in found] + _known(parent.started))
     end = max([step.ended for step in found] + _known(parent.ended))

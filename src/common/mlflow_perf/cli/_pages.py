@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.load import documents_of, fetch_file, is_run_id, new_client
@@ -69,7 +69,7 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
 
     # Its documents are read below, node by node: those of a thousand would fill the memory.
     run = get_runs([source], documents=False)[0] if is_run_id(source) else None
-    workflow = None if run is None else workflow_of(run)
+    workflow = None if run is None else build_workflow(run)
     pictures = _pictures(run, spans or Spans())
     nodes = _nodes(source, needed=workflow is None and not pictures)
     flow = None if workflow is None else workflow.as_dict()

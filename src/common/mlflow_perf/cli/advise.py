@@ -8,7 +8,7 @@ import click
 
 from mlflow_perf.analysis.resource_lines import azureml_lines, kubernetes_lines, slurm_lines
 from mlflow_perf.analysis.rightsize import RightSize, right_size
-from mlflow_perf.analysis.step_runs import subjects_of
+from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.search import find_runs, get_run
@@ -81,7 +81,7 @@ def _of_component(component: str, last: int, headroom: float) -> dict[str, Right
 
 
 def _of_run(run: str, headroom: float) -> dict[str, RightSize]:
-    subject = subjects_of([get_run(run)], documents=True)[0]
+    subject = load_step_runs([get_run(run)], documents=True)[0]
     return {name: right_size([step], headroom_pct=headroom) for name, step in subject.steps.items()}
 
 

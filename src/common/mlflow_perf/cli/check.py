@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis.gate import GateResult, same_hardware
+from mlflow_perf.analysis.gate import GateResult, find_same_hardware
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.cli import _options, _tables
@@ -145,7 +145,7 @@ def _history(
     others = [run for run in found if run.run_id not in ids]
     if not others:
         raise RunNotFoundError(f"--base-filter finds no other finished run of {name!r}.")
-    return others if any_hardware else same_hardware(others, judged[0])
+    return others if any_hardware else find_same_hardware(others, judged[0])
 
 
 def _write(result: GateResult, junit: str | None, output: str | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis import metric_text as figures
+from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.compare import Comparison, Row
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.cli import _options, _tables
@@ -86,8 +86,8 @@ def _show_group(group: Sequence[Row], runs: int) -> None:
         [
             row.metric,
             row.verdict if row.verdict != "same" else "",
-            *(figures.format_value(v, row.unit) for v in (row.values if few else _range(row))),
-            figures.format_change(row.change_pct),
+            *(metric_text.format_value(v, row.unit) for v in (row.values if few else _range(row))),
+            metric_text.format_change(row.change_pct),
         ]
         for row in group
     ]

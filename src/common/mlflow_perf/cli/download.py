@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from mlflow_perf.analysis.step_runs import by_name
-from mlflow_perf.analysis.workflow import workflow_of
+from mlflow_perf.analysis.step_runs import name_steps
+from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.model.document import to_json, write_text
@@ -47,8 +47,8 @@ def _write(source: str, run: PerfRun, folder: Path) -> list[Path]:
     if run.document is not None:
         return [path for document in documents_of(source) for path in save(document, folder)]
     steps = children(run, documents=True)
-    workflow = workflow_of(run, steps)
-    named = by_name(steps)
+    workflow = build_workflow(run, steps)
+    named = name_steps(steps)
     files = [
         path
         for step, name in zip(named.values(), _folder_names(named), strict=True)

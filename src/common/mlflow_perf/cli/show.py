@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from mlflow_perf.analysis import metric_text as figures
-from mlflow_perf.analysis.advice import verdict
-from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.analysis import metric_text
+from mlflow_perf.analysis.advice import decide_verdict
+from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -44,7 +44,7 @@ def command(run: str, *, as_json: bool) -> None:
     if found.has_figures and steps:
         click.echo()
     if steps:
-        _show_workflow(found, workflow_of(found, steps))
+        _show_workflow(found, build_workflow(found, steps))
 
 
 def _nothing(run: PerfRun) -> str:
@@ -68,7 +68,7 @@ def _data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
 def _show_run(run: PerfRun) -> None:
     duration = run.figures.get("run_duration_sec", run.duration_sec)
     nodes = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
-    took = figures.format_value(duration, "s")
+    took = metric_text.format_value(duration, "s")
     _title(run.component or run.name or run.label, run.status, nodes, took)
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))
@@ -94,7 +94,7 @@ def _show_verdicts(run: PerfRun) -> None:
     found: dict[str, list[int]] = {}
     for index, summary in run.nodes.items():
         facts = documents[index].node if index in documents else {}
-        judged = verdict(summary, facts)
+        judged = decide_verdict(summary, facts)
         found.setdefault(f"{judged.bottleneck}: {judged.advice}", []).append(index)
     for sentence, nodes in list(found.items())[:_NODES_MAX]:
         whose = "" if len(found) == 1 else f"node{'s' if len(nodes) > 1 else ''} {_some(nodes)}: "
@@ -108,9 +108,17 @@ def _some(nodes: Sequence[int]) -> str:
 
 def _show_metrics(run: PerfRun) -> None:
     columns = _columns(run)
-    keys = sorted({key for column in columns.values() for key in column}, key=figures.order)
+    keys = sorted(
+        {key for column in columns.values() for key in column}, key=metric_text.rank_metric
+    )
     rows = [
-        [key, *(figures.format_value(c.get(key), figures.unit(key)) for c in columns.values())]
+        [
+            key,
+            *(
+                metric_text.format_value(c.get(key), metric_text.find_unit(key))
+                for c in columns.values()
+            ),
+        ]
         for key in keys
         if not _OPERATION.fullmatch(key)
     ]
@@ -155,7 +163,7 @@ def _show_operations(run: PerfRun) -> None:
         return
     names = sorted(found, key=lambda name: -found[name].get("total_ms", 0.0))
     rows = [
-        [name, *(figures.format_value(found[name].get(c)) for c in _OPERATION_COLUMNS)]
+        [name, *(metric_text.format_value(found[name].get(c)) for c in _OPERATION_COLUMNS)]
         for name in names[:_OPERATIONS_MAX]
     ]
     click.echo()
@@ -167,19 +175,19 @@ def _show_operations(run: PerfRun) -> None:
 def _show_workflow(run: PerfRun, workflow: Workflow | None) -> None:
     if workflow is None:
         return
-    took = figures.format_value(workflow.duration_sec, "s")
+    took = metric_text.format_value(workflow.duration_sec, "s")
     _title(workflow.name, run.status, f"{len(workflow.steps)} steps", took)
     click.echo()
     rows = [
         [
             f"{'*' if step.critical else ' '} {step.name}",
             step.status or "–",
-            f"+{figures.format_value(step.started - workflow.started, 's')}",
-            figures.format_value(step.waited_sec, "s"),
-            figures.format_value(step.duration_sec, "s"),
+            f"+{metric_text.format_value(step.started - workflow.started, 's')}",
+            metric_text.format_value(step.waited_sec, "s"),
+            metric_text.format_value(step.duration_sec, "s"),
             len(step.nodes) or "–",
-            figures.format_value(step.figures.get("run_cpu_avg_utilization_pct"), "%"),
-            figures.format_value(step.figures.get("run_unused_cpu_hours")),
+            metric_text.format_value(step.figures.get("run_cpu_avg_utilization_pct"), "%"),
+            metric_text.format_value(step.figures.get("run_unused_cpu_hours")),
         ]
         for step in workflow.steps
     ]

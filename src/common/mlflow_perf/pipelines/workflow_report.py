@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from mlflow_perf.analysis.workflow import Workflow, workflow_of
+from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.note import REPORT_FILE, workflow_note
@@ -31,7 +31,7 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     Returns:
         The workflow, None where the run has no children, and the page.
     """
-    workflow = workflow_of(get_run(run_id))
+    workflow = build_workflow(get_run(run_id))
     if workflow is None:
         return None, ""
     flow = workflow.as_dict()

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 from mlflow_perf.analysis.markdown import escape
 from mlflow_perf.model.document import PerfDocument, worst_status
-from mlflow_perf.reports.tables import Tile, tiles_of, verdict_of
-from mlflow_perf.reports.workflow_page import build_workflow
+from mlflow_perf.reports.tables import Tile, build_tiles, choose_verdict
+from mlflow_perf.reports.workflow_page import build_workflow_page
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
 __all__ = [
@@ -78,8 +78,8 @@ def run_note(document: PerfDocument, links: Links) -> str:
     """
     nodes = [document.nodes[index] for index in sorted(document.nodes)]
     name = next((node.component for node in nodes if node.component), None) or "run"
-    tiles = tiles_of([node.summary for node in nodes], document.run_summary)
-    verdict = verdict_of(node.extra for node in nodes).get("advice", "")
+    tiles = build_tiles([node.summary for node in nodes], document.run_summary)
+    verdict = choose_verdict(node.extra for node in nodes).get("advice", "")
     return _note(name, _status(document), links, tiles, [verdict])
 
 
@@ -90,7 +90,7 @@ def workflow_note(data: Mapping[str, Any], links: Links) -> str:
         data: The workflow, as in `perf/workflow.json`.
         links: The ways.
     """
-    flow = build_workflow(data)
+    flow = build_workflow_page(data)
     return _note(flow.name or "workflow", flow.status, links, flow.tiles, flow.findings)
 
 
@@ -125,6 +125,6 @@ def _status(document: PerfDocument) -> str:
 
 def whole_tags(document: PerfDocument) -> dict[str, str]:
     """Return the tags that speak for all nodes of a run, as its report does."""
-    verdict = verdict_of(document.nodes[index].extra for index in sorted(document.nodes))
+    verdict = choose_verdict(document.nodes[index].extra for index in sorted(document.nodes))
     tags = {**verdict, "status": _status(document)}
     return {f"mlflow_perf.{name}": text for name, text in tags.items() if text}

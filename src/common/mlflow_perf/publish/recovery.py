@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.analysis.advice import decide_verdict
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.uris import is_http, is_refused, local_database, redact_password
 from mlflow_perf.errors import DocumentError, MlflowPerfError
@@ -194,7 +194,7 @@ def _cause(head: Mapping[str, Any]) -> str:
 
 
 def _tags(document: NodeDocument) -> dict[str, str]:
-    finding = verdict(document.summary, document.node)
+    finding = decide_verdict(document.summary, document.node)
     document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
     return {
         "mlflow_perf.bottleneck": finding.bottleneck,

@@ -13,7 +13,7 @@ from mlflow_perf.core.format import MISSING, quantity
 from mlflow_perf.core.numbers import number_in
 from mlflow_perf.model.metrics import metric_for
 
-__all__ = ["ComparedRow", "Comparison", "Group", "build_comparison"]
+__all__ = ["ComparedRow", "Comparison", "Group", "build_comparison_page"]
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Comparison:
     groups: list[Group] = field(default_factory=list)
 
 
-def build_comparison(data: Mapping[str, Any]) -> Comparison:
+def build_comparison_page(data: Mapping[str, Any]) -> Comparison:
     """Return what the page shows of a comparison."""
     page = Comparison([str(run) for run in data.get("runs") or []])
     page.notes = [str(note) for note in data.get("notes") or []]

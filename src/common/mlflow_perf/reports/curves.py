@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports.charts import NEVER_DRAWN, Chart, Curve, Source, charts_for
 
-__all__ = ["FEW_NODES", "Curves", "NodeCurves", "curves_of", "plain"]
+__all__ = ["FEW_NODES", "Curves", "NodeCurves", "build_curves", "plain"]
 
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -124,7 +124,7 @@ class Curves:
     spread: dict[str, dict[str, Any]]
 
 
-def curves_of(nodes: Iterable[NodeCurves | None]) -> Curves | None:
+def build_curves(nodes: Iterable[NodeCurves | None]) -> Curves | None:
     """Return the curves of all nodes, or None when none has reports."""
     kept = sorted((node for node in nodes if node is not None), key=lambda node: node.index)
     if not kept:

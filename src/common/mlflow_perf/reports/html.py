@@ -20,7 +20,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["environment", "notebook_html", "render", "render_comparison", "report_context"]
+__all__ = ["build_context", "environment", "notebook_html", "render", "render_comparison"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -40,11 +40,11 @@ def render(
         workflow: The workflow's steps, as `mlflow_perf.analysis.workflow` gives them.
         pictures: SVG elements to show, by their headings, such as those of a workflow's spans.
     """
-    context = report_context(document, title=title, workflow=workflow, pictures=pictures)
+    context = build_context(document, title=title, workflow=workflow, pictures=pictures)
     return _writable(environment().get_template("report.html").render(context))
 
 
-def report_context(
+def build_context(
     document: PerfDocument | Iterable[NodeDocument],
     *,
     title: str | None = None,
@@ -64,11 +64,11 @@ def report_context(
     """
     # numpy and jinja2 are loaded when a page is made, not when a job starts.
     from mlflow_perf.reports.pictures import build_pictures
-    from mlflow_perf.reports.run_page import build_report
-    from mlflow_perf.reports.workflow_page import build_workflow
+    from mlflow_perf.reports.run_page import build_run_page
+    from mlflow_perf.reports.workflow_page import build_workflow_page
 
-    flow = None if workflow is None else build_workflow(workflow)
-    report = build_report(document, title=title or (flow.name if flow else None))
+    flow = None if workflow is None else build_workflow_page(workflow)
+    report = build_run_page(document, title=title or (flow.name if flow else None))
     if flow and not report.metrics:
         report.notes = []
     report.pictures, left_out = build_pictures(pictures or {})
@@ -103,9 +103,9 @@ def render_comparison(data: Mapping[str, Any], *, title: str | None = None) -> s
             `change_pct`, `verdict`) and, where there are any, `notes` (sentences).
         title: Heading.
     """
-    from mlflow_perf.reports.comparison_page import build_comparison
+    from mlflow_perf.reports.comparison_page import build_comparison_page
 
-    page = build_comparison(data)
+    page = build_comparison_page(data)
     heading = title or f"Comparison of {len(page.runs)} runs"
     return _writable(environment().get_template("comparison.html").render(page=page, title=heading))
 

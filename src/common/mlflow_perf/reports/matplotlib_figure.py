@@ -39,10 +39,10 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependencyError("matplotlib", "spans") from error
-    from mlflow_perf.reports.curves import NodeCurves, curves_of
+    from mlflow_perf.reports.curves import NodeCurves, build_curves
 
     nodes = (NodeCurves.of(index, node) for index, node in sorted(document.nodes.items()))
-    curves = curves_of(nodes)
+    curves = build_curves(nodes)
     if curves is None:
         raise DocumentError("There is nothing to plot: no node of the document has reports.")
     charts = [c for c in curves.charts if (minor or not c.minor) and _is_drawn(c, curves)]

@@ -15,11 +15,18 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.reports import operation_rows as ops
 from mlflow_perf.reports.charts import Chart
-from mlflow_perf.reports.curves import FEW_NODES, Curves, NodeCurves, curves_of
+from mlflow_perf.reports.curves import FEW_NODES, Curves, NodeCurves, build_curves
 from mlflow_perf.reports.pictures import Picture
-from mlflow_perf.reports.tables import Tile, facts_of, metric_rows, node_rows, tiles_of, verdict_of
+from mlflow_perf.reports.tables import (
+    Tile,
+    build_tiles,
+    choose_verdict,
+    list_facts,
+    metric_rows,
+    node_rows,
+)
 
-__all__ = ["Report", "build_report"]
+__all__ = ["Report", "build_run_page"]
 
 _MOST_FACTS = 8
 
@@ -93,7 +100,7 @@ class _Reader:
         host = str(node.node.get("hostname") or "")
         self.facts.append({"index": index, "hostname": host, "status": node.status or ""})
         if len(self.details) < _MOST_FACTS:
-            self.details.append((f"Node {index}", facts_of(node)))
+            self.details.append((f"Node {index}", list_facts(node)))
         self.extras.append({k: node.extra.get(k) for k in ("bottleneck", "advice")})
         self.components.append(node.component or "")
         self.run_ids.append(node.run_id or "")
@@ -101,7 +108,7 @@ class _Reader:
             self.starts.append(node.started)
 
 
-def build_report(
+def build_run_page(
     source: PerfDocument | Iterable[NodeDocument], *, title: str | None = None
 ) -> Report:
     """Return the report of a run.
@@ -118,15 +125,15 @@ def build_report(
         _first(reader.run_ids),
     )
     report.started = clock_time(min(reader.starts)) if reader.starts else ""
-    report.tiles = tiles_of(reader.summaries, run)
-    report.verdict = verdict_of(_extras(source, reader))
+    report.tiles = build_tiles(reader.summaries, run)
+    report.verdict = choose_verdict(_extras(source, reader))
     report.nodes = node_rows(reader.facts, reader.summaries)
     report.operations = ops.operation_rows(reader.operations)
     report.counters = [(k, quantity(v, "")) for k, v in sorted(reader.counters.items())]
     report.transfers = ops.transfer_rows(reader.transfers)
     report.facts = [(label, facts) for label, facts in reader.details if facts]
     report.metrics = metric_rows(reader.summaries)
-    curves = curves_of(reader.curves)
+    curves = build_curves(reader.curves)
     report.curves = None if curves is None else _curve_data(curves)
     report.overhead = _overhead(reader.summaries)
     report.notes = _notes(reader, curves)

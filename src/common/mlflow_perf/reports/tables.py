@@ -11,7 +11,7 @@ from mlflow_perf.core.format import cpu_time, number, quantity
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, metric_for
 
-__all__ = ["Tile", "facts_of", "metric_rows", "node_rows", "tiles_of", "verdict_of"]
+__all__ = ["Tile", "build_tiles", "choose_verdict", "list_facts", "metric_rows", "node_rows"]
 
 _NETWORK = ("total_net_io_ext_recv_mb", "total_net_io_ext_sent_mb")
 
@@ -47,7 +47,7 @@ def _meaning(key: str) -> str:
     return "" if row is None else row.meaning
 
 
-def tiles_of(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> list[Tile]:
+def build_tiles(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> list[Tile]:
     """Return the headline figures of a run, only those that it has.
 
     Args:
@@ -147,7 +147,7 @@ def _cost(nodes: Sequence[Mapping[str, float]]) -> Tile | None:
     return Tile("Cost", quantity(cost, ""), detail, "At the price per node-hour that was given.")
 
 
-def verdict_of(extras: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def choose_verdict(extras: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the `bottleneck` that most nodes name and its `advice`; empty when none names one."""
     named = [
         (str(extra["bottleneck"]), str(extra.get("advice") or ""))
@@ -235,7 +235,7 @@ _FACT_LABELS = {
 }
 
 
-def facts_of(node: NodeDocument) -> list[tuple[str, str]]:
+def list_facts(node: NodeDocument) -> list[tuple[str, str]]:
     """Return what is known of a node, label and text, in an order that people expect."""
     facts = {k: v for k, v in node.node.items() if v not in (None, "") and k != "index"}
     order = [k for k in _FACT_LABELS if k in facts] + sorted(facts.keys() - _FACT_LABELS.keys())

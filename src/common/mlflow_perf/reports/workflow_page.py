@@ -16,7 +16,7 @@ from mlflow_perf.model.document import worst_status
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.reports.tables import Tile
 
-__all__ = ["Bar", "Workflow", "build_workflow"]
+__all__ = ["Bar", "Workflow", "build_workflow_page"]
 
 _MOST_STEPS = 1000
 _MOST_NODES = 64
@@ -84,7 +84,7 @@ class Workflow:
     left_out: int = 0
 
 
-def build_workflow(data: Mapping[str, Any]) -> Workflow:
+def build_workflow_page(data: Mapping[str, Any]) -> Workflow:
     """Return what the page shows of a workflow."""
     steps = sorted(
         _dicts(data.get("steps")), key=lambda step: number_in(step.get("started")) or 0.0

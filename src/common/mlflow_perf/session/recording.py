@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf._version import __version__
-from mlflow_perf.analysis.advice import verdict
+from mlflow_perf.analysis.advice import decide_verdict
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
 from mlflow_perf.node.exit_cause import oom_counts
@@ -315,7 +315,7 @@ class Recording:
             document.summary.update(scraper.summary_metrics())
         if outcome.cause is not None:
             document.extra["cause"] = outcome.cause
-        finding = verdict(document.summary, document.node)
+        finding = decide_verdict(document.summary, document.node)
         document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
         return document
 

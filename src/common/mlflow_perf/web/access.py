@@ -24,8 +24,8 @@ from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun, of_mlflow
-from mlflow_perf.web.listing import Choice, Found, search_of
-from mlflow_perf.web.table import rows_of, steps_of
+from mlflow_perf.web.listing import Choice, Found, build_search
+from mlflow_perf.web.table import query_runs, query_steps
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -96,12 +96,12 @@ class Access:
         if not experiments:
             return Found([])
         if not choice.query:
-            rows = rows_of(_store(), experiments, choice)
+            rows = query_runs(_store(), experiments, choice)
             if rows is not None:
                 return _with_steps(_page_of(rows, choice))
         from mlflow.exceptions import MlflowException
 
-        condition, order = search_of(choice)
+        condition, order = build_search(choice)
         try:
             found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
         except MlflowException as error:
@@ -248,7 +248,7 @@ def _page_of(rows: list[PerfRun], choice: Choice) -> Found:
 
 
 def _with_steps(found: Found) -> Found:
-    return replace(found, steps=steps_of(_store(), found.runs))
+    return replace(found, steps=query_steps(_store(), found.runs))
 
 
 def _store() -> Any:

@@ -24,7 +24,7 @@ __all__ = [
     "Found",
     "Listing",
     "build_listing",
-    "search_of",
+    "build_search",
 ]
 
 _MOST_RUNS = 1000
@@ -161,7 +161,7 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def search_of(choice: Choice) -> tuple[str, list[str]]:
+def build_search(choice: Choice) -> tuple[str, list[str]]:
     """Return the condition and the order in MLflow's search language.
 
     Raises:

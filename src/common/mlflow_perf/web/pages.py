@@ -13,12 +13,12 @@ from flask import Response, request
 
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.compare import compare as compare_runs
-from mlflow_perf.analysis.workflow import workflow_of
+from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.core.format import clock_time
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
-from mlflow_perf.reports.comparison_page import build_comparison
+from mlflow_perf.reports.comparison_page import build_comparison_page
 from mlflow_perf.reports.run_page import Report
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -117,7 +117,7 @@ def run(access: Access) -> Response:
     """Show one run: its report, or the workflow that it is."""
     one = access.run(_wanted("id"))
     workflow = _workflow(access, one)
-    context = html.report_context(
+    context = html.build_context(
         _nodes(access, one),
         title=one.name or one.component,
         workflow=workflow,
@@ -162,7 +162,7 @@ def _workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:
         return access.workflow(one)
     # A document of each step's nodes, where it has several: of one node the metrics say it all.
     steps = [access.with_document(c) if c.node_count > 1 else c for c in children]
-    flow = workflow_of(one, steps)
+    flow = build_workflow(one, steps)
     return None if flow is None else flow.as_dict()
 
 
@@ -174,7 +174,7 @@ def compare(access: Access) -> Response:
         raise SettingError(f"Choose from 2 to {_MOST_COMPARED} runs to compare.")
     chosen = [access.run(run_id) for run_id in ids]
     compared = compare_runs([access.with_document(one) for one in chosen], documents=False)
-    page = build_comparison(compared.as_dict())
+    page = build_comparison_page(compared.as_dict())
     return _page("perf_compare.html", page=page, chosen=chosen, title=f"{len(ids)} runs compared")
 
 

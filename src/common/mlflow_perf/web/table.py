@@ -13,7 +13,7 @@ from typing import Any
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 
-__all__ = ["rows_of", "steps_of"]
+__all__ = ["query_runs", "query_steps"]
 
 _COMPONENT = "mlflow_perf.component"
 _NAME = "mlflow.runName"
@@ -30,7 +30,7 @@ _IDS_PER_QUERY = 500
 _SORT_TAGS = {"component": _COMPONENT, "bottleneck": "mlflow_perf.bottleneck"}
 
 
-def rows_of(store: Any, experiments: Sequence[str], choice: Choice) -> list[PerfRun] | None:
+def query_runs(store: Any, experiments: Sequence[str], choice: Choice) -> list[PerfRun] | None:
     """Return a page of runs, and one more where more follow; None where this store has no tables.
 
     Args:
@@ -84,7 +84,7 @@ def _with_figures(found: Any, models: Any, choice: Choice) -> Any:
     return found.where(or_(models.SqlRun.run_uuid.in_(ours), models.SqlRun.run_uuid.in_(parents)))
 
 
-def steps_of(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
+def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
     """Return the steps with performance data of those runs that are workflows: run → its steps.
 
     The steps have figures where the workflow has none of its own.
