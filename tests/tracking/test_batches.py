@@ -7,21 +7,27 @@ import logging
 import pytest
 
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
-from mlflow_perf.tracking.batches import StoreLimits, batches, limits_of, metrics_of, plain_text
+from mlflow_perf.tracking.batches import (
+    StoreLimits,
+    clean_text,
+    find_limits,
+    rank_metrics,
+    split_batches,
+)
 
-AZURE = limits_of("azureml://westeurope.api.azureml.ms/mlflow/v1.0/subscriptions/x")
+AZURE = find_limits("azureml://westeurope.api.azureml.ms/mlflow/v1.0/subscriptions/x")
 NODE = {metric.key: 1.0 for metric in METRICS} | {f"ops/o{i}/count": 1.0 for i in range(300)}
 RUN = {metric.key: 2.0 for metric in RUN_METRICS}
 
 
 def _sent(limits: StoreLimits, node: dict[str, float], **tags: str) -> list[tuple[list, list]]:
-    return list(batches(metrics_of(node, "", 3), metrics_of(RUN, "", 0), tags, limits))
+    return list(split_batches(rank_metrics(node, "", 3), rank_metrics(RUN, "", 0), tags, limits))
 
 
 def test_any_other_store_gets_everything() -> None:
     """MLflow's own limits per request hold, and nothing is left out."""
     many = {f"ops/o{i}/count": 1.0 for i in range(2500)}
-    sent = _sent(limits_of("http://host:5000"), many, a="x" * 6000)
+    sent = _sent(find_limits("http://host:5000"), many, a="x" * 6000)
     assert [len(metrics) for metrics, _ in sent] == [1000, 1000, 500 + len(RUN)]
     assert [len(tags) for _, tags in sent] == [1, 0, 0]
     assert len(sent[0][1][0].value) == 5000
@@ -29,18 +35,18 @@ def test_any_other_store_gets_everything() -> None:
 
 def test_texts_are_such_as_every_store_takes() -> None:
     """No NUL, which PostgreSQL refuses, and no half pair, which no connection takes."""
-    (_, [tag]), *_ = _sent(limits_of("http://host:5000"), NODE, a="a\0b\udc80c\n" + "x" * 6000)
+    (_, [tag]), *_ = _sent(find_limits("http://host:5000"), NODE, a="a\0b\udc80c\n" + "x" * 6000)
     assert tag.value == "a\ufffdb?c\n" + "x" * 4994
-    assert plain_text("n" * 300, 250) == "n" * 250
+    assert clean_text("n" * 300, 250) == "n" * 250
 
 
 def test_azure_ml_gets_what_matters_most() -> None:
     """A run on Azure ML holds 50 names of metrics; ours leave room for the job's and the curves."""
     sent = _sent(AZURE, NODE, a="x" * 6000)
     names = {metric.key for metrics, _ in sent for metric in metrics}
-    seeds = {metric.key for metric in METRICS[:19]}
+    essential = {metric.key for metric in METRICS if metric.essential}
     assert len(names) <= 50 - 6 - 8
-    assert seeds | {"job_max_mem_mb", "run_imbalance_pct", "run_node_count"} <= names
+    assert essential | {"job_max_mem_mb", "run_imbalance_pct", "run_node_count"} <= names
     assert not any(name.startswith("ops/") for name in names)
     assert len(sent[0][1][0].value) == 1000
     assert all(len(metrics) <= 250 for metrics, _ in sent)
@@ -62,5 +68,5 @@ def test_operations_go_where_there_is_room() -> None:
 def test_tags_alone_are_a_request(caplog: pytest.LogCaptureFixture) -> None:
     """Without a metric there is still one request, and no word about room."""
     with caplog.at_level(logging.INFO):
-        assert [tags[0].key for _, tags in batches([], [], {"a": "b"}, AZURE)] == ["a"]
+        assert [tags[0].key for _, tags in split_batches([], [], {"a": "b"}, AZURE)] == ["a"]
     assert not caplog.records

@@ -22,7 +22,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish.note import NOTE_TAG, REPORT_FILE, Links, may_replace, run_note, whole_tags
 from mlflow_perf.reports import html
 from mlflow_perf.tracking import client as targets
-from mlflow_perf.tracking.batches import batches, clean_key, limits_of, metrics_of
+from mlflow_perf.tracking.batches import clean_key, find_limits, rank_metrics, split_batches
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 
@@ -130,10 +130,10 @@ class MlflowSink:
         of_whole: bool = True,
     ) -> None:
         prefix = delivery.metrics_prefix
-        node = metrics_of(delivery.document.summary, prefix, delivery.index)
-        whole = metrics_of(document.run_summary if of_whole else {}, prefix, 0)
+        node = rank_metrics(delivery.document.summary, prefix, delivery.index)
+        whole = rank_metrics(document.run_summary if of_whole else {}, prefix, 0)
         tags = {**delivery.tags, **whole_tags(document), **self._note(client, delivery, document)}
-        for metrics, few in batches(node, whole, tags, limits_of(delivery.tracking_uri)):
+        for metrics, few in split_batches(node, whole, tags, find_limits(delivery.tracking_uri)):
             client.log_batch(str(delivery.run_id), metrics=metrics, tags=few)
 
     def _note(

@@ -1,7 +1,7 @@
-"""A node's figures and tags in the portions that a store takes. Imports the metric table.
+"""Split a node's metrics and tags into requests within the limits of a store.
 
-MLflow's own stores take any number of metrics, a thousand at a time. Azure ML takes 50 names per
-run, of which the job wants some too, and 250 values at a time:
+MLflow's own stores take any number of metrics, a thousand per request. Azure ML takes 50 metric
+names per run, some of which the job itself needs, and 250 values per request:
 https://learn.microsoft.com/azure/machine-learning/resource-limits-capacity
 """
 
@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlflow_perf.model.document import to_json
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
@@ -21,7 +21,7 @@ from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-__all__ = ["StoreLimits", "batches", "clean_key", "limits_of", "metrics_of", "plain_text"]
+__all__ = ["StoreLimits", "clean_key", "clean_text", "find_limits", "rank_metrics", "split_batches"]
 
 _MAX_KEY = 250
 _log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """What a store takes.
+    """The limits of a store.
 
     Attributes:
-        names: Names of metrics that we may use in one run; None for any number.
+        names: Metric names that we may use in one run; None for any number.
         metrics: Values per request.
         tags: Tags per request.
         tag_chars: Characters of a tag's value.
@@ -44,54 +44,46 @@ class StoreLimits:
     tag_chars: int = 5000
 
 
-# Of Azure ML's 50 names six are the live curves', and eight the job's own.
+# Of Azure ML's 50 names, the live curves need six and the job's own metrics get eight.
 _AZURE = StoreLimits(names=36, metrics=250, tags=50, tag_chars=1000)
 
-# Where there is no room for all: the figures of every node, the whole run's, then the job's.
-_FIRST = (
-    *[metric.key for metric in METRICS[:21]],
-    *[metric.key for metric in RUN_METRICS[:7]],
-    "job_max_mem_mb",
-    "job_cpu_avg_cores",
-    "perf_overhead_pct",
-    "gpu_avg_utilization_pct",
-    "node_cost",
-)
-_RANK = {key: rank for rank, key in enumerate(_FIRST)}
+_RUN_ESSENTIALS = [metric.key for metric in RUN_METRICS if metric.essential]
+_ESSENTIALS = [*(metric.key for metric in METRICS if metric.essential), *_RUN_ESSENTIALS]
+_RANK = {key: rank for rank, key in enumerate(_ESSENTIALS)}
 
 
-def limits_of(tracking_uri: str) -> StoreLimits:
-    """Return what the store at a tracking URI takes."""
+def find_limits(tracking_uri: str) -> StoreLimits:
+    """Return the limits of the store at a tracking URI."""
     return _AZURE if tracking_uri.startswith("azureml:") else StoreLimits()
 
 
 def clean_key(key: str) -> str:
-    """Return a metric key that every MLflow store takes; one bad key spoils a whole batch."""
+    """Return a metric key that every MLflow store accepts; one bad key fails a whole request."""
     text = re.sub(r"[^\w\-. :/]", "_", key, flags=re.ASCII)
     key = "/".join(part for part in text.split("/") if part.strip("."))
     return re.sub(r"^\.\.+", "", key)[:_MAX_KEY].rstrip("/. ") or "_"
 
 
-def plain_text(text: str, most: int) -> str:
-    """Return a name or a tag as every store takes it.
+def clean_text(text: str, max_chars: int) -> str:
+    """Return a name or a tag that every store accepts.
 
-    PostgreSQL refuses the character NUL, every connection half a surrogate pair, as of a file's
-    name that is no UTF-8, and a run's name beyond 250 characters.
+    PostgreSQL refuses the character NUL. No connection takes half a surrogate pair, which a file
+    name that is not UTF-8 contains. A run's name has at most 250 characters.
 
     Args:
         text: The text.
-        most: Characters to keep.
+        max_chars: Number of characters to keep.
     """
-    return text.replace("\0", "�").encode("utf-8", "replace").decode()[:most]
+    return text.replace("\0", "�").encode("utf-8", "replace").decode()[:max_chars]
 
 
-def metrics_of(summary: Mapping[str, float], prefix: str, step: int) -> list[Metric]:
+def rank_metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Metric]:
     """Return a summary as MLflow's metrics, the most important first.
 
     Args:
-        summary: Figures by key; those that are not finite are left out with one warning.
+        summary: Metric key → value. Values that are not finite are left out with one warning.
         prefix: Put before each key.
-        step: The node's index; 0 for the whole run's.
+        step: The node's index; 0 for the metrics of the whole run.
     """
     from mlflow.entities import Metric
 
@@ -104,29 +96,25 @@ def metrics_of(summary: Mapping[str, float], prefix: str, step: int) -> list[Met
     return [Metric(clean_key(prefix + k), float(finite[k]), now_ms, step) for k in keys]
 
 
-def batches(
+def split_batches(
     node: list[Metric], run: list[Metric], tags: Mapping[str, str], limits: StoreLimits
 ) -> Iterator[tuple[list[Metric], list[RunTag]]]:
-    """Yield what goes into each request: at least one, the tags in the first.
+    """Yield the metrics and tags of each request: at least one, with all tags in the first.
 
     Args:
-        node: Metrics of this node, as `metrics_of` returns them.
-        run: Metrics of the whole run.
-        tags: Tags by key.
-        limits: What the store takes.
+        node: Metrics of this node, as `rank_metrics` returns them.
+        run: Metrics of the whole run, as `rank_metrics` returns them.
+        tags: Tag key → text.
+        limits: The limits of the store.
     """
     from mlflow.entities import RunTag
 
-    metrics = _fitting(node, run, limits.names)
-    texts = [RunTag(key, plain_text(value, limits.tag_chars)) for key, value in tags.items()]
+    if limits.names is not None and len(node) + len(run) > limits.names:
+        # Every node of the run chooses alike, because the essential metrics come first.
+        run = run[: len(_RUN_ESSENTIALS)]
+        node = node[: limits.names - len(run)]
+        _log.info("This store takes few names of metrics: the rest is in the run's JSON only.")
+    metrics = node + run
+    texts = [RunTag(key, clean_text(value, limits.tag_chars)) for key, value in tags.items()]
     for at in range(0, max(len(metrics), 1), limits.metrics):
         yield metrics[at : at + limits.metrics], texts[: limits.tags] if at == 0 else []
-
-
-def _fitting(node: list[Metric], run: list[Metric], names: int | None) -> list[Any]:
-    if names is None or len(node) + len(run) <= names:
-        return node + run
-    # All of a run's nodes choose alike: what every node has comes first, in one order.
-    few = run[:7]
-    _log.info("This store takes few names of metrics: the rest is in the run's JSON only.")
-    return node[: names - len(few)] + few

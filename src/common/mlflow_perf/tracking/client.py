@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.tracking.batches import plain_text
+from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.delivery import Delivery
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def new_run(
         experiment_id or _current_experiment_id(tracking_uri),
         start_time=None if started is None else int(1000 * started),
         tags=resolve_tags(tags),
-        run_name=plain_text(name, _LONGEST_NAME),
+        run_name=clean_text(name, _LONGEST_NAME),
     )
     return _target(run, own=True)
 

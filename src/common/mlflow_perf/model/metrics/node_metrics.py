@@ -44,6 +44,7 @@ class Metric:
         meaning: What it tells, in one sentence.
         compute: The formula, as code.
         better: `"lower"` or `"higher"` where one of them is better for the same work, else `""`.
+        essential: Whether a store that takes few metrics gets this one before all others.
     """
 
     key: str
@@ -53,6 +54,7 @@ class Metric:
     meaning: str
     compute: Formula
     better: str = ""
+    essential: bool = False
 
 
 def _over(threshold: int) -> Metric:
@@ -60,7 +62,7 @@ def _over(threshold: int) -> Metric:
         f"cpu_avg_utilization_over{threshold}_pct", "%", "cpu",
         f"time with `{SHARE_COLUMN}` ≥ {threshold} / duration",
         f"Share of the time in which the CPUs were on average at least {threshold}% busy.",
-        share_above(float(threshold)),
+        share_above(float(threshold)), essential=True,
     )  # fmt: skip
 
 
@@ -68,6 +70,7 @@ def _moved(column: str, source: str, what: str) -> Metric:
     return Metric(
         f"total_{column}", "MB", source, f"`{column}` at the end − at the start",
         f"{what} during the block (1 MB = 2^20 bytes).", total_of(column), "lower",
+        essential=True,
     )  # fmt: skip
 
 
@@ -76,31 +79,35 @@ METRICS: tuple[Metric, ...] = (
     Metric("cpu_avg_utilization_pct", "%", "cpu",
            "busy time / (busy + idle time) of the CPUs, from the kernel's counters",
            "Average utilisation of the CPUs that the job may use, over the whole block.",
-           cpu_average_pct, "higher"),
+           cpu_average_pct, "higher", essential=True),
     _over(20),
     _over(40),
     _over(80),
     Metric("cpu_avg_utilization_at100_pct", "%", "cpu",
            f"time with `{SHARE_COLUMN}`, rounded to 0.1, ≥ 100 / duration",
-           "Share of the time in which every CPU was fully busy.", share_above(100.0)),
+           "Share of the time in which every CPU was fully busy.", share_above(100.0),
+           essential=True),
     Metric("max_t_cpu_pct_per_cpu_avg", "%", "cpu", "max over time of `cpu_pct_per_cpu_avg`",
-           "Highest mean utilisation of the CPUs in any interval.", peak_of("cpu_pct_per_cpu_avg")),
+           "Highest mean utilisation of the CPUs in any interval.", peak_of("cpu_pct_per_cpu_avg"),
+           essential=True),
     Metric("max_t_cpu_pct_per_cpu_max", "%", "cpu", "max over time of `cpu_pct_per_cpu_max`",
            "Highest utilisation of the busiest CPU in any interval.",
-           peak_of("cpu_pct_per_cpu_max")),
+           peak_of("cpu_pct_per_cpu_max"), essential=True),
     Metric("max_t_cpu_pct_per_cpu_min", "%", "cpu", "max over time of `cpu_pct_per_cpu_min`",
            "Highest utilisation of the least busy CPU in any interval.",
-           peak_of("cpu_pct_per_cpu_min")),
+           peak_of("cpu_pct_per_cpu_min"), essential=True),
     Metric("node_cpu_hours", "CPU h", "cpu", "duration × CPUs the job owns / 3600",
-           "CPU-hours that the job held, used or not.", cpu_hours, "lower"),
+           "CPU-hours that the job held, used or not.", cpu_hours, "lower", essential=True),
     Metric("node_used_cpu_hours", "CPU h", "cpu", "`node_cpu_hours` × utilisation",
-           "CPU-hours that were busy.", used_cpu_hours, "lower"),
+           "CPU-hours that were busy.", used_cpu_hours, "lower", essential=True),
     Metric("node_unused_cpu_hours", "CPU h", "cpu", "`node_cpu_hours` × (1 − utilisation)",
-           "CPU-hours that the job held and nobody used.", unused_cpu_hours, "lower"),
+           "CPU-hours that the job held and nobody used.", unused_cpu_hours, "lower",
+           essential=True),
     Metric("max_t_mem_percent", "%", "memory", "max over time of `mem_percent`",
-           "Peak share of the memory in use.", peak_of("mem_percent"), "lower"),
+           "Peak share of the memory in use.", peak_of("mem_percent"), "lower", essential=True),
     Metric("max_t_disk_usage_percent", "%", "disk", "max over time of `disk_usage_percent`",
-           "Peak fill of the root file system.", peak_of("disk_usage_percent"), "lower"),
+           "Peak fill of the root file system.", peak_of("disk_usage_percent"), "lower",
+           essential=True),
     _moved("disk_io_read_mb", "disk", "Read from the node's disks"),
     _moved("disk_io_write_mb", "disk", "Written to the node's disks"),
     _moved("net_io_lo_sent_mb", "network", "Sent over the loopback interface"),
@@ -108,9 +115,9 @@ METRICS: tuple[Metric, ...] = (
     _moved("net_io_lo_recv_mb", "network", "Received over the loopback interface"),
     _moved("net_io_ext_recv_mb", "network", "Received over the other interfaces"),
     Metric("duration_sec", "s", "clock", "monotonic clock, end − start",
-           "How long the block took.", lambda f: f.duration(), "lower"),
+           "How long the block took.", lambda f: f.duration(), "lower", essential=True),
     Metric("node_count", "", "launcher", "as the launcher says",
-           "Number of nodes of the job.", fact_of("node_count")),
+           "Number of nodes of the job.", fact_of("node_count"), essential=True),
     Metric("iowait_pct", "%", "cpu", "iowait time / (busy + idle time) of the CPUs",
            "Share of the CPU time that was idle while a disk request was outstanding.",
            ratio_pct("cpu_iowait_sec", "cpu_ticks_sec"), "lower"),
@@ -134,7 +141,7 @@ METRICS: tuple[Metric, ...] = (
            ratio_pct("host_cpu_busy_sec", "host_cpu_ticks_sec")),
     Metric("job_cpu_avg_cores", "CPUs", "processes", "`job_cpu_sec` / duration",
            "CPUs that the job's own processes kept busy on average, ended ones included.",
-           per_duration("job_cpu_sec")),
+           per_duration("job_cpu_sec"), essential=True),
     Metric("job_max_cpu_cores", "CPUs", "processes", "max over time of `job_cpu_cores`",
            "Most CPUs that the job's own processes kept busy in any interval.",
            highest_of(peak_of("job_cpu_cores"), per_duration("job_cpu_sec"))),
@@ -144,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("job_max_mem_mb", "MB", "processes",
            "max over time of `job_mem_mb`, and the kernel's peak of one process",
            "Peak memory of the job's own processes together.",
-           highest_of(peak_of("job_mem_mb"), peak_of("job_mem_peak_mb")), "lower"),
+           highest_of(peak_of("job_mem_mb"), peak_of("job_mem_peak_mb")), "lower", essential=True),
     Metric("job_io_read_mb", "MB", "processes", "`job_io_read_mb` at the end − at the start",
            "Read from disks by the job's own processes, ended ones included.",
            total_of("job_io_read_mb"), "lower"),
@@ -170,7 +177,8 @@ METRICS: tuple[Metric, ...] = (
            "Share of the time in which some task waited for a disk.",
            time_share_pct("io_stall_sec"), "lower"),
     Metric("gpu_avg_utilization_pct", "%", "gpu", "time-weighted mean of `gpu_utilization_pct`",
-           "Average utilisation of the job's GPUs.", mean_of("gpu_utilization_pct"), "higher"),
+           "Average utilisation of the job's GPUs.", mean_of("gpu_utilization_pct"), "higher",
+           essential=True),
     Metric("max_t_gpu_mem_percent", "%", "gpu", "max over time of `gpu_mem_percent`",
            "Peak share of the memory of the job's GPUs in use.", peak_of("gpu_mem_percent"),
            "lower"),
@@ -188,13 +196,14 @@ METRICS: tuple[Metric, ...] = (
            "CO2 equivalent that the node emitted: CodeCarbon's estimate, only when asked for.",
            total_of("carbon_g"), "lower"),
     Metric("node_cost", "", "price", "price per node-hour × duration / 3600",
-           "What the node cost, in the currency of the price that was given.", node_cost, "lower"),
+           "What the node cost, in the currency of the price that was given.", node_cost, "lower",
+           essential=True),
     Metric("node_unused_cost", "", "price",
            "`node_cost` × (1 − utilisation of the GPUs, without GPUs of the CPUs)",
            "What of the cost went into capacity that nobody used.", unused_cost, "lower"),
     Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of the sampler / duration",
            "What mlflow-perf itself cost, as a share of one core.",
-           fact_of("perf_overhead_pct"), "lower"),
+           fact_of("perf_overhead_pct"), "lower", essential=True),
 )
 # fmt: on
 """Every metric of a node, in the order in which it is shown."""

@@ -18,6 +18,7 @@ class RunMetric:
     meaning: str
     compute: Callable[[Sequence[Mapping[str, float]]], float | None]
     better: str = ""
+    essential: bool = False
 
 
 def _values(nodes: Sequence[Mapping[str, float]], key: str) -> list[float]:
@@ -54,21 +55,24 @@ def _imbalance(nodes: Sequence[Mapping[str, float]]) -> float | None:
 # fmt: off
 RUN_METRICS: tuple[RunMetric, ...] = (
     RunMetric("run_cpu_hours", "CPU h", "sum of `node_cpu_hours`",
-              "CPU-hours that all nodes held.", _sum("node_cpu_hours"), "lower"),
+              "CPU-hours that all nodes held.", _sum("node_cpu_hours"), "lower", essential=True),
     RunMetric("run_unused_cpu_hours", "CPU h", "sum of `node_unused_cpu_hours`",
               "CPU-hours that all nodes held and nobody used.",
-              _sum("node_unused_cpu_hours"), "lower"),
+              _sum("node_unused_cpu_hours"), "lower", essential=True),
     RunMetric("run_cpu_avg_utilization_pct", "%", "mean of the nodes, weighted by their CPU-hours",
-              "Average utilisation over all nodes.", _weighted_utilisation, "higher"),
+              "Average utilisation over all nodes.", _weighted_utilisation, "higher",
+              essential=True),
     RunMetric("run_max_t_mem_percent", "%", "max of `max_t_mem_percent`",
-              "Peak share of the memory in use on any node.", _max("max_t_mem_percent"), "lower"),
+              "Peak share of the memory in use on any node.", _max("max_t_mem_percent"), "lower",
+              essential=True),
     RunMetric("run_duration_sec", "s", "max of `duration_sec`",
-              "How long the longest node took.", _max("duration_sec"), "lower"),
+              "How long the longest node took.", _max("duration_sec"), "lower", essential=True),
     RunMetric("run_node_count", "", "number of nodes that reported",
               "Nodes whose figures are in the run.",
-              lambda nodes: float(len(nodes)) if nodes else None),
+              lambda nodes: float(len(nodes)) if nodes else None, essential=True),
     RunMetric("run_imbalance_pct", "%", "busiest node's `node_used_cpu_hours` / mean − 1",
-              "How far the busiest node stands above the mean.", _imbalance, "lower"),
+              "How far the busiest node stands above the mean.", _imbalance, "lower",
+              essential=True),
     RunMetric("run_total_disk_io_read_mb", "MB", "sum of `total_disk_io_read_mb`",
               "Read from the disks of all nodes.", _sum("total_disk_io_read_mb"), "lower"),
     RunMetric("run_total_disk_io_write_mb", "MB", "sum of `total_disk_io_write_mb`",
