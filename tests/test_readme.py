@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
-from tools.write_docs import with_tables
+from tools.write_docs import PAGES, with_tables
 
 from mlflow_perf.cli import main
 from mlflow_perf.core.settings import ENVIRONMENT
@@ -33,7 +35,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 def test_the_docs_pages_are_those_of_the_code(tmp_path: Path) -> None:
     """The pages of metrics and commands are generated too."""
     # In a process of its own: a command that another test invoked by itself has kept its options.
-    pages = [Path("README.md"), Path("docs/metrics.md"), Path("docs/commands.md")]
+    pages = [Path(name) for name in (*PAGES, "docs/commands.md")]
     for page in pages:
         (tmp_path / page).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / page, tmp_path / page)
@@ -44,9 +46,9 @@ def test_the_docs_pages_are_those_of_the_code(tmp_path: Path) -> None:
         )
 
 
-def test_the_examples_run(store: str, capsys) -> None:
+def test_the_examples_run(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The examples run one after the other, as a reader would paste them."""
-    namespace: dict[str, object] = {}
+    namespace: dict[str, Any] = {}
     for code in examples().values():
         exec(compile(code, "README.md", "exec"), namespace)
     assert set(examples()) == {"wrap", "analyse"}
@@ -57,7 +59,7 @@ def test_the_examples_run(store: str, capsys) -> None:
 def test_each_command_stands_in_readme_and_has_help() -> None:
     """No command is hidden from README, and each explains itself."""
     listed = set(re.findall(r"^\$ mlflow-perf (\w+)", README, re.MULTILINE))
-    commands = main.list_commands(None)
+    commands = main.list_commands(click.Context(main))
     assert listed <= set(commands), "README names a command that does not exist"
     assert set(commands) <= listed, "a command is missing in README"
     for name in commands:

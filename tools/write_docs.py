@@ -1,7 +1,4 @@
-"""The generated parts of README and docs: `python -m mlflow_perf._docs [ROOT]` writes them anew.
-
-Imports the tables and the commands that it prints.
-"""
+"""The generated parts of README and docs: `python -m mlflow_perf._docs [ROOT]` writes them anew."""
 
 from __future__ import annotations
 
@@ -13,7 +10,10 @@ import click
 
 from mlflow_perf.cli import main
 from mlflow_perf.core.settings import ENVIRONMENT
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, gpu_metrics_of
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, gpu_metrics_of, metric_for
+
+PAGES = ("README.md", "docs/metrics.md", "docs/settings.md")
+"""The pages with generated tables."""
 
 __all__ = ["commands_page", "metrics_table", "settings_table", "with_tables", "write"]
 
@@ -37,6 +37,29 @@ def metrics_table() -> str:
     return _table(("key", "unit", "source", "formula", "meaning"), rows)
 
 
+# What a newcomer looks at first, in this order.
+_HEADLINES = (
+    "duration_sec",
+    "job_cpu_avg_cores",
+    "job_max_mem_mb",
+    "cpu_limit_cores",
+    "cpu_avg_utilization_pct",
+    "node_cpu_hours",
+    "node_unused_cpu_hours",
+    "io_stall_pct",
+    "total_disk_io_read_mb",
+    "total_net_io_ext_recv_mb",
+    "gpu_avg_utilization_pct",
+    "perf_overhead_pct",
+)
+
+
+def headline_table() -> str:
+    """Return the table of the headline metrics as Markdown."""
+    rows = [metric for key in _HEADLINES if (metric := metric_for(key)) is not None]
+    return _table(("key", "unit", "meaning"), [(f"`{m.key}`", m.unit, m.meaning) for m in rows])
+
+
 def settings_table() -> str:
     """Return the table of settings as Markdown, from `settings`."""
     rows = [
@@ -47,8 +70,13 @@ def settings_table() -> str:
 
 
 def with_tables(text: str) -> str:
-    """Return a Markdown text with its marked parts made anew."""
-    for name, table in (("metrics", metrics_table()), ("settings", settings_table())):
+    """Return a Markdown text with its marked tables replaced by those of the code."""
+    tables = {
+        "headline-metrics": headline_table(),
+        "metrics": metrics_table(),
+        "settings": settings_table(),
+    }
+    for name, table in tables.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
         before, found, rest = text.partition(begin)
         if found:
@@ -83,8 +111,8 @@ def _commands(
 
 
 def write(root: Path) -> None:
-    """Write the generated parts of README and of the docs anew."""
-    for page in (root / "README.md", root / "docs" / "metrics.md"):
+    """Write the generated parts of README and of the docs."""
+    for page in (root / name for name in PAGES):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
     (root / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
 
