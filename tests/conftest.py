@@ -122,7 +122,7 @@ def _leave_mlflow() -> None:
     from mlflow.tracking import fluent
 
     left = mlflow.active_run()
-    mlflow.set_tracking_uri(None)
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type] # None takes the setting back
     fluent._active_experiment_id = None  # set_experiment has no opposite
     assert left is None, "the test left an MLflow run open"
 

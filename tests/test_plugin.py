@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_mlflow_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow's registry merges our tags with its own."""
     from mlflow.tracking.context import registry
 
-    registered = registry.RunContextProviderRegistry()
+    registered: Any = registry.RunContextProviderRegistry()  # type: ignore[no-untyped-call]
     registered.register(NodeRunContext)
     monkeypatch.setattr(registry, "_run_context_provider_registry", registered)
     assert "mlflow_perf.launcher" in registry.resolve_tags({"mine": "1"})

@@ -1,4 +1,4 @@
-"""What `tests.fuzzing` fuzzes: each loader, with something real to start from."""
+"""What `tests.fuzz.run` fuzzes: each loader, with something real to start from."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.fuzz_mutators import mutated_database, mutated_json, mutated_lines, mutated_query
+from tests.fuzz.mutators import mutated_database, mutated_json, mutated_lines, mutated_query
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-for _folder in ("spans", "reports", "web", "readers"):
-    sys.path.insert(0, str(TESTS / _folder))
 
 Mutator = Callable[[bytes, Random], bytes]
 
@@ -58,8 +56,8 @@ def analysis() -> Target:
     from mlflow_perf.analysis.workflow import build_workflow
     from mlflow_perf.model.document import PerfDocument
     from mlflow_perf.reports.html import render_comparison
+    from mlflow_perf.tracking.load import light
     from mlflow_perf.tracking.perf_run import of_document
-    from mlflow_perf.tracking.search import light
 
     seed = _recorded("node-0.json")
     whole = of_document("whole", light([PerfDocument.from_json(seed)]))
@@ -82,7 +80,7 @@ def analysis() -> Target:
 
 def workflow() -> Target:
     """A `workflow.json`, as the page beside the UI takes it from a run's artifacts."""
-    import html_samples
+    from tests.reports import html_samples
 
     from mlflow_perf.model.document import PerfDocument
     from mlflow_perf.reports.html import render
@@ -306,6 +304,7 @@ def scraped() -> Target:
 def environment() -> Target:
     """Our settings, the launchers' variables and the scheduler's limits."""
     from mlflow_perf.core import settings
+    from mlflow_perf.errors import SettingError
     from mlflow_perf.node import place as node
     from mlflow_perf.readers.cgroup.limits import owned
 
@@ -323,7 +322,7 @@ def environment() -> Target:
         mine = owned(environ=environ)
         assert math.isfinite(mine.cores), mine
         for name in settings.ENVIRONMENT:
-            with suppress(settings.SettingError):
+            with suppress(SettingError):
                 settings.setting(name, environ=environ)
 
     return Target(
@@ -344,6 +343,8 @@ def names() -> Target:
     """Names that become keys, conditions, Markdown, XML and lines of a terminal."""
     from mlflow.utils.validation import _validate_metric_name
 
+    validate: Callable[[str], None] = _validate_metric_name
+
     from mlflow_perf.analysis.gate_limits import parse_limit
     from mlflow_perf.analysis.markdown import escape, format_code
     from mlflow_perf.cli._tables import clean
@@ -354,8 +355,8 @@ def names() -> Target:
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        _validate_metric_name(clean_key(text))
-        _validate_metric_name(clean_key(f"ops/{metric_name(text)}/count"))
+        validate(clean_key(text))
+        validate(clean_key(f"ops/{metric_name(text)}/count"))
         assert clean(text).isprintable() or "\n" not in clean(text)
         assert "\n" not in escape(text) + format_code(text)
         for kind in ("integer", "number", "boolean"):
@@ -370,8 +371,8 @@ def page() -> Target:
     """The addresses of the page beside the UI."""
     import flask
     from mlflow.server import app as flask_app
-    from tests.fuzz_mutators import MARK
-    from web_store import fill
+    from tests.fuzz.mutators import MARK
+    from tests.web.web_store import fill
 
     from mlflow_perf.web.app import register
 
@@ -409,15 +410,15 @@ def page() -> Target:
 def _serve(uri: str) -> None:
     import os
 
-    from mlflow.server import BACKEND_STORE_URI_ENV_VAR, handlers
+    from mlflow.server import constants, handlers
 
-    os.environ[BACKEND_STORE_URI_ENV_VAR] = uri
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = uri
     handlers._tracking_store = None  # MLflow has no other way to change it
 
 
 def kernel() -> Target:
     """The files of procfs and of cgroups, one of them changed."""
-    import trees
+    from tests.readers import trees
 
     from mlflow_perf.model.summary import RunningSummary
     from mlflow_perf.readers import open_readers

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of everything that reads what others wrote; run by hand.
 
     $ pip install atheris
-    $ python -m tests.fuzzing document 600        # a target and seconds; without: the list
+    $ python -m tests.fuzz.run document 600        # a target and seconds; without: the list
 
 A loader may give something or raise one of our own errors with a message of one line; anything
 else, and an input that takes long, is a finding. It is printed once per place, its input is kept
@@ -77,12 +77,12 @@ def main() -> None:
 
     logging.disable()
     with atheris.instrument_imports(include=["mlflow_perf"]):
-        from tests.fuzz_targets import TARGETS
+        from tests.fuzz.targets import TARGETS
 
         from mlflow_perf.errors import MlflowPerfError
 
         if len(sys.argv) < 3 or sys.argv[1] not in TARGETS:
-            sys.exit(f"usage: python -m tests.fuzzing TARGET SECONDS|FILE…; {', '.join(TARGETS)}")
+            sys.exit(f"usage: python -m tests.fuzz.run TARGET SECONDS|FILE…; {', '.join(TARGETS)}")
         target = TARGETS[sys.argv[1]]()
     watched = Watched(target.run, MlflowPerfError)
     if not sys.argv[2].isdigit():

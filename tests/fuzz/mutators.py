@@ -1,4 +1,4 @@
-"""How `tests.fuzzing` changes what it starts from, where changing bytes would not get far."""
+"""How `tests.fuzz.run` changes what it starts from, where changing bytes would not get far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 MARK = "xq9"
 """Stands in what must come out of a page escaped."""
 
-_ODD = (
+_ODD: tuple[Any, ...] = (
     None, True, 0, -1, 2**63, 10**400, 1e308, -1e308, 5e-324, math.inf, math.nan,
     "", "0", "\x00", "\ud800", "</script>", [], {}, [[]], {"": None}, "9" * 5000,
 )  # fmt: skip
