@@ -25,7 +25,7 @@ from typing import Any
 import _collector_beside as beside
 import _collector_peers as peers
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.readers import Reader, default_readers
@@ -248,7 +248,7 @@ def document() -> list[Row]:
 
         def save() -> None:
             node = NodeDocument({"index": 0}, "bench", summary=summary.metrics(),
-                                reports=columns_of(series.columns()))  # fmt: skip
+                                reports=round_columns(series.columns()))  # fmt: skip
             PerfDocument({0: node}).save(mine)
 
         theirs_us, ours_us = best(

@@ -11,7 +11,7 @@ import resource
 import time
 from collections.abc import Iterator
 
-from mlflow_perf.model.document import NodeDocument, columns_of
+from mlflow_perf.model.document import NodeDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.reports.html import render
@@ -33,7 +33,7 @@ def node(index: int) -> NodeDocument:
         summary.add(report)
     facts = {"index": index, "hostname": f"worker-{index}"}
     return NodeDocument(
-        facts, "train", summary=summary.metrics(), reports=columns_of(series.columns())
+        facts, "train", summary=summary.metrics(), reports=round_columns(series.columns())
     )
 
 

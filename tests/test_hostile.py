@@ -21,6 +21,7 @@ from mlflow_perf import cli, spans
 from mlflow_perf.analysis.markdown import escape, format_code
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.workflow import build_workflow
+from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import (
     DocumentError,
@@ -34,7 +35,6 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.sketch import finite
 from mlflow_perf.node import place as node
 from mlflow_perf.publish.journal import FORMAT
-from mlflow_perf.publish.node_writer import clean_key
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.readers.cgroup.limits import owned
 from mlflow_perf.recorders import transfers
@@ -44,7 +44,7 @@ from mlflow_perf.spans import import_sources, types
 from mlflow_perf.spans.importers import chrome
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import _document_names
-from mlflow_perf.tracking.perf_run import of_document
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.listing import Choice
 
 HUGE = 10**400
@@ -138,7 +138,9 @@ def test_advice_on_endless_figures_has_an_end() -> None:
     facts = {"world_size": float("inf"), "count": 1e-300}
     node = NodeDocument(facts, summary=summary, started=-1e308, duration_sec=1e308)
     later = NodeDocument(summary=summary, started=1e308, duration_sec=1e308)
-    runs = [of_document(name, PerfDocument({0: n})) for name, n in (("a", node), ("b", later))]
+    runs = [
+        PerfRun.from_document(name, PerfDocument({0: n})) for name, n in (("a", node), ("b", later))
+    ]
     workflow = build_workflow(runs[0], runs)
     assert workflow is not None
     json.dumps(workflow.as_dict())
@@ -218,7 +220,7 @@ def test_a_key_of_dots_is_one_that_mlflow_takes(key: str, clean: str) -> None:
     """A key that MLflow would take for a path out of its folder is cleaned."""
     from mlflow.utils.validation import _validate_metric_name
 
-    assert clean_key(key) == clean
+    assert clean_metric_key(key) == clean
     _validate_metric_name(clean)  # type: ignore[no-untyped-call]
 
 

@@ -10,7 +10,7 @@ import click
 
 from mlflow_perf.cli import main
 from mlflow_perf.core.settings import ENVIRONMENT
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, gpu_metrics_of, metric_for
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, make_gpu_metrics, metric_for
 
 PAGES = ("README.md", "docs/metrics.md", "docs/settings.md")
 """The pages with generated tables."""
@@ -31,7 +31,7 @@ def metrics_table() -> str:
     """Return the table of metrics as Markdown, from `metric_table`."""
     rows = [
         (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning)
-        for m in (*METRICS, *gpu_metrics_of("<i>"))
+        for m in (*METRICS, *make_gpu_metrics("<i>"))
     ]
     rows += [(f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning) for m in RUN_METRICS]
     return _table(("key", "unit", "source", "formula", "meaning"), rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
@@ -116,7 +116,7 @@ def lives_through(folder: Path, seconds: int) -> None:
     assert metrics["cpu_avg_utilization_over80_pct"] == pytest.approx(100 * full / seconds)
 
     _, columns = job.collector.snapshot()
-    reports = columns_of(columns)
+    reports = round_columns(columns)
     node = NodeDocument(component="month", summary=metrics, reports=reports)
     text = json.dumps(PerfDocument({0: node}).as_dict())
     assert len(reports["timestamp"]) <= 1000

@@ -15,7 +15,7 @@ from tests.publish.test_journal import new_journal, rows
 
 import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.columns import kind_of
+from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.publish.recovery import read_journal
@@ -87,7 +87,7 @@ def test_at_most_ten_seconds_are_missing(
 ) -> None:
     """Whenever the power goes, the journal that is left lacks ten seconds or fewer."""
     disk = ForgetfulDisk(monkeypatch, tmp_path, names)
-    series, summary = BoundedSeries(50, kind=kind_of), RunningSummary(kind=kind_of)
+    series, summary = BoundedSeries(50, kind=lookup_kind), RunningSummary(kind=lookup_kind)
 
     def snapshot() -> dict[str, object]:
         return {"summary": summary.state(), "columns": series.columns()}

@@ -56,14 +56,14 @@ def analysis() -> Target:
     from mlflow_perf.analysis.workflow import build_workflow
     from mlflow_perf.model.document import PerfDocument
     from mlflow_perf.reports.html import render_comparison
-    from mlflow_perf.tracking.load import light
-    from mlflow_perf.tracking.perf_run import of_document
+    from mlflow_perf.tracking.load import merge_without_curves
+    from mlflow_perf.tracking.perf_run import PerfRun
 
     seed = _recorded("node-0.json")
-    whole = of_document("whole", light([PerfDocument.from_json(seed)]))
+    whole = PerfRun.from_document("whole", merge_without_curves([PerfDocument.from_json(seed)]))
 
     def run(data: bytes) -> None:
-        odd = of_document("odd", light([PerfDocument.from_json(data)]))
+        odd = PerfRun.from_document("odd", merge_without_curves([PerfDocument.from_json(data)]))
         compared = compare([whole, odd])
         compared.to_markdown(everything=True)
         render_comparison(compared.as_dict())
@@ -348,15 +348,15 @@ def names() -> Target:
     from mlflow_perf.analysis.gate_limits import parse_limit
     from mlflow_perf.analysis.markdown import escape, format_code
     from mlflow_perf.cli._tables import clean
+    from mlflow_perf.core.format import clean_metric_key
     from mlflow_perf.errors import MlflowPerfError
     from mlflow_perf.pipelines.values import parse
-    from mlflow_perf.publish.node_writer import clean_key
     from mlflow_perf.recorders.operations.names import metric_name
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        validate(clean_key(text))
-        validate(clean_key(f"ops/{metric_name(text)}/count"))
+        validate(clean_metric_key(text))
+        validate(clean_metric_key(f"ops/{metric_name(text)}/count"))
         assert clean(text).isprintable() or "\n" not in clean(text)
         assert "\n" not in escape(text) + format_code(text)
         for kind in ("integer", "number", "boolean"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.document import SCHEMA, NodeDocument, PerfDocument, columns_of, to_json
+from mlflow_perf.model.document import SCHEMA, NodeDocument, PerfDocument, round_columns, to_json
 
 numbers = st.floats(-1e9, 1e9) | st.integers(-(10**9), 10**9)
 plain = st.recursive(
@@ -176,7 +176,7 @@ def test_columns_are_rounded_below_what_a_source_resolves() -> None:
         "timestamp": [1.0004999],
         "disk_io_read_mb": [0.00015],
     }
-    assert columns_of(table) == {
+    assert round_columns(table) == {
         "mem_percent": [1.23, None],
         "timestamp": [1.0],
         "disk_io_read_mb": [0.0001],

@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 import mlflow_perf
 from mlflow_perf.cli import main
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.columns import kind_of
+from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
@@ -79,7 +79,7 @@ def test_a_long_job_has_a_journal_of_bounded_size_and_exact_figures(tmp_path: Pa
     """Shortening keeps totals, peaks and shares exact, however often it happens."""
 
     def kind(name: str) -> Kind:
-        return Kind.COUNTER if name == "pages" else kind_of(name)
+        return Kind.COUNTER if name == "pages" else lookup_kind(name)
 
     series, summary = BoundedSeries(100, kind=kind), RunningSummary(kind=kind)
 

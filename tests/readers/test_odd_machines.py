@@ -22,7 +22,7 @@ from tests.readers.test_linux import netdev
 from tests.readers.trees import put
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.model.columns import COLUMNS, kind_of
+from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.model.summary import summarise
 from mlflow_perf.readers import open_readers
 from mlflow_perf.readers.disk import DiskIoReader
@@ -121,7 +121,7 @@ def test_whatever_happens_no_figure_is_absurd(happenings) -> None:
             assert COLUMNS[name].unit != "%" or value <= 100, name
     for before, after in pairwise(reports):
         for name in before.keys() & after.keys():
-            if kind_of(name) is Kind.COUNTER:
+            if lookup_kind(name) is Kind.COUNTER:
                 assert after[name] >= before[name], name
     for key, value in summarise(reports).items():
         assert math.isfinite(value), key

@@ -6,7 +6,7 @@ import math
 import random
 from typing import Any
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 
@@ -125,7 +125,7 @@ def node(index: int = 0, *, count: int = 1, rows: int = 300, keep: int = 1000) -
         started=1763640000.0,
         duration_sec=float(rows - 1),
         summary=summary.metrics(),
-        reports=columns_of(series.columns()),
+        reports=round_columns(series.columns()),
         operations=operations(index),
         transfers={
             "nixl": {"num_successful": 128, "avg_xfer_time_ms": 1.93, "throughput_mb_s": 5210}

@@ -19,8 +19,8 @@ from mlflow import MlflowClient
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.tracking.load import documents_of, is_run_id, load, save
-from mlflow_perf.tracking.search import children, find_runs, get_run, get_runs
+from mlflow_perf.tracking.load import is_run_id, load, read_documents, save_nodes
+from mlflow_perf.tracking.search import find_children, find_runs, get_run, get_runs
 
 
 def document(*summaries: Mapping[str, float], component: str = "train") -> PerfDocument:
@@ -93,7 +93,7 @@ def test_a_file_and_folders_are_sources_too(tmp_path: Path) -> None:
     """A document, a folder of node files and a folder that holds `perf/` load alike."""
     doc = document(NODE, NODE)
     path = doc.save(tmp_path / "doc.json")
-    names = [p.name for p in save(doc, tmp_path / "run" / "perf")]
+    names = [p.name for p in save_nodes(doc, tmp_path / "run" / "perf")]
     assert names == ["node-0.json", "node-1.json"]
     for source in (path, str(path), tmp_path / "run", tmp_path / "run" / "perf"):
         assert load(source).as_dict() == doc.as_dict()
@@ -125,7 +125,7 @@ def test_what_does_not_exist_says_so(client: MlflowClient, experiment: str, tmp_
 
 def test_the_beginning_of_an_id_is_enough(client: MlflowClient, experiment: str) -> None:
     """What tables show of an id names its run, as long as no other begins alike."""
-    from mlflow_perf.tracking.load import fetch
+    from mlflow_perf.tracking.load import fetch_run
 
     run_id = log(client, experiment, document(NODE))
     other = log(client, experiment, document(NODE))
@@ -145,7 +145,7 @@ def test_the_beginning_of_an_id_is_enough(client: MlflowClient, experiment: str)
             return [*found, *found]
 
     with pytest.raises(RunNotFoundError, match="More than one run begins with"):
-        fetch(Alike(), run_id[:8])
+        fetch_run(Alike(), run_id[:8])
 
 
 def test_a_broken_document_is_named(tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_children_come_in_the_order_of_their_start(client: MlflowClient, experim
     parent = client.create_run(experiment).info.run_id
     tags = {"mlflow.parentRunId": parent}
     ids = [log(client, experiment, document(NODE), tags=tags) for _ in range(2)]
-    found = children(get_run(parent))
+    found = find_children(get_run(parent))
     assert [run.run_id for run in found] == ids
-    assert children(found[0]) == []
+    assert find_children(found[0]) == []
 
 
 def test_what_exists_on_disk_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,17 +318,17 @@ def test_a_store_that_cannot_be_used_is_named(
 def test_curves_are_read_only_where_they_are_asked_for(
     client: MlflowClient, experiment: str, tmp_path: Path
 ) -> None:
-    """A run comes without its curves; `documents_of` gives them node by node, by number."""
+    """A run comes without its curves; `read_documents` gives them node by node, by number."""
     doc = document(*[NODE] * 11)
     for node in doc.nodes.values():
         node.reports = {"timestamp": [1.0], "cpu_pct_per_cpu_avg": [5.0]}
     run_id = log(client, experiment, doc)
-    save(doc, tmp_path / "folder")
+    save_nodes(doc, tmp_path / "folder")
     for source in (run_id, tmp_path / "folder"):
         light = get_run(source).document
         assert light is not None
         assert all(not node.reports for node in light.nodes.values())
-        assert [index for one in documents_of(source) for index in one.nodes] == list(range(11))
+        assert [index for one in read_documents(source) for index in one.nodes] == list(range(11))
         assert load(source).nodes[3].reports == doc.nodes[3].reports
 
 

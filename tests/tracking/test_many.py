@@ -9,7 +9,7 @@ import pytest
 
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.tracking.load import documents_of
+from mlflow_perf.tracking.load import read_documents
 from mlflow_perf.tracking.many import read_all
 
 COUNT = 100
@@ -38,7 +38,7 @@ def columns(document: PerfDocument) -> dict[str, list[float | None]]:
 
 def test_processes_change_nothing(folder: Path) -> None:
     """Two processes yield what one yields, in the same order."""
-    alone, shared = (list(documents_of(folder, processes=count)) for count in (1, 2))
+    alone, shared = (list(read_documents(folder, processes=count)) for count in (1, 2))
     assert [list(d.nodes) for d in shared] == [[i] for i in range(COUNT)]
     assert [columns(d) for d in shared] == [columns(d) for d in alone]
 
@@ -47,12 +47,12 @@ def test_a_bad_file_is_named_from_another_process(folder: Path) -> None:
     """What is wrong with a file arrives as the same error as from this process."""
     (folder / "node-70.json").write_text("{", encoding="utf-8")
     with pytest.raises(DocumentError, match=r"node-70\.json: This is not a JSON document"):
-        list(documents_of(folder, processes=2))
+        list(read_documents(folder, processes=2))
 
 
 def test_one_may_stop_early(folder: Path) -> None:
     """Whoever takes only the first documents does not wait for the others."""
-    documents = documents_of(folder, processes=2)
+    documents = read_documents(folder, processes=2)
     assert [list(d.nodes) for d in itertools.islice(documents, 2)] == [[0], [1]]
     documents.close()
 

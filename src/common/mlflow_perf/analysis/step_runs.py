@@ -11,7 +11,7 @@ from typing import Any
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import children, get_runs
+from mlflow_perf.tracking.search import find_children, get_runs
 
 __all__ = [
     "StepRuns",
@@ -74,7 +74,7 @@ def load_step_runs(
 
 
 def _subject(run: PerfRun, documents: bool | None, *, look: bool) -> StepRuns:
-    found = children(run, documents=documents) if look else []
+    found = find_children(run, documents=documents) if look else []
     steps = [child for child in (run, *found) if child.has_figures]
     if not steps:
         raise RunNotFoundError(_no_figures(run))

@@ -15,7 +15,7 @@ from mlflow_perf.analysis.workflow_findings import findings_of
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import children
+from mlflow_perf.tracking.search import find_children
 
 __all__ = ["Workflow", "build_workflow"]
 
@@ -69,7 +69,7 @@ def build_workflow(
         steps: Its children; default: as MLflow knows them, with their documents.
         now: Unix time at which steps that are still going are cut; default: now.
     """
-    runs = children(parent, documents=True) if steps is None else list(steps)
+    runs = find_children(parent, documents=True) if steps is None else list(steps)
     if not runs:
         return None
     cut = time.time() if now is None else now

@@ -13,9 +13,9 @@ from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.model.document import to_json, write_text
-from mlflow_perf.tracking.load import documents_of, save
+from mlflow_perf.tracking.load import read_documents, save_nodes
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import children, get_run
+from mlflow_perf.tracking.search import find_children, get_run
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
 
@@ -45,16 +45,18 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
 
 def _write(source: str, run: PerfRun, folder: Path) -> list[Path]:
     if run.document is not None:
-        return [path for document in documents_of(source) for path in save(document, folder)]
-    steps = children(run, documents=True)
+        return [
+            path for document in read_documents(source) for path in save_nodes(document, folder)
+        ]
+    steps = find_children(run, documents=True)
     workflow = build_workflow(run, steps)
     named = name_steps(steps)
     files = [
         path
         for step, name in zip(named.values(), _folder_names(named), strict=True)
         if step.document is not None and step.run_id is not None
-        for document in documents_of(f"runs:/{step.run_id}")
-        for path in save(document, folder / name)
+        for document in read_documents(f"runs:/{step.run_id}")
+        for path in save_nodes(document, folder / name)
     ]
     if workflow is None or not files:
         raise RunNotFoundError(f"The run {run.label} holds no performance documents.")

@@ -14,7 +14,7 @@ from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import children, get_run
+from mlflow_perf.tracking.search import find_children, get_run
 
 _NODES_MAX = 3
 _OPERATIONS_MAX = 20
@@ -33,7 +33,7 @@ def command(run: str, *, as_json: bool) -> None:
     """
     _options.prepare()
     found = get_run(run)
-    steps = children(found, documents=True)
+    steps = find_children(found, documents=True)
     if not found.has_figures and not steps:
         raise RunNotFoundError(_nothing(found))
     if as_json:

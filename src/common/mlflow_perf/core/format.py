@@ -1,15 +1,27 @@
-"""Figures as people read them. Imports nothing of ours."""
+"""Figures and names as people and stores read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 
-__all__ = ["MISSING", "clock_time", "cpu_time", "duration", "number", "quantity"]
+__all__ = [
+    "MISSING",
+    "clean_metric_key",
+    "clean_name",
+    "clock_time",
+    "cpu_time",
+    "duration",
+    "join_some",
+    "number",
+    "one_decimal",
+    "quantity",
+]
 
 MISSING = "–"
-"""What stands where there is no figure."""
+"""The text for a figure that is missing."""
 
 _NARROW_SPACE = "\u202f"
 _KB_PER_MB = 1024.0
@@ -28,6 +40,13 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def one_decimal(value: float | None) -> str:
+    """Return a number with at most one decimal, its thousands apart: `2`, `1.5`, `1,537`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.1f}".removesuffix(".0")
+
+
 def duration(seconds: float | None) -> str:
     """Return a length of time: `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if seconds is None or not math.isfinite(seconds):
@@ -38,22 +57,20 @@ def duration(seconds: float | None) -> str:
         return f"{number(seconds)} s"
     whole = round(seconds)
     if whole < 3600:
-        return _two(whole // 60, "min", whole % 60, "s")
-    if whole < 48 * 3600:
-        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
-    return _two(whole // 86400, "d", whole % 86400 // 3600, "h")
-
-
-def _two(big: int, unit: str, small: int, small_unit: str) -> str:
+        big, unit, small, small_unit = whole // 60, "min", whole % 60, "s"
+    elif whole < 48 * 3600:
+        big, unit, small, small_unit = whole // 3600, "h", whole % 3600 // 60, "min"
+    else:
+        big, unit, small, small_unit = whole // 86400, "d", whole % 86400 // 3600, "h"
     return f"{big} {unit} {small:02d} {small_unit}" if small else f"{big} {unit}"
 
 
 def cpu_time(cpu_hours: float, whole: float | None = None) -> str:
-    """Return CPU-hours in the unit that suits them: of a short job they are CPU-seconds.
+    """Return CPU-hours in a unit that suits their size: those of a short job are CPU-seconds.
 
     Args:
-        cpu_hours: What to tell.
-        whole: What it is a part of, when that decides on the unit.
+        cpu_hours: The figure.
+        whole: The total that the figure is a part of, if the unit should suit the total.
     """
     if abs(cpu_hours if whole is None else whole) < 0.1:
         # The kernel counts CPU time in hundredths of a second.
@@ -82,7 +99,7 @@ _SCALED: dict[str, Callable[[float], str]] = {
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a figure with its unit; times and sizes take the unit that suits them."""
+    """Return a figure with its unit; times and sizes get a unit that suits their size."""
     if value is None or not math.isfinite(value):
         return MISSING
     scaled = _SCALED.get(unit)
@@ -98,3 +115,25 @@ def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:
     except (ValueError, OverflowError, OSError):
         return MISSING
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def join_some(names: Iterable[object], most: int = 5) -> str:
+    """Return the first names of a list as text, and how many more there are."""
+    listed = [str(name) for name in names]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def clean_name(text: str, *, keep: str = "") -> str:
+    """Return a text with `_` in place of all but ASCII letters, digits and `keep`."""
+    return re.sub(rf"[^\w{re.escape(keep)}]", "_", text, flags=re.ASCII)
+
+
+_MAX_METRIC_KEY = 250
+
+
+def clean_metric_key(key: str) -> str:
+    """Return a metric key that every MLflow store accepts; one bad key spoils a whole batch."""
+    parts = clean_name(key, keep="-. :/").split("/")
+    key = "/".join(part for part in parts if part.strip("."))
+    return re.sub(r"^\.\.+", "", key)[:_MAX_METRIC_KEY].rstrip("/. ") or "_"

@@ -1,7 +1,4 @@
-"""Addresses of tracking servers and stores: what they name, and how a message may name them.
-
-Imports nothing of ours.
-"""
+"""Addresses of tracking servers and stores: what they name, and how a message may show them."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 __all__ = [
+    "NoRedirect",
     "blocking_file",
     "first_line",
     "is_http",
@@ -23,9 +21,19 @@ __all__ = [
 ]
 
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-# Up to the last @ before the path, as `requests` reads it, and further for a password with a slash
-# in it, which a database's driver takes; a number before the slash is a port.
+# A password ends at the last @ before the path, as in `requests`. A database driver also accepts a
+# slash in a password, so the pattern looks further unless a port number precedes the slash.
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes an opener follow no redirect, so that only the host that was named sees a password.
+
+    The opener then raises an `HTTPError` with the server's 3xx code.
+    """
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Return None: no other address is asked."""
 
 
 def redact_password(text: str) -> str:
@@ -39,22 +47,22 @@ def first_line(error: BaseException) -> str:
 
 
 def is_http(uri: str) -> bool:
-    """Tell whether an address is that of a server: `http://…` or `https://…`."""
+    """Return whether an address is that of a web server: `http://…` or `https://…`."""
     return uri.startswith(("http://", "https://"))
 
 
 def names_host(uri: str) -> bool:
-    """Tell whether an address is of something beyond this process and its files: a server's."""
+    """Return whether an address names a host: a server, not this process or its files."""
     return re.match(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]", uri, re.IGNORECASE) is not None
 
 
 def strip_credentials(uri: str) -> str:
-    """Return the address of a server as a browser may be given it: nobody is signed in by it."""
+    """Return the address of a server without user name and password, to show in a browser."""
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
 
 
 def local_database(uri: str) -> Path | None:
-    """Return the file of an embedded store; None for any other store, one in memory too."""
+    """Return the file of an SQLite store; None for any other store, including one in memory."""
     scheme, _, place = uri.partition(":///")
     name = place.partition("?")[0]
     if not scheme.startswith("sqlite") or not name or name.startswith((":", "file:")):
@@ -63,9 +71,9 @@ def local_database(uri: str) -> Path | None:
 
 
 def blocking_file(uri: str) -> Path | None:
-    """Return what stands where a folder above an embedded store must be; None where nothing does.
+    """Return the file that takes the place of a folder that an SQLite store needs, if there is one.
 
-    Some versions of MLflow try for a minute to make a store there.
+    Some versions of MLflow try for a minute to create a store below such a file.
     """
     file = local_database(uri)
     if file is None:
@@ -75,22 +83,24 @@ def blocking_file(uri: str) -> Path | None:
 
 
 def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
-    """Tell whether a server certainly does not listen now, by knocking on its port.
+    """Return whether a server certainly does not listen now, by connecting to its port.
 
-    A refused connection answers in a millisecond; MLflow would try it again for four minutes, and a
-    database for hours.
+    A refused connection answers in a millisecond. MLflow would retry for four minutes, and a
+    database driver for hours.
 
     Args:
-        uri: Of a tracking server or a database; what names no host is never refused.
-        timeout_sec: Most seconds to knock.
+        uri: Address of a tracking server or a database; one without a host is never refused.
+        timeout_sec: How long to try, in seconds.
     """
     try:
         parts = urllib.parse.urlsplit(uri)
         scheme, host, port = parts.scheme.partition("+")[0], parts.hostname, parts.port
     except ValueError:
         return False
-    if scheme not in _PORTS or host is None or _through_proxy(scheme, host):
+    if scheme not in _PORTS or host is None:
         return False
+    if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+        return False  # only the proxy's port could be asked
     try:
         with socket.create_connection((host, port or _PORTS[scheme]), timeout=timeout_sec):
             return False
@@ -98,9 +108,3 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
         return True
     except (OSError, ValueError):
         return False
-
-
-def _through_proxy(scheme: str, host: str) -> bool:
-    if scheme not in urllib.request.getproxies():
-        return False
-    return not urllib.request.proxy_bypass(host)

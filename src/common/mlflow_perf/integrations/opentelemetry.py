@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.model.columns import COLUMNS, kind_of
+from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
 __all__ = ["OpenTelemetryExporter"]
@@ -86,7 +86,7 @@ class _Shared:
         if column in self._known:
             return
         self._known.add(column)
-        counter = kind_of(column) is Kind.COUNTER
+        counter = lookup_kind(column) is Kind.COUNTER
         create = (
             self._meter.create_observable_counter if counter
             else self._meter.create_observable_gauge

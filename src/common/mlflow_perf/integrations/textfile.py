@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.columns import COLUMNS, kind_of
+from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
 __all__ = ["TextfileExporter", "exposition"]
@@ -89,7 +89,7 @@ def exposition(report: Mapping[str, float], labels: Mapping[str, str]) -> str:
     for column, value in report.items():
         if not math.isfinite(value):
             continue
-        counter = kind_of(column) is Kind.COUNTER
+        counter = lookup_kind(column) is Kind.COUNTER
         name = f"mlflow_perf_{_NOT_IN_NAMES.sub('_', column)}" + ("_total" if counter else "")
         if column in COLUMNS:
             lines.append(f"# HELP {name} {_escaped(COLUMNS[column].meaning)}")

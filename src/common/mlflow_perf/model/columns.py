@@ -27,9 +27,9 @@ __all__ = [
     "NETWORK_COLUMNS",
     "PRESSURE_COLUMNS",
     "SAMPLER_COLUMNS",
-    "gpu_columns_of",
-    "gpu_index_of",
-    "kind_of",
+    "lookup_kind",
+    "make_gpu_columns",
+    "parse_gpu_index",
 ]
 
 _GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
@@ -140,18 +140,18 @@ _OF_ONE_GPU = re.compile(r"gpu(\d+)_(.+)")
 _ONE_GPU = {column.name: column for column in _ONE_GPU_COLUMNS}
 
 
-def gpu_columns_of(index: int) -> tuple[Column, ...]:
+def make_gpu_columns(index: int) -> tuple[Column, ...]:
     """Return the columns of one GPU: `gpu0_utilization_pct` and so on."""
     return tuple(replace(column, name=f"gpu{index}_{column.name}") for column in _ONE_GPU_COLUMNS)
 
 
-def gpu_index_of(name: str) -> int | None:
+def parse_gpu_index(name: str) -> int | None:
     """Return the number of the GPU whose own column this is; None for any other column."""
     found = _OF_ONE_GPU.fullmatch(name)
     return int(found[1]) if found and found[2] in _ONE_GPU else None
 
 
-def kind_of(name: str) -> Kind:
+def lookup_kind(name: str) -> Kind:
     """Return how a column's values behave; a name that is not ours is taken for a gauge."""
     column = COLUMNS.get(name)
     if column is None and (found := _OF_ONE_GPU.fullmatch(name)):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.hooks import hooks
-from mlflow_perf.core.json_io import Columns, columns_of, from_json, to_json, write_text
+from mlflow_perf.core.json_io import Columns, from_json, round_columns, to_json, write_text
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.summary import summarise, summarise_run
 
@@ -24,7 +24,7 @@ __all__ = [
     "SCHEMA",
     "NodeDocument",
     "PerfDocument",
-    "columns_of",
+    "round_columns",
     "to_json",
     "worst_status",
     "write_text",

@@ -10,10 +10,10 @@ from numbers import Real
 from typing import Any
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.columns import kind_of
+from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "figures_of", "span_between"]
+__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "keep_finite", "span_between"]
 
 PEAK_SUFFIX = "_max"
 """What a column's name ends in when it holds the peak of another within each merged interval."""
@@ -32,7 +32,7 @@ def even_length(max_length: Any) -> int:
     return max_length + max_length % 2
 
 
-def figures_of(report: Mapping[str, Any]) -> Mapping[str, float]:
+def keep_finite(report: Mapping[str, Any]) -> Mapping[str, float]:
     """Return the report without what is no finite number: such a value is missing."""
     try:
         total = sum(report.values())
@@ -95,7 +95,9 @@ class BoundedSeries:
         SettingError: When `max_length` is not a whole number of at least 1.
     """
 
-    def __init__(self, max_length: int = 1000, *, kind: Callable[[str], Kind] = kind_of) -> None:
+    def __init__(
+        self, max_length: int = 1000, *, kind: Callable[[str], Kind] = lookup_kind
+    ) -> None:
         self.max_length = even_length(max_length)
         # Room for the rows between the first and the last; with none, all between is one row,
         # which `columns` merges into the last.

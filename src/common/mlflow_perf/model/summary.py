@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.model.columns import COLUMNS, gpu_index_of, kind_of
+from mlflow_perf.model.columns import COLUMNS, lookup_kind, parse_gpu_index
 from mlflow_perf.model.metrics import (
     METRICS,
     RUN_METRICS,
     SHARE_COLUMN,
     SHARE_THRESHOLDS_PCT,
-    gpu_metrics_of,
+    make_gpu_metrics,
 )
-from mlflow_perf.model.series import PEAK_SUFFIX, figures_of, span_between
+from mlflow_perf.model.series import PEAK_SUFFIX, keep_finite, span_between
 from mlflow_perf.records import Kind
 
 __all__ = ["RunningSummary", "summarise", "summarise_run"]
@@ -49,7 +49,7 @@ class RunningSummary:
     """
 
     def __init__(
-        self, *, counters_from_first: bool = False, kind: Callable[[str], Kind] = kind_of
+        self, *, counters_from_first: bool = False, kind: Callable[[str], Kind] = lookup_kind
     ) -> None:
         self._from_first = counters_from_first
         self._kind = kind
@@ -177,8 +177,8 @@ class RunningSummary:
 
     def metrics(self) -> dict[str, float]:
         """Return the summary: metric key → value, only what has a source and is finite."""
-        gpus = {index for name in self._columns if (index := gpu_index_of(name)) is not None}
-        rows = (*METRICS, *(metric for gpu in sorted(gpus) for metric in gpu_metrics_of(gpu)))
+        gpus = {index for name in self._columns if (index := parse_gpu_index(name)) is not None}
+        rows = (*METRICS, *(metric for gpu in sorted(gpus) for metric in make_gpu_metrics(gpu)))
         values = {metric.key: metric.compute(self) for metric in rows}
         values.update(self._of_other_columns())
         return {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
@@ -187,7 +187,7 @@ class RunningSummary:
         """Return the metrics of columns that a user's own readers added."""
         values: dict[str, float | None] = {}
         for name in self._columns:
-            if name in COLUMNS or gpu_index_of(name.removesuffix(PEAK_SUFFIX)) is not None:
+            if name in COLUMNS or parse_gpu_index(name.removesuffix(PEAK_SUFFIX)) is not None:
                 continue
             if name.removesuffix(PEAK_SUFFIX) in self._columns.keys() - {name}:
                 continue
@@ -215,7 +215,7 @@ def summarise(
     """
     summary = RunningSummary(counters_from_first=counters_from_first)
     for report in reports:
-        summary.add(figures_of(report))
+        summary.add(keep_finite(report))
     for name, value in (facts or {}).items():
         summary.set_fact(name, value)
     return summary.metrics()

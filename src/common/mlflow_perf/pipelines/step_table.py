@@ -14,7 +14,7 @@ from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.pipelines.step import Outcome
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import children, get_run
+from mlflow_perf.tracking.search import find_children, get_run
 
 __all__ = ["Row", "render", "rows_of"]
 
@@ -58,7 +58,7 @@ class Row:
 
 def rows_of(graph: Graph, result: Result) -> list[Row]:
     """Return the row of each step, in the order of the graph."""
-    runs = {run.run_id: run for run in children(get_run(result.run_id), documents=True)}
+    runs = {run.run_id: run for run in find_children(get_run(result.run_id), documents=True)}
     return [
         _row(outcome, graph.steps[name].instances, runs.get(outcome.run_id))
         for name, outcome in result.steps.items()

@@ -22,14 +22,14 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish.note import NOTE_TAG, REPORT_FILE, Links, may_replace, run_note, whole_tags
 from mlflow_perf.reports import html
 from mlflow_perf.tracking import client as targets
-from mlflow_perf.tracking.batches import clean_key, find_limits, rank_metrics, split_batches
+from mlflow_perf.tracking.batches import find_limits, rank_metrics, split_batches
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["MlflowSink", "clean_key", "node_file"]
+__all__ = ["MlflowSink", "node_file"]
 
 _UPLOAD_SEC = 3600.0  # whoever calls us has a deadline of its own
 _MAX_LOOKS = 5  # for other nodes that end at the same time

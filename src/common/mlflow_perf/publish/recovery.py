@@ -23,8 +23,8 @@ from mlflow_perf.analysis.advice import decide_verdict
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.uris import is_http, is_refused, local_database, redact_password
 from mlflow_perf.errors import DocumentError, MlflowPerfError
-from mlflow_perf.model.columns import kind_of
-from mlflow_perf.model.document import NodeDocument, columns_of
+from mlflow_perf.model.columns import lookup_kind
+from mlflow_perf.model.document import NodeDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
@@ -142,7 +142,7 @@ def _document(head: Mapping[str, Any], lines: list[dict[str, Any]]) -> tuple[Nod
     counters = {str(name) for name in head.get("counters", [])}
 
     def kind(name: str) -> Kind:
-        return Kind.COUNTER if name in counters else kind_of(name)
+        return Kind.COUNTER if name in counters else lookup_kind(name)
 
     summary, series = RunningSummary(kind=kind), BoundedSeries(kind=kind)
     document = NodeDocument.from_dict(
@@ -158,7 +158,7 @@ def _document(head: Mapping[str, Any], lines: list[dict[str, Any]]) -> tuple[Nod
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))
     document.summary = summary.metrics()
-    document.reports = columns_of(series.columns())
+    document.reports = round_columns(series.columns())
     document.started = float(head["started"]) if "started" in head else None
     document.duration_sec = document.summary.get("duration_sec")
     return document, _cause(head)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mlflow_perf.model.columns import COLUMNS, kind_of
+from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
 __all__ = ["CHARTS", "NEVER_DRAWN", "Chart", "Curve", "Source", "charts_for"]
@@ -186,7 +186,7 @@ def _of_other(name: str, number: int) -> Chart:
     column = COLUMNS.get(name)
     unit = "" if column is None else column.unit
     meaning = f"The column {name}." if column is None else column.meaning
-    if kind_of(name) is Kind.COUNTER:
+    if lookup_kind(name) is Kind.COUNTER:
         curve, unit = Curve(name, name, Source.RATE), f"{unit}/s" if unit else "per s"
     else:
         curve = Curve(name, name)

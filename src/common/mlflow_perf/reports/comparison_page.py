@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_perf.core.format import MISSING, quantity
-from mlflow_perf.core.numbers import number_in
+from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.metrics import metric_for
 
 __all__ = ["ComparedRow", "Comparison", "Group", "build_comparison_page"]
@@ -88,8 +88,8 @@ def _row(row: Mapping[str, Any], runs: int) -> ComparedRow:
     known = metric_for(key)
     unit = str(row.get("unit") or (known.unit if known else ""))
     values = list(row.get("values") or [])
-    texts = [quantity(number_in(value), unit) for value in values]
-    change = number_in(row.get("change_pct"))
+    texts = [quantity(read_number(value), unit) for value in values]
+    change = read_number(row.get("change_pct"))
     return ComparedRow(
         metric=key,
         meaning=known.meaning if known else "",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlflow_perf.core.format import quantity
-from mlflow_perf.core.numbers import numbers_in
+from mlflow_perf.core.json_io import read_numbers
 from mlflow_perf.model.document import NodeDocument
 
 __all__ = ["MOST_ROWS", "Figures", "counters_of", "figures_in", "operation_rows", "transfer_rows"]
@@ -38,7 +38,7 @@ def figures_in(node: NodeDocument, prefix: str) -> Figures:
     found: Figures = {}
     nested = block.get("times")
     for name, stats in (nested if isinstance(nested, dict) else block).items():
-        numbers = {_ALIASES.get(k, k): v for k, v in numbers_in(stats).items()}
+        numbers = {_ALIASES.get(k, k): v for k, v in read_numbers(stats).items()}
         if numbers:
             found[str(name)] = numbers
     for key, value in node.summary.items():
@@ -66,7 +66,7 @@ def counters_of(node: NodeDocument, timed: Figures) -> dict[str, float]:
         if key.startswith("ops/") and key.endswith("/count")
     }
     only_counted = {name: value for name, value in counts.items() if name not in timed}
-    return {**only_counted, **numbers_in(node.operations.get("counters"))}
+    return {**only_counted, **read_numbers(node.operations.get("counters"))}
 
 
 def operation_rows(nodes: Iterable[Figures]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_perf.core.format import clock_time, cpu_time, duration, quantity
-from mlflow_perf.core.numbers import number_in, numbers_in
+from mlflow_perf.core.json_io import read_number, read_numbers
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.reports.tables import Tile
@@ -87,7 +87,7 @@ class Workflow:
 def build_workflow_page(data: Mapping[str, Any]) -> Workflow:
     """Return what the page shows of a workflow."""
     steps = sorted(
-        _dicts(data.get("steps")), key=lambda step: number_in(step.get("started")) or 0.0
+        _dicts(data.get("steps")), key=lambda step: read_number(step.get("started")) or 0.0
     )
     start, end = _span(data, steps)
     axis = _Axis(start, min(max(end - start, 1e-9), _LONGEST_SEC))
@@ -117,9 +117,9 @@ def _span(data: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> tuple[
     """Return when the first step was ready, and when the last one ended."""
     starts, ends = [], []
     for step in (data, *steps):
-        started, took = number_in(step.get("started")), number_in(step.get("duration_sec"))
+        started, took = read_number(step.get("started")), read_number(step.get("duration_sec"))
         if started is not None:
-            starts.append(started - (number_in(step.get("waited_sec")) or 0.0))
+            starts.append(started - (read_number(step.get("waited_sec")) or 0.0))
             ends.append(started + (took or 0.0))
     return (min(starts), max(ends)) if starts else (0.0, 0.0)
 
@@ -156,7 +156,7 @@ _ROUND_SEC = (
 def _bar(step: Mapping[str, Any], axis: _Axis) -> Bar:
     nodes = _dicts(step.get("nodes"))
     bar = _line(str(step.get("name") or "–"), step, axis)
-    bar.waited = min(axis.width(number_in(step.get("waited_sec")) or 0.0), bar.left)
+    bar.waited = min(axis.width(read_number(step.get("waited_sec")) or 0.0), bar.left)
     bar.busy_pct = _figures(step, nodes).get("run_cpu_avg_utilization_pct")
     bar.text = _text(step, bar.busy_pct)
     bar.status, bar.critical = str(step.get("status") or ""), bool(step.get("critical"))
@@ -168,7 +168,7 @@ def _bar(step: Mapping[str, Any], axis: _Axis) -> Bar:
 
 
 def _line(label: str, data: Mapping[str, Any], axis: _Axis) -> Bar:
-    started, took = number_in(data.get("started")), number_in(data.get("duration_sec")) or 0.0
+    started, took = read_number(data.get("started")), read_number(data.get("duration_sec")) or 0.0
     if started is None:
         return Bar(label, 0.0, 0.0)
     return Bar(label, axis.place(started), axis.width(took))
@@ -176,14 +176,14 @@ def _line(label: str, data: Mapping[str, Any], axis: _Axis) -> Bar:
 
 def _node_bar(node: Mapping[str, Any], axis: _Axis) -> Bar:
     bar = _line(f"node {node.get('index', '–')}", node, axis)
-    bar.busy_pct = numbers_in(node.get("summary")).get("cpu_avg_utilization_pct")
+    bar.busy_pct = read_numbers(node.get("summary")).get("cpu_avg_utilization_pct")
     bar.text = _text(node, bar.busy_pct)
     return bar
 
 
 def _text(data: Mapping[str, Any], busy_pct: float | None) -> str:
-    parts = [f"ran {quantity(number_in(data.get('duration_sec')), 's')}"]
-    if waited := number_in(data.get("waited_sec")):
+    parts = [f"ran {quantity(read_number(data.get('duration_sec')), 's')}"]
+    if waited := read_number(data.get("waited_sec")):
         parts.insert(0, f"waited {quantity(waited, 's')}")
     if busy_pct is not None:
         parts.append(f"CPU {quantity(busy_pct, '%')}")
@@ -192,13 +192,13 @@ def _text(data: Mapping[str, Any], busy_pct: float | None) -> str:
 
 def _run(nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the run-level figures of a step from its nodes."""
-    summaries = [numbers_in(node.get("summary")) for node in nodes]
+    summaries = [read_numbers(node.get("summary")) for node in nodes]
     return summarise_run(summary for summary in summaries if summary)
 
 
 def _figures(step: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the run-level figures of a step: as given, else from its nodes."""
-    return {**_run(nodes), **numbers_in(step.get("figures"))}
+    return {**_run(nodes), **read_numbers(step.get("figures"))}
 
 
 _COLUMNS = (
@@ -213,7 +213,7 @@ _COLUMNS = (
 def _row(step: Mapping[str, Any]) -> dict[str, Any]:
     nodes = _dicts(step.get("nodes"))
     run = _figures(step, nodes)
-    waited, took = number_in(step.get("waited_sec")), number_in(step.get("duration_sec"))
+    waited, took = read_number(step.get("waited_sec")), read_number(step.get("duration_sec"))
     cells = [(took, quantity(took, "s")), (waited, quantity(waited, "s"))]
     cells += [(float(len(nodes)), str(len(nodes) or 1))]
     cells += [(run.get(key), quantity(run.get(key), unit)) for key, unit, _ in _COLUMNS]
@@ -234,7 +234,7 @@ def _tiles(
     data: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], length: float
 ) -> list[Tile]:
     totals = _totals(data, steps)
-    took = number_in(data.get("duration_sec")) or length
+    took = read_number(data.get("duration_sec")) or length
     tiles = [
         Tile("Duration", quantity(took, "s"), _counted(len(steps), "step")),
         Tile(
@@ -262,12 +262,12 @@ def _totals(data: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict
         "running_sec": _sum(steps, "duration_sec"),
         "critical_running_sec": _sum(critical, "duration_sec"),
         **{key.removeprefix("run_"): value for key, value in run.items()},
-        **numbers_in(data.get("totals")),
+        **read_numbers(data.get("totals")),
     }
 
 
 def _sum(steps: Sequence[Mapping[str, Any]], key: str) -> float:
-    return sum(number_in(step.get(key)) or 0.0 for step in steps)
+    return sum(read_number(step.get(key)) or 0.0 for step in steps)
 
 
 def _hours_tiles(totals: Mapping[str, float]) -> list[Tile]:

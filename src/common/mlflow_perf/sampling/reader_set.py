@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from mlflow_perf.model.columns import kind_of
+from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.readers import Reader
 from mlflow_perf.records import Kind
 
@@ -54,7 +54,7 @@ class ReaderSet:
 
     def kind(self, name: str) -> Kind:
         """Return how a column's values behave."""
-        return Kind.COUNTER if name in self._counters else kind_of(name)
+        return Kind.COUNTER if name in self._counters else lookup_kind(name)
 
     def read(self, report: dict[str, float]) -> dict[str, float]:
         """Ask every reader and return the report; one that fails costs only its own values."""

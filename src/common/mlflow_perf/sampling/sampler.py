@@ -15,8 +15,8 @@ from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.columns import kind_of
-from mlflow_perf.model.series import BoundedSeries, figures_of
+from mlflow_perf.model.columns import lookup_kind
+from mlflow_perf.model.series import BoundedSeries, keep_finite
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
@@ -240,7 +240,7 @@ class PerformanceMetricsCollector:
         self._lock = threading.Lock()
 
     def _kind(self, name: str) -> Kind:
-        return kind_of(name) if self.report_thread is None else self.report_thread.kind(name)
+        return lookup_kind(name) if self.report_thread is None else self.report_thread.kind(name)
 
     def start(self) -> None:
         """Take the first sample and start sampling; a second call does nothing."""
@@ -265,7 +265,7 @@ class PerformanceMetricsCollector:
             report: Any columns; those that are not known are taken for gauges. A value that is
                 no finite number is left out.
         """
-        report = dict(figures_of(report))
+        report = dict(keep_finite(report))
         with self._lock:
             self.series.append(report)
             self.summary.add(report)

@@ -15,7 +15,7 @@ from typing import Any
 from mlflow_perf._version import __version__
 from mlflow_perf.analysis.advice import decide_verdict
 from mlflow_perf.integrations import proxystore
-from mlflow_perf.model.document import NodeDocument, PerfDocument, columns_of
+from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.node.exit_cause import oom_counts
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal, state_folder
@@ -305,7 +305,7 @@ class Recording:
             for name, value in self._facts().items():
                 collector.summary.set_fact(name, value)
             document.summary = collector.metrics()
-            document.reports = columns_of(collector.snapshot()[1])
+            document.reports = round_columns(collector.snapshot()[1])
             document.started = collector.report_thread.started
             document.duration_sec = document.summary.get("duration_sec")
         add_recorded(document, self.operations, self._transfers)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlflow_perf.model.document import to_json
+from mlflow_perf.core.format import clean_metric_key
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-__all__ = ["StoreLimits", "clean_key", "clean_text", "find_limits", "rank_metrics", "split_batches"]
+__all__ = ["StoreLimits", "clean_text", "find_limits", "rank_metrics", "split_batches"]
 
-_MAX_KEY = 250
 _log = logging.getLogger(__name__)
 
 
@@ -57,13 +56,6 @@ def find_limits(tracking_uri: str) -> StoreLimits:
     return _AZURE if tracking_uri.startswith("azureml:") else StoreLimits()
 
 
-def clean_key(key: str) -> str:
-    """Return a metric key that every MLflow store accepts; one bad key fails a whole request."""
-    text = re.sub(r"[^\w\-. :/]", "_", key, flags=re.ASCII)
-    key = "/".join(part for part in text.split("/") if part.strip("."))
-    return re.sub(r"^\.\.+", "", key)[:_MAX_KEY].rstrip("/. ") or "_"
-
-
 def clean_text(text: str, max_chars: int) -> str:
     """Return a name or a tag that every store accepts.
 
@@ -93,7 +85,7 @@ def rank_metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[M
         left_out = sorted(summary.keys() - finite.keys())
         _log.warning("Left out, because their values are not finite: %s.", to_json(left_out))
     keys = sorted(finite, key=lambda key: (_RANK.get(key, len(_RANK)), key))
-    return [Metric(clean_key(prefix + k), float(finite[k]), now_ms, step) for k in keys]
+    return [Metric(clean_metric_key(prefix + k), float(finite[k]), now_ms, step) for k in keys]
 
 
 def split_batches(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["RunRef", "documents_of", "is_run_id", "load", "save"]
+__all__ = ["RunRef", "is_run_id", "load", "read_documents", "save_nodes"]
 
 RunRef = str | os.PathLike[str]
 """A run id (`runs:/<id>` too), a path to a document, or a folder of `node-*.json`."""
@@ -67,10 +67,10 @@ def load(source: RunRef) -> PerfDocument:
         RunNotFoundError: When there is no such run or file, or it holds no performance data.
         DocumentError: When a file is not a document that this version reads.
     """
-    return reduce(PerfDocument.merge, documents_of(source))
+    return reduce(PerfDocument.merge, read_documents(source))
 
 
-def documents_of(source: RunRef, *, processes: int = 1) -> Iterator[PerfDocument]:
+def read_documents(source: RunRef, *, processes: int = 1) -> Iterator[PerfDocument]:
     """Yield the documents of a source one by one, as `load` would merge them; at least one.
 
     A job on a thousand nodes has half a gigabyte of curves, one file per node: what needs only one
@@ -90,14 +90,14 @@ def documents_of(source: RunRef, *, processes: int = 1) -> Iterator[PerfDocument
         yield from read_all(_files_at(Path(source)), _from_file, processes=processes)
         return
     client = new_client()
-    run = fetch(client, bare_id(source))
+    run = fetch_run(client, bare_id(source))
     with _artifacts(client, run) as folder:
         if folder is None:
             raise RunNotFoundError(_no_document(client, run))
         yield from read_all(_files_at(folder), _from_file, processes=processes)
 
 
-def save(document: PerfDocument, folder: Path) -> list[Path]:
+def save_nodes(document: PerfDocument, folder: Path) -> list[Path]:
     """Write one `node-<n>.json` per node into a folder, which is made, and return their paths.
 
     Raises:
@@ -132,7 +132,7 @@ def _files_at(path: Path) -> list[Path]:
     raise RunNotFoundError(f"The folder {str(path)!r} holds no {_NODE_FILES}.")
 
 
-def light(documents: Iterable[PerfDocument]) -> PerfDocument:
+def merge_without_curves(documents: Iterable[PerfDocument]) -> PerfDocument:
     """Return documents merged, without the curves: summaries, operations and facts are left."""
     whole = PerfDocument()
     for document in documents:
@@ -165,7 +165,7 @@ def new_client() -> MlflowClient:
         raise RunNotFoundError(f"{unusable} {first_line(error)}") from error
 
 
-def fetch(client: MlflowClient, run_id: str) -> Run:
+def fetch_run(client: MlflowClient, run_id: str) -> Run:
     """Return a run of MLflow.
 
     Args:
@@ -187,7 +187,7 @@ def fetch(client: MlflowClient, run_id: str) -> Run:
             raise RunNotFoundError(
                 f"More than one run begins with {run_id!r}: give more of its id."
             ) from None
-        raise RunNotFoundError(cannot_read(f"The run {run_id!r}", error)) from error
+        raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
 
 
 def _that_begin_with(client: MlflowClient, beginning: str) -> list[Run]:
@@ -210,7 +210,7 @@ def experiment_ids(client: MlflowClient) -> list[str]:
     return [experiment.experiment_id for experiment in pages(client.search_experiments)]
 
 
-def cannot_read(what: str, error: Exception) -> str:
+def explain_failure(what: str, error: Exception) -> str:
     """Return the sentence that says why something cannot be read from the tracking store."""
     import mlflow
 
@@ -235,7 +235,7 @@ def _has_children(client: MlflowClient, run: Run) -> bool:
     return bool(client.search_runs([run.info.experiment_id], query, max_results=1))
 
 
-def document_of(client: MlflowClient, run: Run) -> PerfDocument | None:
+def read_document(client: MlflowClient, run: Run) -> PerfDocument | None:
     """Return the document of a run of MLflow without its curves, None where it has none.
 
     Raises:
@@ -243,7 +243,7 @@ def document_of(client: MlflowClient, run: Run) -> PerfDocument | None:
         DocumentError: When one is not a document that this version reads.
     """
     with _artifacts(client, run) as folder:
-        return None if folder is None else light(map(_from_file, _files_at(folder)))
+        return None if folder is None else merge_without_curves(map(_from_file, _files_at(folder)))
 
 
 @contextmanager
@@ -290,7 +290,7 @@ def _download(client: MlflowClient, run_id: str, target: Path) -> Path | None:
             files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
         return files[0].parent if files else None
     except (MlflowException, OSError) as error:
-        raise RunNotFoundError(cannot_read(f"The run {run_id!r}", error)) from error
+        raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
 
 
 def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What is known of one run. Imports the document."""
+"""What is known of one run."""
 
 from __future__ import annotations
 
@@ -53,6 +53,42 @@ class PerfRun:
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     document: PerfDocument | None = None
+
+    @classmethod
+    def from_mlflow(cls, run: Run) -> PerfRun:
+        """Return what MLflow knows of a run, without its document."""
+        info, data = run.info, run.data
+        name = info.run_name or data.tags.get("mlflow.runName")
+        return cls(
+            f"{name or 'run'} ({info.run_id[:8]})",
+            run_id=info.run_id,
+            name=name,
+            experiment_id=info.experiment_id,
+            component=data.tags.get(f"{TAG}component"),
+            status=info.status,
+            started=info.start_time / 1000 if info.start_time is not None else None,
+            ended=info.end_time / 1000 if info.end_time else None,
+            # A loss that was NaN is not a figure, and strict JSON cannot hold it.
+            metrics={k: v for k, v in data.metrics.items() if math.isfinite(v)},
+            params=data.params,
+            tags=data.tags,
+        )
+
+    @classmethod
+    def from_document(cls, label: str, document: PerfDocument) -> PerfRun:
+        """Return a run made from a document alone, read from a file or a folder."""
+        nodes = [document.nodes[index] for index in sorted(document.nodes)]
+        started = [n.started for n in nodes if n.started is not None]
+        ended = [n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None]
+        return cls(
+            label,
+            run_id=nodes[0].run_id if nodes else None,
+            component=nodes[0].component if nodes else None,
+            status=worst_status(n.status or "" for n in nodes) or None,
+            started=min(started, default=None),
+            ended=max(ended, default=None),
+            document=document,
+        )
 
     @property
     def parent_id(self) -> str | None:
@@ -114,39 +150,3 @@ class PerfRun:
         if self.started is None or self.ended is None:
             return None
         return max(0.0, self.ended - self.started)
-
-
-def of_mlflow(run: Run) -> PerfRun:
-    """Return what MLflow says of a run, without its document."""
-    info, data = run.info, run.data
-    name = info.run_name or data.tags.get("mlflow.runName")
-    return PerfRun(
-        f"{name or 'run'} ({info.run_id[:8]})",
-        run_id=info.run_id,
-        name=name,
-        experiment_id=info.experiment_id,
-        component=data.tags.get(f"{TAG}component"),
-        status=info.status,
-        started=info.start_time / 1000 if info.start_time is not None else None,
-        ended=info.end_time / 1000 if info.end_time else None,
-        # A loss that was NaN is no figure, and strict JSON has no word for it.
-        metrics={k: v for k, v in data.metrics.items() if math.isfinite(v)},
-        params=data.params,
-        tags=data.tags,
-    )
-
-
-def of_document(label: str, document: PerfDocument) -> PerfRun:
-    """Return a run made of a document alone: what a file or a folder holds."""
-    nodes = [document.nodes[index] for index in sorted(document.nodes)]
-    started = [n.started for n in nodes if n.started is not None]
-    ended = [n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None]
-    return PerfRun(
-        label,
-        run_id=nodes[0].run_id if nodes else None,
-        component=nodes[0].component if nodes else None,
-        status=worst_status(n.status or "" for n in nodes) or None,
-        started=min(started, default=None),
-        ended=max(ended, default=None),
-        document=document,
-    )

@@ -13,23 +13,23 @@ from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import (
     RunRef,
     bare_id,
-    cannot_read,
-    document_of,
-    documents_of,
     experiment_ids,
-    fetch,
+    explain_failure,
+    fetch_run,
     is_run_id,
-    light,
+    merge_without_curves,
     new_client,
+    read_document,
+    read_documents,
 )
 from mlflow_perf.tracking.paging import PAGE, pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, of_document, of_mlflow
+from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["children", "find_runs", "get_run", "get_runs", "quoted"]
+__all__ = ["find_children", "find_runs", "get_run", "get_runs", "quote_literal"]
 
 Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 """What sees each of so many things go by: a progress bar."""
@@ -46,7 +46,7 @@ _THREADS = 8
 def get_run(source: RunRef) -> PerfRun:
     """Return one run with its document: from MLflow, or made from a file or a folder.
 
-    The document comes without the curves, which `load` and `documents_of` give. It is None where
+    The document comes without the curves, which `load` and `read_documents` give. It is None where
     the run has none (a workflow's parent, a run that is still going).
 
     Raises:
@@ -73,7 +73,9 @@ def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> lis
     found = _read(_by_id(new_client(), ids), documents) if ids else []
     by_id = dict(zip(ids, found, strict=True))
     return [
-        by_id[bare_id(s)] if is_run_id(s) else of_document(str(s), light(documents_of(s)))
+        by_id[bare_id(s)]
+        if is_run_id(s)
+        else PerfRun.from_document(str(s), merge_without_curves(read_documents(s)))
         for s in sources
     ]
 
@@ -101,15 +103,15 @@ def find_runs(
     """
     conditions = [filter_string] if filter_string.strip() else []
     if component is not None:
-        conditions.insert(0, f"tags.`{TAG}component` = {quoted(component)}")
+        conditions.insert(0, f"tags.`{TAG}component` = {quote_literal(component)}")
     client = new_client()
     experiments = _experiment_ids(client, experiment_names)
     found = _pages(client, experiments, " and ".join(conditions), min(PAGE, 2 * max_results))
-    usable = (run for run in found if of_mlflow(run).has_figures)
+    usable = (run for run in found if PerfRun.from_mlflow(run).has_figures)
     return _read(list(islice(usable, max_results)), documents)
 
 
-def children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
+def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
     """Return the runs whose parent is `run`, by their start.
 
     Args:
@@ -118,12 +120,12 @@ def children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
     """
     if run.run_id is None or run.experiment_id is None:
         return []
-    query = f"tags.`{PARENT_TAG}` = {quoted(run.run_id)}"
+    query = f"tags.`{PARENT_TAG}` = {quote_literal(run.run_id)}"
     found = _search(new_client(), [run.experiment_id], query, 100 * PAGE)
     return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Return a text as a literal of MLflow's search language, which has no escape for quotes.
 
     Raises:
@@ -140,14 +142,14 @@ def quoted(text: str) -> str:
 
 def _by_id(client: MlflowClient, ids: Sequence[str]) -> list[Run]:
     if len(ids) <= _ONE_BY_ONE_MAX:
-        return [fetch(client, run_id) for run_id in ids]
+        return [fetch_run(client, run_id) for run_id in ids]
     experiments = _experiment_ids(client, ())
     chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
-    queries = ["attributes.run_id IN ({})".format(", ".join(map(quoted, c))) for c in chunks]
+    queries = ["attributes.run_id IN ({})".format(", ".join(map(quote_literal, c))) for c in chunks]
     watched = watch.get()(queries, len(queries))
     found = {r.info.run_id: r for q in watched for r in _search(client, experiments, q, PAGE)}
     # What a search does not show (a deleted experiment) is asked for by its id, which says why.
-    return [found.get(run_id) or fetch(client, run_id) for run_id in ids]
+    return [found.get(run_id) or fetch_run(client, run_id) for run_id in ids]
 
 
 def _experiment_ids(client: MlflowClient, names: Sequence[str]) -> list[str]:
@@ -158,7 +160,7 @@ def _experiment_ids(client: MlflowClient, names: Sequence[str]) -> list[str]:
             return [_experiment_id(client, name) for name in names]
         return experiment_ids(client)
     except MlflowException as error:
-        raise RunNotFoundError(cannot_read("The list of experiments", error)) from error
+        raise RunNotFoundError(explain_failure("The list of experiments", error)) from error
 
 
 def _experiment_id(client: MlflowClient, name: str) -> str:
@@ -185,7 +187,7 @@ def _pages(
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise SettingError(f"MLflow cannot search for {query!r}: {error}") from error
-        raise RunNotFoundError(cannot_read("The list of runs", error)) from error
+        raise RunNotFoundError(explain_failure("The list of runs", error)) from error
 
 
 def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
@@ -193,10 +195,10 @@ def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
     client = new_client()
 
     def with_document(run: Run) -> PerfRun:
-        perf_run = of_mlflow(run)
+        perf_run = PerfRun.from_mlflow(run)
         if not _wants_document(perf_run, len(runs), documents):
             return perf_run
-        return replace(perf_run, document=document_of(client, run))
+        return replace(perf_run, document=read_document(client, run))
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(watch.get()(pool.map(with_document, runs), len(runs)))

@@ -23,7 +23,7 @@ from werkzeug.wrappers import Response
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun, of_mlflow
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import Choice, Found, build_search
 from mlflow_perf.web.table import query_runs, query_steps
 
@@ -119,7 +119,7 @@ class Access:
         """
         self._api("runs/get", {"run_id": run_id})
         run: Run = _store().get_run(run_id)
-        return of_mlflow(run)
+        return PerfRun.from_mlflow(run)
 
     def children(self, run: PerfRun) -> list[PerfRun]:
         """Return the runs whose parent is a run that the user may read."""
@@ -238,7 +238,7 @@ def _search(
     runs = _store().search_runs(
         list(experiments), query, active, limit, list(order_by), page or None
     )
-    return Found([of_mlflow(run) for run in runs], runs.token or None)
+    return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
 
 
 def _page_of(rows: list[PerfRun], choice: Choice) -> Found:

@@ -14,7 +14,7 @@ from mlflow_perf.core.format import clock_time, quantity
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.metrics import metric_for
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
-from mlflow_perf.tracking.search import quoted
+from mlflow_perf.tracking.search import quote_literal
 
 __all__ = [
     "COLUMNS",
@@ -168,7 +168,7 @@ def build_search(choice: Choice) -> tuple[str, list[str]]:
         SettingError: When a value holds both kinds of quotes, which that language cannot say.
     """
     conditions = [_OURS]
-    conditions += [f"{_FILTERS[name]} = {quoted(v)}" for name, v in choice.equal.items()]
+    conditions += [f"{_FILTERS[name]} = {quote_literal(v)}" for name, v in choice.equal.items()]
     if choice.query:
         conditions.append(choice.query)
     order = _ORDERS[choice.sort.removeprefix("-")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mlflow_perf.model.metrics.formulas import SHARE_COLUMN, SHARE_THRESHOLDS_PCT, Figures
-from mlflow_perf.model.metrics.node_metrics import METRICS, Metric, gpu_metrics_of
+from mlflow_perf.model.metrics.node_metrics import METRICS, Metric, make_gpu_metrics
 from mlflow_perf.model.metrics.run_metrics import RUN_METRICS, RunMetric
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Figures",
     "Metric",
     "RunMetric",
-    "gpu_metrics_of",
+    "make_gpu_metrics",
     "metric_for",
 ]
 
@@ -35,5 +35,5 @@ def metric_for(key: str) -> Metric | RunMetric | None:
     """Return the table's row for a key, or None for one that is not in the table."""
     row = _BY_KEY.get(key)
     if row is None and (found := _OF_ONE_GPU.match(key)):
-        return next((metric for metric in gpu_metrics_of(found[1]) if metric.key == key), None)
+        return next((metric for metric in make_gpu_metrics(found[1]) if metric.key == key), None)
     return row

@@ -29,7 +29,7 @@ from mlflow_perf.model.metrics.formulas import (
     used_cpu_hours,
 )
 
-__all__ = ["METRICS", "Metric", "gpu_metrics_of"]
+__all__ = ["METRICS", "Metric", "make_gpu_metrics"]
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ METRICS: tuple[Metric, ...] = (
 """Every metric of a node, in the order in which it is shown."""
 
 
-def gpu_metrics_of(gpu: int | str) -> tuple[Metric, ...]:
+def make_gpu_metrics(gpu: int | str) -> tuple[Metric, ...]:
     """Return the metrics of one GPU of the job: of its number, or of `<i>` for people."""
     name = f"gpu{gpu}"
     return (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.model.columns import GPU_COLUMNS, gpu_columns_of
+from mlflow_perf.model.columns import GPU_COLUMNS, make_gpu_columns
 from mlflow_perf.readers.background import Background
 from mlflow_perf.records import Column
 
@@ -166,7 +166,7 @@ class GpuReader:
         count = max(8, _device_files(Path(dev)))
         self.columns: Sequence[Column] = (
             *GPU_COLUMNS,
-            *(column for index in range(count) for column in gpu_columns_of(index)),
+            *(column for index in range(count) for column in make_gpu_columns(index)),
         )
         self._source = Background(lambda: _Gpus(opener).states, name="perf-gpu")
 

@@ -47,11 +47,11 @@ class MlflowRunImporter:
         """
         from mlflow.exceptions import MlflowException
 
-        from mlflow_perf.tracking.load import fetch, new_client
+        from mlflow_perf.tracking.load import fetch_run, new_client
 
         run_id = str(source).removeprefix(_PREFIX).strip("/")
         client = new_client()
-        named = fetch(client, run_id)
+        named = fetch_run(client, run_id)
         found: list[Nested] = []
         # Apart from the runs: a component has its run's key, which the facet between them needs.
         documents: list[Nested] = []
