@@ -164,7 +164,7 @@ def spool() -> Target:
 
 
 def _imports(*seeds: bytes, mutator: Mutator | None = None, name: str = "source") -> Target:
-    from mlflow_perf.spans.analyses import timings as analyses
+    from mlflow_perf.spans.analyses.type_graph import types
     from mlflow_perf.spans.importers import load_sources as imports
 
     folder = _scratch()
@@ -174,7 +174,7 @@ def _imports(*seeds: bytes, mutator: Mutator | None = None, name: str = "source"
         db.unlink(missing_ok=True)
         (folder / name).write_bytes(data)
         imports.import_sources([folder / name], db)
-        analyses.types(db)
+        types(db)
 
     return Target(run, list(seeds), mutator)
 
@@ -211,7 +211,7 @@ def packed() -> Target:
 
 def parsl_run() -> Target:
     """The folder of a Parsl run: the same lines as every one of its logs."""
-    from mlflow_perf.spans.analyses import timings as analyses
+    from mlflow_perf.spans.analyses.type_graph import types
     from mlflow_perf.spans.importers import load_sources as imports
 
     folder = _scratch()
@@ -226,7 +226,7 @@ def parsl_run() -> Target:
         for log in logs:
             log.write_bytes(data)
         imports.import_sources([run_folder], db)
-        analyses.types(db)
+        types(db)
 
     seeds = [p.read_bytes() for p in (TESTS / "spans" / "data").rglob("*log") if p.is_file()]
     return Target(run, seeds, mutated_lines)
@@ -246,8 +246,9 @@ def databases() -> Target:
 
 def spans() -> Target:
     """A spans database from somebody else: every analysis of it."""
-    from mlflow_perf.spans.analyses import timings as analyses
-    from mlflow_perf.spans.analyses.type_graph import type_graph
+    from mlflow_perf.spans.analyses import times
+    from mlflow_perf.spans.analyses.concurrency import concurrency
+    from mlflow_perf.spans.analyses.type_graph import type_graph, types
     from mlflow_perf.spans.importers import load_sources as imports
     from mlflow_perf.spans.output.export import to_chrome_trace
 
@@ -260,10 +261,10 @@ def spans() -> Target:
         for old in folder.glob("spans*"):
             old.unlink()
         db.write_bytes(data)
-        root = str(analyses.types(db)[0]["type"])
-        analyses.durations(db)
-        analyses.span_durations(db, root)
-        analyses.concurrency(db, root)
+        root = str(types(db)[0]["type"])
+        times.durations(db)
+        times.span_durations(db, root)
+        concurrency(db, root)
         type_graph(db)
         to_chrome_trace(db, folder / "out.json")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlflow_perf import spans
 from mlflow_perf.errors import SettingError, SpansError
-from mlflow_perf.spans.analyses.timings import running_count, summary_of_concurrency
+from mlflow_perf.spans.analyses.concurrency import count_running, summarise_concurrency
 
 _EPOCH = 1795176000.0
 
@@ -74,7 +74,7 @@ def test_the_running_count_is_what_counting_gives(intervals: list[tuple[int, int
 
     begins = np.array([b for b, _ in intervals], dtype=np.int64)
     ends = begins + np.array([length for _, length in intervals], dtype=np.int64)
-    times, counts = running_count(begins, ends)
+    times, counts = count_running(begins, ends)
     for time, count in zip(times.tolist(), counts.tolist(), strict=True):
         assert count == sum(1 for b, length in intervals if b <= time < b + length)
     assert not len(counts) or counts[-1] == 0
@@ -83,7 +83,7 @@ def test_the_running_count_is_what_counting_gives(intervals: list[tuple[int, int
 def test_the_summary_of_concurrency_weighs_by_time() -> None:
     """One span for three seconds and two for one make a mean of 1.25."""
     rows = [{"time_s": 0.0, "spans": 1}, {"time_s": 3.0, "spans": 2}, {"time_s": 4.0, "spans": 0}]
-    found = summary_of_concurrency(rows)
+    found = summarise_concurrency(rows)
     assert found == {"max": 2, "mean": 1.25, "busy_s": 4.0, "total_s": 4.0}
 
 

@@ -39,7 +39,7 @@ def test_sorting_is_pythons(rows: list) -> None:
 def test_joining_empties_the_list() -> None:
     """Tables are let go of while they are joined, so that memory holds them once."""
     tables = [_table([(1, 2, 3)]), _table([]), _table([(4, 5, 6), (7, 8, 9)])]
-    assert bulk.joined(tables).tolist() == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
+    assert bulk.concatenate(tables).tolist() == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
     assert tables == []
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlflow_perf.spans.analyses.sequences import sequences
 from mlflow_perf.spans.analyses.state_curves import states
 from mlflow_perf.spans.database import cache
-from mlflow_perf.spans.database.event_arrays import Columns, columns_of
+from mlflow_perf.spans.database.event_arrays import Columns, load_columns
 from mlflow_perf.spans.database.schema import connect
 from mlflow_perf.spans.database.store import Store
 
@@ -60,7 +60,7 @@ def test_the_closure_is_dnpcsqls(subspans: list, facets: list, events: list) -> 
     """Down subspans, both ways over facets, cycles and duplicates included, as its SQL has it."""
     with tempfile.TemporaryDirectory() as folder:
         db = _build(Path(folder) / "db", subspans, facets, events)
-        columns = columns_of(db)
+        columns = load_columns(db)
         streams = columns.streams("kind0")
         found = Counter(
             (int(streams.roots[root]), int(time) / 1e6, *columns.kinds[kind])
@@ -78,7 +78,7 @@ def test_orderings_are_those_of_plain_python(subspans: list, events: list) -> No
     """Each root counts in one ordering, whose means are the means of its roots."""
     with tempfile.TemporaryDirectory() as folder:
         db = _build(Path(folder) / "db", subspans, [], events)
-        streams = columns_of(db).streams("kind0")
+        streams = load_columns(db).streams("kind0")
         plain: dict[tuple, list[list[float]]] = {}
         for root in sorted(set(streams.root.tolist())):
             at = streams.root == root
@@ -107,7 +107,7 @@ def test_states_add_up_to_the_roots_that_have_begun(subspans: list, events: list
     """At each time every root whose first event has come is in exactly one state."""
     with tempfile.TemporaryDirectory() as folder:
         db = _build(Path(folder) / "db", subspans, [], events)
-        streams = columns_of(db).streams("kind0")
+        streams = load_columns(db).streams("kind0")
         first = streams.time[streams.starts]
         for row in states(db, "kind0", points=None):
             time = round(row.pop("time_s") * 1e6)
@@ -122,9 +122,9 @@ def test_the_cache_holds_what_the_tables_hold(subspans: list, facets: list, even
     """Read from the cache or from the tables, the columns are the same."""
     with tempfile.TemporaryDirectory() as folder:
         db = _build(Path(folder) / "db", subspans, facets, events)
-        fresh = columns_of(db)
+        fresh = load_columns(db)
         cache.update(db)
-        cached = columns_of(db)
+        cached = load_columns(db)
         for name in Columns.__dataclass_fields__:
             left, right = getattr(fresh, name), getattr(cached, name)
             assert (left == right) if name == "names" else np.array_equal(left, right)
@@ -136,7 +136,7 @@ def test_a_cache_that_others_made_stale_is_not_used(tmp_path: Path) -> None:
     db = _build(tmp_path / "db", [], [], [(0, 1, "a")])
     cache.update(db)
     db.execute("INSERT INTO event_row SELECT id, 99, type_id, 0 FROM span_row WHERE key = 0")
-    assert columns_of(db).event_time.tolist() == [1, 99]
+    assert load_columns(db).event_time.tolist() == [1, 99]
     db.close()
 
 
@@ -166,7 +166,7 @@ def test_what_an_import_keeps_is_what_the_table_holds(imports: list) -> None:
         pieces = cache.EventPieces(db)
         for events in imports:
             _import(db, pieces, events)
-            found = columns_of(db)
+            found = load_columns(db)
             rows = db.execute("SELECT span_id, time_us FROM event_row").fetchall()
             kept = list(zip(found.event_span.tolist(), found.event_time.tolist(), strict=True))
             assert kept == rows
@@ -196,7 +196,7 @@ def test_what_another_process_writes_meanwhile_is_not_missed(tmp_path: Path) -> 
     _import(one, pieces, [(0, 1)])
     _import(other, others, [(1, 5), (2, 6)])
     _import(one, pieces, [(1, 4), (2, 7)])
-    assert columns_of(one).event_time.tolist() == [1, 4, 5, 6, 7]
+    assert load_columns(one).event_time.tolist() == [1, 4, 5, 6, 7]
     one.close()
     other.close()
 
@@ -217,9 +217,9 @@ def test_a_table_longer_than_one_part_is_read_whole(
 ) -> None:
     """Tables of more rows than one string of SQLite takes are read in parts."""
     db = _build(tmp_path / "db", [], [], [(n, t, "a") for n in range(8) for t in range(5)])
-    whole = columns_of(db)
+    whole = load_columns(db)
     monkeypatch.setattr("mlflow_perf.spans.database.bulk._PART_ROWS", 3)
-    parts = columns_of(db)
+    parts = load_columns(db)
     assert np.array_equal(whole.event_span, parts.event_span)
     assert np.array_equal(whole.event_time, parts.event_time)
     db.close()

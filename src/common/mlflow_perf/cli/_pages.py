@@ -130,7 +130,7 @@ def _downloaded(run_id: str, folder: str) -> Path | None:
 
 def _drawn(db: Path, root: str | None) -> Mapping[str, str]:
     from mlflow_perf import spans
-    from mlflow_perf.spans.analyses.timings import DEFAULT_ROOT
+    from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT
 
     counts = {row["type"]: row["spans"] for row in spans.types(db)} if root is None else {}
     if root is None:

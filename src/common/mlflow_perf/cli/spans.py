@@ -1,4 +1,4 @@
-"""`mlflow-perf spans`: a whole workflow's events in one SQL file, and what they tell."""
+"""`mlflow-perf spans`: a whole workflow's events in one SQL file, and questions to them."""
 
 from __future__ import annotations
 
@@ -54,12 +54,9 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
         echo_rows([asdict(r) for r in results], form="json")
         return
     for result in results:
-        what = (
-            "unchanged"
-            if result.unchanged
-            else f"{result.spans} new spans, {result.events} new events, {result.seconds:.1f} s"
-        )
-        click.echo(printable(f"{result.source} ({result.importer}): {what}"))
+        news = f"{result.spans} new spans, {result.events} new events, {result.seconds:.1f} s"
+        outcome = "unchanged" if result.unchanged else news
+        click.echo(printable(f"{result.source} ({result.importer}): {outcome}"))
         for wording, count in sorted(result.unread.items(), key=lambda item: -item[1]):
             click.echo(printable(f"  not understood: {count} × {wording}"))
 
@@ -81,7 +78,7 @@ def types(db: str, *, as_json: bool) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, the values as they are.")
 @click.option("--write", is_flag=True, help="Let the query change the database.")
 def sql(query: str, db: str, *, as_json: bool, as_csv: bool, write: bool) -> None:
-    """Run one SQL statement; dnpcsql's tables are there as views. Read-only unless asked."""
+    """Run one SQL statement; dnpcsql's tables are views here. Read-only unless asked."""
     from mlflow_perf.spans import sql as run
 
     if as_json and as_csv:
@@ -94,12 +91,12 @@ def sql(query: str, db: str, *, as_json: bool, as_csv: bool, write: bool) -> Non
 @_root_argument
 @db_option
 @json_option
-@click.option("--limit", type=click.IntRange(1), help="How many orderings. [default: 3 in a table]")
+@click.option("--limit", type=click.IntRange(1), help="How many sequences. [default: 3 in a table]")
 @click.option("--percentiles", is_flag=True, help="Add the percentiles of each step.")
 def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentiles: bool) -> None:
     """List the orders in which events happen, the most frequent first, with mean times.
 
-    ROOT_TYPE is the type of the root spans: parsl.monitoring.task where it is not given. Their
+    ROOT_TYPE is the type of the root spans: parsl.monitoring.task by default. Their
     subspans and facets belong to them.
     """
     from mlflow_perf.spans import sequences as analysis
@@ -109,10 +106,14 @@ def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentil
         echo_rows(rows, form="json")
         return
     spans = sum(row["count"] for row in rows)
-    click.echo(f"Orderings of the events of {spans} spans of type {root}: {len(rows)}")
+    click.echo(f"Sequences of the events of {spans} spans of type {root}: {len(rows)}")
     for row in rows[: limit or 3]:
         click.echo(f"\n{row['count']} spans:")
-        echo_rows([_without_types(event) for event in row["events"]], form="table")
+        events = []
+        for event in row["events"]:
+            times = {name: value for name, value in event.items() if not name.endswith("_type")}
+            events.append({"event": f"{event['span_type']}/{event['event_type']}", **times})
+        echo_rows(events, form="table")
 
 
 @command.command()
@@ -127,16 +128,16 @@ def between(
 ) -> None:
     """Show how long it took from event START to event END, for each root span that has both.
 
-    An event is told by its type, or by span type and event type: parsl.monitoring.try/running. Of
-    several, a root's first counts.
+    An event is given by its type, or by span type and event type: parsl.monitoring.try/running. The
+    first such event of a root counts.
     """
     from mlflow_perf.spans import between as analysis
-    from mlflow_perf.spans.analyses.timings import summary_of
+    from mlflow_perf.spans.analyses.times import summarise_times
 
     rows = analysis(db, start, end, root=root)
     if picture:
         _draw_times(rows, f"{start} to {end}", picture)
-    _echo(rows if as_json else [summary_of(rows)], as_json=as_json)
+    _echo(rows if as_json else [summarise_times(rows)], as_json=as_json)
 
 
 @command.command()
@@ -147,7 +148,7 @@ def between(
 def durations(root: str | None, db: str, *, as_json: bool, picture: str | None) -> None:
     """Show how long spans took, from their own first event to their last, by type.
 
-    ROOT_TYPE is one type; without it, every type is shown, and parsl.monitoring.task is drawn.
+    ROOT_TYPE is one type; by default every type is shown, and parsl.monitoring.task is drawn.
     """
     from mlflow_perf.spans import durations as analysis
     from mlflow_perf.spans import span_durations
@@ -167,12 +168,12 @@ def durations(root: str | None, db: str, *, as_json: bool, picture: str | None) 
 @click.option(
     "--points",
     type=click.IntRange(2),
-    help="At how many times. [default: 20 in a table, else 1000]",
+    help="The number of times. [default: 20 in a table, else 1000]",
 )
 def states(root: str, db: str, *, as_json: bool, picture: str | None, points: int | None) -> None:
     """Show how many spans are in which state over time.
 
-    ROOT_TYPE is the type of the root spans: parsl.monitoring.task where it is not given. Their
+    ROOT_TYPE is the type of the root spans: parsl.monitoring.task by default. Their
     subspans and facets belong to them.
     """
     from mlflow_perf.spans import plot_states, state_counts
@@ -198,28 +199,28 @@ def concurrency(
 ) -> None:
     """Show how many spans were under way at once.
 
-    ROOT_TYPE is the type of the spans: parsl.monitoring.task where it is not given.
+    ROOT_TYPE is the type of the spans: parsl.monitoring.task by default.
     """
     from mlflow_perf.spans import concurrency as analysis
     from mlflow_perf.spans import plot_concurrency
-    from mlflow_perf.spans.analyses.timings import summary_of_concurrency
+    from mlflow_perf.spans.analyses.concurrency import summarise_concurrency
     from mlflow_perf.spans.output.plots import save
 
     rows = analysis(db, root, start=start, end=end)
     if picture:
         save(plot_concurrency(rows, f"{root}: under way at once"), picture)
-    _echo(rows if as_json else [summary_of_concurrency(rows)], as_json=as_json)
+    _echo(rows if as_json else [summarise_concurrency(rows)], as_json=as_json)
 
 
 @command.command("critical-path")
 @_root_argument
-@click.option("--run", help="The run's id, or a part of it. [default: the one that ended last]")
+@click.option("--run", help="The run's id, or a part of it. [default: the run that ended last]")
 @db_option
 @json_option
 def critical_path(root: str, run: str | None, db: str, *, as_json: bool) -> None:
-    """Show the chain of tasks that the workflow's end had to wait for.
+    """Show the chain of tasks that determined when the workflow ended.
 
-    ROOT_TYPE is the type of the spans: parsl.monitoring.task where it is not given.
+    ROOT_TYPE is the type of the spans: parsl.monitoring.task by default.
     """
     from mlflow_perf.spans import critical_path as analysis
 
@@ -236,7 +237,7 @@ def critical_path(root: str, run: str | None, db: str, *, as_json: bool) -> None
     help="A .dot, .svg, .png or .pdf file. [default: DOT to stdout]",
 )
 def graph(db: str, output: str | None, *, as_json: bool) -> None:
-    """Show which span types there are and how they hang together."""
+    """Show the span types and the relations between them."""
     from mlflow_perf.spans import draw_graph, to_dot, type_graph
 
     if output:
@@ -259,7 +260,7 @@ def graph(db: str, output: str | None, *, as_json: bool) -> None:
 )
 @db_option
 def bind(left: str, right: str, by: str, db: str) -> None:
-    """Say that spans of types LEFT and RIGHT are the same thing where their key or name agrees."""
+    """Mark spans of types LEFT and RIGHT as the same thing where their key or name agrees."""
     from mlflow_perf.spans import bind as bind_spans
 
     click.echo(f"{bind_spans(db, left, right, by=by)} new pairs")
@@ -269,8 +270,8 @@ def bind(left: str, right: str, by: str, db: str) -> None:
 @db_option
 @click.option("--chrome", metavar="FILE", help="Write Chrome trace JSON, for Perfetto.")
 @click.option("--parquet", metavar="FOLDER", help="Write Parquet, for DuckDB, Polars or Spark.")
-@click.option("--events", is_flag=True, help="Each event too, as an instant of the Chrome trace.")
-@click.option("--name", help="What the Parquet calls this database. [default: the file's name]")
+@click.option("--events", is_flag=True, help="Also write each event, as an instant.")
+@click.option("--name", help="Its name in the Parquet files. [default: the file's name]")
 def export(
     db: str, *, chrome: str | None, parquet: str | None, events: bool, name: str | None
 ) -> None:
@@ -292,7 +293,7 @@ def export(
 def log(run_id: str, root: str, db: str) -> None:
     """Log the headline times, the pictures and the database to an MLflow run.
 
-    The run's report is made again, with the spans in it.
+    The run's report is written again, with the spans in it.
     """
     from mlflow_perf.cli._pages import Spans, log_page, make_page
     from mlflow_perf.spans import log_to_run
@@ -304,7 +305,7 @@ def log(run_id: str, root: str, db: str) -> None:
 
 
 def _prepare() -> None:
-    """Make ready to ask MLflow, which other commands on spans need not load."""
+    """Prepare for requests to MLflow, which the other commands do not load."""
     from mlflow_perf.cli import _options
 
     _options.prepare()
@@ -318,9 +319,3 @@ def _draw_times(rows: list[dict[str, Any]], title: str, picture: str) -> None:
 
 def _echo(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     echo_rows(rows, form="json" if as_json else "table")
-
-
-def _without_types(event: dict[str, Any]) -> dict[str, Any]:
-    """Return one event of an ordering with its two types in one column."""
-    times = {k: v for k, v in event.items() if not k.endswith("_type")}
-    return {"event": f"{event['span_type']}/{event['event_type']}", **times}

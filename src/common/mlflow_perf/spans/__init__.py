@@ -1,7 +1,7 @@
-"""Spans: a whole workflow's events in one SQL file, from any source, and what they tell.
+"""Spans: a whole workflow's events in one SQL file, from any source, and questions to them.
 
-The successor of dnpcsql: same data model and questions. May import errors; each part is loaded when
-it is first used, so that importing this package is light.
+The successor of dnpcsql, with the same data model. Each part is loaded on first use, so importing
+this package is cheap.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# Public name -> module that defines it. `__getattr__` below is the only reader.
+# Public name → the module that defines it; `__getattr__` below imports it.
 _PUBLIC = {
     "Imported": "importers.load_sources",
-    "between": "analyses.timings",
+    "between": "analyses.times",
     "bind": "database.bind",
-    "concurrency": "analyses.timings",
+    "concurrency": "analyses.concurrency",
     "connect": "database.schema",
     "critical_path": "analyses.critical_path",
     "draw_graph": "analyses.type_graph",
-    "durations": "analyses.timings",
+    "durations": "analyses.times",
     "headline_figures": "output.run_log",
     "import_sources": "importers.load_sources",
     "log_to_run": "output.run_log",
@@ -27,7 +27,7 @@ _PUBLIC = {
     "plot_times": "output.plots",
     "report_pictures": "output.run_log",
     "sequences": "analyses.sequences",
-    "span_durations": "analyses.timings",
+    "span_durations": "analyses.times",
     "sql": "database.sql",
     "state_counts": "analyses.state_curves",
     "states": "analyses.state_curves",
@@ -35,7 +35,7 @@ _PUBLIC = {
     "to_dot": "analyses.type_graph",
     "to_parquet": "output.export",
     "type_graph": "analyses.type_graph",
-    "types": "analyses.timings",
+    "types": "analyses.type_graph",
 }
 
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the names come from the table above

@@ -1,59 +1,78 @@
-"""Which types of spans there are and how they hang together, as data, as DOT and as a picture.
-
-May import errors, spans.analyses, spans.columns, spans.schema. Pictures are drawn by Graphviz.
-"""
+"""The types of spans and the relations between them, as rows, DOT and a picture."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.analyses.timings import Database
-from mlflow_perf.spans.database.event_arrays import Columns, Ints, columns_of
-from mlflow_perf.spans.database.schema import reading
+from mlflow_perf.spans.analyses.roots import Database, Row, read_columns
 
-__all__ = ["draw_graph", "to_dot", "type_graph"]
+__all__ = ["draw_graph", "to_dot", "type_graph", "types"]
 
 _FORMATS = ("dot", "svg", "png", "pdf")
 _DRAW_SEC = 60
 
 
-def type_graph(db: Database) -> dict[str, list[dict[str, Any]]]:
+def types(db: Database) -> list[Row]:
+    """Return each span type and how many spans and events it has: `type`, `spans`, `events`."""
+    columns = read_columns(db)
+    kinds, spans = np.unique(columns.span_type, return_counts=True)
+    events = np.bincount(
+        np.searchsorted(kinds, columns.find_types(columns.event_span)), minlength=len(kinds)
+    )
+    rows = [
+        {"type": columns.names[int(k)], "spans": int(s), "events": int(e)}
+        for k, s, e in zip(kinds, spans, events, strict=True)
+    ]
+    return sorted(rows, key=lambda row: str(row["type"]))
+
+
+def type_graph(db: Database) -> dict[str, list[Row]]:
     """Return the span types and the relations between them.
 
     Returns:
         `types`: rows of `type` and `spans`; `relations`: rows of `from`, `to`, `kind` (`subspan` or
         `facet`) and `count`.
     """
-    with reading(db) as connection:
-        columns = columns_of(connection)
+    columns = read_columns(db)
     kinds, counts = np.unique(columns.span_type, return_counts=True)
-    types = [
+    spans = [
         {"type": columns.names[int(kind)], "spans": int(count)}
         for kind, count in zip(kinds, counts, strict=True)
     ]
-    relations = [
-        *_relations(columns, columns.superspan, columns.subspan, "subspan"),
-        *_relations(columns, columns.left, columns.right, "facet"),
-    ]
-    return {"types": types, "relations": relations}
+    relations = []
+    for kind, upper, lower in (
+        ("subspan", columns.superspan, columns.subspan),
+        ("facet", columns.left, columns.right),
+    ):
+        pairs = (columns.find_types(upper) << 32) | columns.find_types(lower)
+        found, numbers = np.unique(pairs, return_counts=True)
+        relations += [
+            {
+                "from": columns.names[pair >> 32],
+                "to": columns.names[pair & 0xFFFFFFFF],
+                "kind": kind,
+                "count": count,
+            }
+            for pair, count in zip(found.tolist(), numbers.tolist(), strict=True)
+        ]
+    return {"types": spans, "relations": relations}
 
 
-def to_dot(graph: dict[str, list[dict[str, Any]]]) -> str:
+def to_dot(graph: dict[str, list[Row]]) -> str:
     """Return a type graph in Graphviz's language; facets are dashed and have no direction."""
     lines = ["digraph spans {", "  rankdir=TB;", '  node [shape=box, fontname="sans-serif"];']
     lines.append('  edge [fontname="sans-serif", fontsize=10];')
     for row in graph["types"]:
         label = f"{row['type']}\n{row['spans']:,} span{'s'[: row['spans'] != 1]}"
-        lines.append(f"  {_quoted(row['type'])} [label={_quoted(label)}];")
+        lines.append(f"  {_quote(row['type'])} [label={_quote(label)}];")
     for row in graph["relations"]:
         style = ", style=dashed, dir=both" if row["kind"] == "facet" else ""
-        ends = f"{_quoted(row['from'])} -> {_quoted(row['to'])}"
+        ends = f"{_quote(row['from'])} -> {_quote(row['to'])}"
         lines.append(f'  {ends} [label="{row["count"]:,}"{style}];')
     return "\n".join([*lines, "}", ""])
 
@@ -62,7 +81,7 @@ def draw_graph(db: Database, path: str | Path) -> Path:
     """Write the type graph to a file: DOT, or a picture (svg, png, pdf) that Graphviz draws.
 
     Raises:
-        SpansError: The ending is not one of these, or Graphviz is missing or fails.
+        SpansError: The file has another ending, or Graphviz is missing or fails.
     """
     path = Path(path)
     kind = path.suffix.removeprefix(".").lower()
@@ -86,21 +105,7 @@ def draw_graph(db: Database, path: str | Path) -> Path:
     return path
 
 
-def _relations(columns: Columns, upper: Ints, lower: Ints, kind: str) -> list[dict[str, Any]]:
-    pairs = (columns.types_of(upper) << 32) | columns.types_of(lower)
-    found, counts = np.unique(pairs, return_counts=True)
-    return [
-        {
-            "from": columns.names[pair >> 32],
-            "to": columns.names[pair & 0xFFFFFFFF],
-            "kind": kind,
-            "count": count,
-        }
-        for pair, count in zip(found.tolist(), counts.tolist(), strict=True)
-    ]
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a DOT string that cannot end early, whatever it holds."""
+def _quote(text: str) -> str:
+    """Return a text as a DOT string, with whatever would end the string escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return '"' + escaped.replace("\0", "") + '"'

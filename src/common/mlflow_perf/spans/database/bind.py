@@ -1,15 +1,12 @@
-"""Binding by rule what two sources tell of the same thing.
-
-May import spans.store, spans.schema, spans.cache, spans.columns.
-"""
+"""Facets by rule: marking spans of two sources as the same thing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from mlflow_perf.spans.database import cache
-from mlflow_perf.spans.database.event_arrays import columns_of
-from mlflow_perf.spans.database.schema import connect, naming_damage, reading
+from mlflow_perf.spans.database.event_arrays import load_columns
+from mlflow_perf.spans.database.schema import connect, name_damage, open_for_reading
 from mlflow_perf.spans.database.store import Store
 
 __all__ = ["bind", "bind_known"]
@@ -21,46 +18,48 @@ _KNOWN = (
     ("parsl.monitoring.try", "parsl.rundir.try"),
     ("mlflow.run", "mlflow_perf.component"),
 )
-_BY_KEY = (
-    "INSERT OR IGNORE INTO facet_row"
-    " SELECT a.id, b.id, :note FROM span_row a JOIN span_row b"
-    " ON b.type_id = :right AND b.scope_id = a.scope_id AND b.key = a.key WHERE a.type_id = :left"
-)
-_BY_NAME = (
-    "INSERT OR IGNORE INTO facet_row"
-    " SELECT a.id, b.id, :note FROM span_row a JOIN span_row b"
-    " ON b.type_id = :right AND b.name_id = a.name_id WHERE a.type_id = :left AND a.id <> b.id"
-)
+_RULES = {
+    "key": (
+        "INSERT OR IGNORE INTO facet_row"
+        " SELECT a.id, b.id, :note FROM span_row a JOIN span_row b"
+        " ON b.type_id = :right AND b.scope_id = a.scope_id AND b.key = a.key"
+        " WHERE a.type_id = :left"
+    ),
+    "name": (
+        "INSERT OR IGNORE INTO facet_row"
+        " SELECT a.id, b.id, :note FROM span_row a JOIN span_row b"
+        " ON b.type_id = :right AND b.name_id = a.name_id WHERE a.type_id = :left AND a.id <> b.id"
+    ),
+}
 
 
 def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
-    """Say that spans of two types are the same thing where they agree.
+    """Mark spans of two types as the same thing where their key or name agrees.
 
     Args:
         db: The database.
         left: One span type.
         right: The other.
-        by: `key`: they have the same key in the same run; `name`: the same name, anywhere.
+        by: `key`: same key in the same run; `name`: same name, in any run.
 
     Returns:
         How many pairs were new.
 
     Raises:
         ValueError: `by` is neither.
-        SpansError: The database cannot be used, or has no spans of such a type.
+        SpansError: The database cannot be used, or has no spans of one of the types.
     """
-    if by not in ("key", "name"):
+    if by not in _RULES:
         raise ValueError(f"Spans can be bound by 'key' or by 'name', not by {by!r}.")
-    with reading(db) as connection:
-        columns = columns_of(connection)
+    with open_for_reading(db) as connection:
+        columns = load_columns(connection)
     for span_type in (left, right):
         columns.check_type(span_type)
     connection = connect(db, write=True)
-    sql = _BY_KEY if by == "key" else _BY_NAME
     try:
-        with naming_damage(db):
+        with name_damage(db):
             connection.execute("BEGIN IMMEDIATE")
-            bound = _bind(Store(connection), left, right, sql=sql, note=f"same {by}")
+            bound = _bind(Store(connection), left, right, by=by, note=f"same {by}")
             connection.execute("COMMIT")
             cache.update(connection)
     finally:
@@ -69,14 +68,18 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
 
 
 def bind_known(store: Store) -> int:
-    """Bind what Parsl's monitoring and its logs tell of the same run; return how many were new."""
+    """Bind the spans of the same run that come from two known sources.
+
+    Returns:
+        How many pairs were new.
+    """
     return sum(
-        _bind(store, left, right, sql=_BY_KEY, note="joined by importer") for left, right in _KNOWN
+        _bind(store, left, right, by="key", note="joined by importer") for left, right in _KNOWN
     )
 
 
-def _bind(store: Store, left: str, right: str, *, sql: str, note: str) -> int:
+def _bind(store: Store, left: str, right: str, *, by: str, note: str) -> int:
     return store.execute(
-        sql,
+        _RULES[by],
         {"left": store.string(left), "right": store.string(right), "note": store.string(note)},
     )

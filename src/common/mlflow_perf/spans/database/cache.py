@@ -1,8 +1,8 @@
-"""The columns that analyses read, kept in the database beside the tables: written, and read back.
+"""The column cache: the arrays that analyses read, stored in the database beside the tables.
 
-May import spans.bulk. Each array stands in pieces of some hundred thousand rows, so that neither
-writing nor reading holds more than one of them besides, and none outgrows what SQLite takes. What
-the pieces hold counts only while they have as many rows as the table.
+Each array is stored in pieces of about 100,000 rows: reading and writing hold one piece at a time,
+and no piece exceeds SQLite's limit. An array's pieces count only if they have as many rows as its
+table.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ ARRAYS = {
     "subspan": ("subspan_row", "super_id", "sub_id"),
     "facet": ("facet_row", "left_id", "right_id"),
 }
-"""The name of each array, its table, and its columns, in the order of the first."""
+"""Array name → its table and columns; the array is ordered by the first column."""
 
 _PIECE_ROWS = 100_000
+# Each header of a piece, and of a column in it, is padded to this size.
+_HEADER_BYTES = 32
 
 
 class EventPieces:
-    """Writes the pieces of the events while they are stored, so that nobody reads them again.
+    """Writes the pieces of the events while an import stores them, so that nobody rereads them.
 
-    That works where every event is new and of a span behind all that are known, as in a first
-    import; elsewhere `update` reads the table.
+    This works while every event is new and belongs to a span behind all known ones, as in a first
+    import. Otherwise `update` reads the table.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -43,17 +45,17 @@ class EventPieces:
         self._waiting: list[Ints] = []
 
     def start(self) -> None:
-        """Find out where the pieces end; call it at the transaction's beginning."""
+        """Find the end of the stored pieces; call it at the beginning of the transaction."""
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version == self._version:
-            return  # nobody else has written: what is known holds
+            return  # no other process has written
         query = "SELECT max(last) FROM column_cache WHERE name = 'event'"
         (last,) = self._db.execute(query).fetchone()
         self._version, self._last = version, -1 if last is None else last
         self._whole = _is_fresh(self._db, "event")
 
     def add(self, rows: Ints, *, new: int) -> None:
-        """Take events: sorted columns of span, time and type, of which `new` were not known."""
+        """Add sorted columns of span, time and type, of which `new` events were not known."""
         if not new:
             return
         self._whole &= new == rows.shape[1] and int(rows[0, 0]) > self._last
@@ -64,25 +66,25 @@ class EventPieces:
                 self.write()
 
     def write(self) -> None:
-        """Store what waits; call it before the transaction's end."""
+        """Store the waiting events; call it before the end of the transaction."""
         if self._waiting:
-            _write(self._db, "event", np.concatenate(self._waiting, axis=1))
+            _write_piece(self._db, "event", np.concatenate(self._waiting, axis=1))
             self._waiting.clear()
 
 
 def update(db: sqlite3.Connection) -> None:
-    """Bring the pieces up to the present tables, in a transaction of its own."""
+    """Bring the cache up to date with the tables, in a transaction of its own."""
     db.execute("BEGIN IMMEDIATE")
     for name, table in ARRAYS.items():
         if not _is_fresh(db, name):
             db.execute("DELETE FROM column_cache WHERE name = ?", (name,))
             for part in bulk.read_parts(db, *table):
-                _write(db, name, part)
+                _write_piece(db, name, part)
     db.execute("COMMIT")
 
 
 def read(db: sqlite3.Connection, name: str) -> Ints:
-    """Return an array, a row for each column: from its pieces where they are up to date.
+    """Return an array, one row for each column: from its pieces if they are fresh.
 
     Raises:
         ValueError: A piece is damaged.
@@ -91,48 +93,39 @@ def read(db: sqlite3.Connection, name: str) -> Ints:
     if not _is_fresh(db, name):
         return bulk.read(db, *table)
     query = "SELECT rows, data FROM column_cache WHERE name = ? ORDER BY last"
-    array = np.empty((len(table) - 1, _count(db, table[0])), dtype=np.int64)
-    at = 0
+    array = np.empty((len(table) - 1, _count_rows(db, table[0])), dtype=np.int64)
+    start = 0
     for rows, data in db.execute(query, (name,)):
-        _unpack(data, array[:, at : at + rows])
-        at += rows
+        piece = array[:, start : start + rows]
+        if json.loads(data[:_HEADER_BYTES]) != list(piece.shape):
+            raise ValueError("a piece of the columns has another length than its row says")
+        at = _HEADER_BYTES
+        for column in piece:
+            low, kind = data[at : at + _HEADER_BYTES].decode().split()
+            at += _HEADER_BYTES
+            values = np.frombuffer(data, dtype=np.dtype(kind), count=rows, offset=at)
+            np.add(values, int(low), out=column, casting="unsafe", dtype=np.int64)
+            at += values.nbytes
+        start += rows
     return array
 
 
-def _write(db: sqlite3.Connection, name: str, piece: Ints) -> None:
-    row = (name, int(piece[0, -1]), piece.shape[1], _packed(piece))
+def _write_piece(db: sqlite3.Connection, name: str, piece: Ints) -> None:
+    """Store a piece: its shape, then each column in the smallest type that holds its range."""
+    parts = [json.dumps(piece.shape).encode().ljust(_HEADER_BYTES)]
+    for column in piece:
+        low = int(column.min())
+        kind = np.min_scalar_type(int(column.max()) - low)
+        parts.append(f"{low} {kind.str}".encode().ljust(_HEADER_BYTES))
+        parts.append((column - low).astype(kind).tobytes())
+    row = (name, int(piece[0, -1]), piece.shape[1], b"".join(parts))
     db.execute("INSERT INTO column_cache VALUES (?, ?, ?, ?)", row)
 
 
 def _is_fresh(db: sqlite3.Connection, name: str) -> bool:
     query = "SELECT coalesce(sum(rows), 0) FROM column_cache WHERE name = ?"
-    return bool(db.execute(query, (name,)).fetchone()[0] == _count(db, ARRAYS[name][0]))
+    return bool(db.execute(query, (name,)).fetchone()[0] == _count_rows(db, ARRAYS[name][0]))
 
 
-def _count(db: sqlite3.Connection, table: str) -> int:
+def _count_rows(db: sqlite3.Connection, table: str) -> int:
     return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of ours
-
-
-def _packed(array: Ints) -> bytes:
-    """Return an array as bytes: its width and length, then each column in as few as it needs."""
-    parts = [json.dumps(array.shape).encode().ljust(32)]
-    for column in array:
-        low = int(column.min())
-        kind = np.min_scalar_type(int(column.max()) - low)
-        parts.append(f"{low} {kind.str}".encode().ljust(32))
-        parts.append((column - low).astype(kind).tobytes())
-    return b"".join(parts)
-
-
-def _unpack(data: bytes, array: Ints) -> None:
-    """Fill an array with what `_packed` made of one."""
-    if json.loads(data[:32]) != list(array.shape):
-        raise ValueError("a piece of the columns has another length than is said of it")
-    width, length = array.shape
-    at = 32
-    for row in range(width):
-        low, kind = data[at : at + 32].decode().split()
-        values = np.frombuffer(data, dtype=np.dtype(kind), count=length, offset=at + 32)
-        array[row] = values
-        array[row] += int(low)
-        at += 32 + values.nbytes

@@ -1,7 +1,4 @@
-"""The database's events and relations as numpy arrays, and the closure of spans below a root.
-
-May import errors, spans.bulk, spans.cache.
-"""
+"""The spans database as numpy arrays, and the events of each root span with all below it."""
 
 from __future__ import annotations
 
@@ -11,17 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database import bulk, cache
 from mlflow_perf.spans.database.bulk import Ints
 
-__all__ = ["Columns", "Ints", "Streams", "columns_of"]
+__all__ = ["Columns", "Ints", "Streams", "load_columns"]
 
-# Spans and words are numbered from 1 on; tables as long as the highest number are worked with.
+# Spans and strings are numbered from 1; lookup tables are as long as the highest number.
 _MOST = 1 << 31
-# Two times as far apart can still be subtracted.
+# The difference of two times within these bounds still fits in 64 bits.
 _NEVER_US = 1 << 62
 
 
@@ -31,10 +27,10 @@ class Columns:
 
     Attributes:
         span: Number of each span, ascending.
-        span_type: Number of its type's name.
-        event_span: Number of each event's span; events are in the order of span, then time.
+        span_type: Number of the name of its type.
+        event_span: Number of each event's span; events are ordered by span, then time.
         event_time: Its Unix time in microseconds.
-        event_type: Number of its type's name.
+        event_type: Number of the name of its type.
         superspan: The upper end of each subspan relation.
         subspan: Its lower end.
         left: One end of each facet.
@@ -54,27 +50,26 @@ class Columns:
     names: dict[int, str]
 
     def number(self, name: str) -> int:
-        """Return the number of a name, or -1 where the database does not know it."""
+        """Return the number of a name, or -1 if the database does not have it."""
         return self._numbers.get(name, -1)
 
-    def spans_of(self, span_type: str) -> Ints:
+    def find_spans(self, span_type: str) -> Ints:
         """Return the numbers of the spans of a type."""
         found: Ints = self.span[self.span_type == self.number(span_type)]
         return found
 
     def check_type(self, name: str) -> None:
-        """Complain where no span is of a type.
+        """Check that there are spans of a type.
 
         Raises:
-            SpansError: There is none; the message says which types there are.
+            SpansError: There are none; the message lists the existing types.
         """
-        number = self.number(name)
-        if number < 0 or not (self.span_type == number).any():
+        if not len(self.find_spans(name)):
             kinds = sorted(self.names[int(k)] for k in np.unique(self.span_type))
             known = f"there are: {', '.join(kinds)}" if kinds else "the database is empty"
             raise SpansError(f"There are no spans of type {name!r}; {known}.")
 
-    def types_of(self, spans: Ints) -> Ints:
+    def find_types(self, spans: Ints) -> Ints:
         """Return the number of the type's name of each span."""
         found: Ints = self._type_by_span[spans]
         return found
@@ -82,14 +77,14 @@ class Columns:
     def closure(self, roots: Ints) -> tuple[Ints, Ints]:
         """Return every span that belongs to each root: down subspans, both ways over facets.
 
-        A span that is reached in several ways counts once for each root; cycles end.
+        A span that is reached in several ways counts once for each root. Cycles end.
 
         Args:
             roots: Numbers of the root spans.
 
         Returns:
-            Two arrays of the same length, the position of the root in `roots` and the number of
-            the span; a root's own span is the first of it, then what is nearest.
+            Two arrays of the same length: the position of the root in `roots`, and the number of
+            the span. A root comes first, then its nearest spans.
         """
         sources, targets = self._edges
         width = int(self.span[-1]) + 1 if len(self.span) else 1
@@ -97,36 +92,71 @@ class Columns:
         found = [(root, span)]
         seen = np.sort(root * width + span)
         while len(span):
-            root, span = _step(root, span, sources, targets)
-            keys = bulk.distinct(root * width + span)
-            keys = keys[~_contains(seen, keys)]
+            edge, count = _expand(sources, span)
+            keys = bulk.distinct(np.repeat(root, count) * width + targets[edge])
+            place = np.searchsorted(seen, keys)
+            place[place == len(seen)] = 0
+            keys = keys[seen[place] != keys]
             root, span = keys // width, keys % width
             found.append((root, span))
             if len(keys):
                 seen = np.concatenate([seen, keys])
-                seen.sort(kind="stable")  # of two runs that are sorted: nearly for nothing
+                seen.sort(kind="stable")  # fast: it consists of two sorted runs
         return np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found])
 
     def streams(self, root_type: str) -> Streams:
         """Return the events of each span of a type and of all that belongs to it, in time order."""
-        roots = self.spans_of(root_type)
+        roots = self.find_spans(root_type)
         root, span = self.closure(roots)
-        first = np.searchsorted(self.event_span, span, side="left")
-        count = np.searchsorted(self.event_span, span, side="right") - first
-        event = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        event, count = _expand(self.event_span, span)
         root = np.repeat(root, count)
         time = self.event_time[event]
-        order = _by_root_and_time(root, time)
+        # Stable by root, then time: of simultaneous events those of the root span come first.
+        low = int(time.min()) if len(time) else 0
+        bits = (int(time.max(initial=low)) - low).bit_length()
+        if bits + int(root.max(initial=0)).bit_length() < 63:
+            order = np.argsort((root << bits) | (time - low), kind="stable")
+        else:
+            order = np.lexsort((time, root))
         event, root, time = event[order], root[order], time[order]
-        return Streams(self, roots, root, time, self._kinds[event])
+        return Streams(self, roots, root, time, self._kind_by_event[event])
 
     @cached_property
+    def timed_spans(self) -> tuple[Ints, Ints, Ints]:
+        """The spans with two or more events, with the times of their first and last event."""
+        first = np.flatnonzero(np.diff(self.event_span, prepend=-1))
+        last = np.append(first[1:], len(self.event_span)) - 1
+        timed = last > first
+        first, last = first[timed], last[timed]
+        return self.event_span[first], self.event_time[first], self.event_time[last]
+
+    @property
     def kinds(self) -> list[tuple[str, str]]:
-        """What happened where, by its code: `(span type, event type)`."""
-        count = len(self._type_numbers)
-        pairs = [divmod(pair, count) for pair in self._pairs.tolist()]
-        numbers = self._type_numbers.tolist()
-        return [(self.names[numbers[span]], self.names[numbers[event]]) for span, event in pairs]
+        """The kinds of events, `(span type, event type)`, in the order of their codes."""
+        return self._kinds[0]
+
+    @property
+    def _kind_by_event(self) -> Ints:
+        return self._kinds[1]
+
+    @cached_property
+    def _kinds(self) -> tuple[list[tuple[str, str]], Ints]:
+        """The kinds of events by their codes, and the code of each event."""
+        size = 1 + max(int(self.span_type.max(initial=0)), int(self.event_type.max(initial=0)))
+        used = np.bincount(self.span_type, minlength=size)
+        used += np.bincount(self.event_type, minlength=size)
+        types = np.flatnonzero(used)
+        # Short lookup tables: searching a sorted array a million times takes ten times as long.
+        place = np.zeros(size, dtype=np.int64)
+        place[types] = np.arange(len(types))
+        by_span = place[self._type_by_span] * len(types)
+        pair_by_event = by_span[self.event_span] + place[self.event_type]
+        pairs = np.flatnonzero(np.bincount(pair_by_event))
+        code = np.zeros(int(pairs.max(initial=0)) + 1, dtype=np.int64)
+        code[pairs] = np.arange(len(pairs))
+        names = [self.names[number] for number in types.tolist()]
+        kinds = [divmod(pair, len(types)) for pair in pairs.tolist()]
+        return [(names[span], names[event]) for span, event in kinds], code[pair_by_event]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -139,33 +169,6 @@ class Columns:
         return table
 
     @cached_property
-    def _type_numbers(self) -> Ints:
-        """The numbers of the names that are types, ascending."""
-        size = 1 + max(int(self.span_type.max(initial=0)), int(self.event_type.max(initial=0)))
-        used = np.bincount(self.span_type, minlength=size)
-        return np.flatnonzero(used + np.bincount(self.event_type, minlength=size))
-
-    @cached_property
-    def _pair_of_event(self) -> Ints:
-        # Looked up in short tables: to search a million in a sorted array takes ten times as long.
-        place = np.zeros(int(self._type_numbers.max(initial=0)) + 1, dtype=np.int64)
-        place[self._type_numbers] = np.arange(len(self._type_numbers))
-        by_span = place[self._type_by_span] * len(self._type_numbers)
-        return by_span[self.event_span] + place[self.event_type]
-
-    @cached_property
-    def _pairs(self) -> Ints:
-        """The pairs of types that there are, ascending; a kind's code is its place here."""
-        return np.flatnonzero(np.bincount(self._pair_of_event))
-
-    @cached_property
-    def _kinds(self) -> Ints:
-        place = np.zeros(int(self._pairs.max(initial=0)) + 1, dtype=np.int64)
-        place[self._pairs] = np.arange(len(self._pairs))
-        found: Ints = place[self._pair_of_event]
-        return found
-
-    @cached_property
     def _edges(self) -> tuple[Ints, Ints]:
         sources = np.concatenate([self.superspan, self.left, self.right])
         targets = np.concatenate([self.subspan, self.right, self.left])
@@ -175,14 +178,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class Streams:
-    """The events of each root in the order of time.
+    """The events of each root in time order.
 
     Attributes:
-        columns: Where they come from.
+        columns: The database they come from.
         roots: Numbers of the root spans.
         root: Position in `roots` of each event's root, ascending.
         time: Unix microseconds of each event.
-        kind: Its code in `columns.kinds`.
+        kind: Code of each event's kind; see `columns.kinds`.
     """
 
     columns: Columns
@@ -193,23 +196,31 @@ class Streams:
 
     @cached_property
     def starts(self) -> Ints:
-        """Where each root that has events begins in the arrays."""
+        """The position of the first event of each root that has events."""
         return np.flatnonzero(np.diff(self.root, prepend=-1))
 
 
-def columns_of(db: sqlite3.Connection) -> Columns:
-    """Return the arrays: from the cache where it is up to date, else from the tables.
+def load_columns(db: sqlite3.Connection) -> Columns:
+    """Return the database as arrays: from the cache if it is fresh, else from the tables.
 
     Raises:
-        SpansError: A row names a span or a word that is not there, or a time that is none.
+        SpansError: A row refers to a span or a name that does not exist, or has an invalid time.
     """
     names = dict(db.execute("SELECT id, CAST(text AS TEXT) FROM string"))
     span, event, subspan, facet = (cache.read(db, name) for name in cache.ARRAYS)
-    time, kind = event[1], event[2]
     columns = Columns(
-        span[0], span[1], event[0], time, kind, subspan[0], subspan[1], facet[0], facet[1], names
+        span=span[0],
+        span_type=span[1],
+        event_span=event[0],
+        event_time=event[1],
+        event_type=event[2],
+        superspan=subspan[0],
+        subspan=subspan[1],
+        left=facet[0],
+        right=facet[1],
+        names=names,
     )
-    if found := list(_dangling(columns)):
+    if found := list(_find_dangling(columns)):
         (file,) = db.execute("PRAGMA database_list").fetchone()[2:]
         raise SpansError(
             f"{file or 'The database'} is damaged: {', '.join(found)}: take those rows out with "
@@ -218,58 +229,37 @@ def columns_of(db: sqlite3.Connection) -> Columns:
     return columns
 
 
-def _dangling(columns: Columns) -> Iterator[str]:
-    """Yield what names something that is not there, and how often."""
-    words = np.array([n for n in columns.names if 0 < n < _MOST], dtype=np.int64)
+def _find_dangling(columns: Columns) -> Iterator[str]:
+    """Yield a description of the rows that refer to something missing, with their number."""
+    names = np.array([n for n in columns.names if 0 < n < _MOST], dtype=np.int64)
     spans = columns.span[(columns.span > 0) & (columns.span < _MOST)]
-    for what, values, known in (
-        ("spans with a number that is none", columns.span, spans),
-        ("spans with a type that has no name", columns.span_type, words),
+    for description, values, known in (
+        ("spans with an invalid number", columns.span, spans),
+        ("spans with a type that has no name", columns.span_type, names),
         ("events of a span that is not there", columns.event_span, spans),
-        ("events with a type that has no name", columns.event_type, words),
+        ("events with a type that has no name", columns.event_type, names),
         ("subspans of a span that is not there", columns.superspan, spans),
         ("subspans that are not there", columns.subspan, spans),
         ("facets of a span that is not there", columns.left, spans),
         ("facets of a span that is not there", columns.right, spans),
     ):
-        if missing := _count_missing(values, known):
-            yield f"{what} ({missing:,})"
+        is_known = np.zeros(int(known.max(initial=0)) + 2, dtype=bool)
+        is_known[known] = True
+        # Numbers out of range are looked up at the ends of the table, which are never known.
+        present = is_known[np.clip(values, 0, len(is_known) - 1)]
+        if missing := len(values) - int(present.sum()):
+            yield f"{description} ({missing:,})"
     time = columns.event_time
-    if never := int(((time >= _NEVER_US) | (time <= -_NEVER_US)).sum()):
-        yield f"events with a time that is none ({never:,})"
+    if invalid := int(((time >= _NEVER_US) | (time <= -_NEVER_US)).sum()):
+        yield f"events with an invalid time ({invalid:,})"
 
 
-def _count_missing(values: Ints, known: Ints) -> int:
-    """Return how many of some numbers are not among those that are known."""
-    if not len(values):
-        return 0
-    table = np.zeros(int(known.max(initial=0)) + 2, dtype=bool)
-    table[known] = True
-    # What is out of the table's range is looked up at its ends, which are not known.
-    return int(len(values) - table[np.clip(values, 0, len(table) - 1)].sum())
+def _expand(ordered: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Find all places of each value in an ordered array.
 
-
-def _step(root: Ints, span: Ints, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
-    """Follow every relation that starts at one of the spans."""
-    first = np.searchsorted(sources, span, side="left")
-    count = np.searchsorted(sources, span, side="right") - first
-    edge = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-    return np.repeat(root, count), targets[edge]
-
-
-def _contains(ordered: Ints, values: Ints) -> npt.NDArray[np.bool_]:
-    place = np.searchsorted(ordered, values)
-    place[place == len(ordered)] = 0
-    found: npt.NDArray[np.bool_] = ordered[place] == values
-    return found
-
-
-def _by_root_and_time(root: Ints, time: Ints) -> Ints:
-    """Return the stable order by root, then time; ties stay as they are, a root's own first."""
-    if not len(root):
-        return np.zeros(0, dtype=np.int64)
-    low = int(time.min())
-    bits = (int(time.max()) - low).bit_length()
-    if bits + int(root.max()).bit_length() < 63:
-        return np.argsort((root << bits) | (time - low), kind="stable")
-    return np.lexsort((time, root))
+    Returns:
+        The places, one value after the other, and how many places each value has.
+    """
+    first = np.searchsorted(ordered, values, side="left")
+    count = np.searchsorted(ordered, values, side="right") - first
+    return np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum()), count

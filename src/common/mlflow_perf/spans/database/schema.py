@@ -1,7 +1,4 @@
-"""The spans database: opening it, making it, bringing an older one up to date.
-
-May import errors. One SQLite file; the DDL stands in `schema.sql`.
-"""
+"""Opening the spans database: one SQLite file, whose tables `schema.sql` defines."""
 
 from __future__ import annotations
 
@@ -14,16 +11,27 @@ from urllib.parse import quote
 
 from mlflow_perf.errors import SpansError
 
-__all__ = ["DEFAULT_DB", "SCHEMA_VERSION", "connect", "naming_damage", "reading", "source_uri"]
+__all__ = [
+    "DEFAULT_DB",
+    "SCHEMA_VERSION",
+    "Database",
+    "connect",
+    "name_damage",
+    "open_for_reading",
+    "source_uri",
+]
+
+Database = str | Path | sqlite3.Connection
+"""A spans database: its path, or an open connection to it."""
 
 DEFAULT_DB = "spans.sqlite3"
 SCHEMA_VERSION = 1
-# "MPSP": tells our file from any other SQLite file, so that we never write into a user's own.
+# "MPSP" in the file's header: we never write into an SQLite file of someone else.
 _APPLICATION_ID = 0x4D505350
 _BUSY_SEC = 30.0
-# What a database that is damaged, or was made by somebody else, makes its reader raise.
+# Raised while reading a database that is damaged or was made by another program.
 _DAMAGE = (sqlite3.Error, ValueError, TypeError, LookupError, OverflowError)
-# From version N to N+1; a database of version N runs the scripts from index N on.
+# Script N brings a database of version N to version N + 1.
 _MIGRATIONS: tuple[str, ...] = ("schema.sql",)
 
 
@@ -31,14 +39,14 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
     """Open a spans database.
 
     Args:
-        path: The file. With `write` it is made when it is not there.
-        write: Whether to import into it; otherwise it is opened read-only.
+        path: The file. With `write` it is created if it does not exist.
+        write: Whether to open it for importing; otherwise it is opened read-only.
 
     Returns:
         A connection in autocommit mode.
 
     Raises:
-        SpansError: The file is missing, is not a spans database, is of a newer version, or is
+        SpansError: The file is missing, is not a spans database, has a newer version, or is
             locked.
     """
     path = Path(path)
@@ -54,43 +62,76 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise SpansError(f"{path} cannot be opened: {error}.") from error
     try:
-        _prepare(db, path, write=write)
+        _check_version(db, path, write=write)
     except (sqlite3.Error, UnicodeError, MemoryError) as error:
         db.close()
-        # Of damage in its schema SQLite says that it has no memory left.
-        what = "it is damaged" if isinstance(error, MemoryError) else error
-        raise SpansError(f"{path} cannot be used as a spans database: {what}.") from error
+        # SQLite reports some damaged schemas as "out of memory".
+        reason = "it is damaged" if isinstance(error, MemoryError) else error
+        raise SpansError(f"{path} cannot be used as a spans database: {reason}.") from error
     except SpansError:
         db.close()
         raise
     return db
 
 
-@contextmanager
-def reading(db: str | Path | sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Give a connection for reading: the caller's own, or one for the block of a path.
+def _check_version(db: sqlite3.Connection, path: Path, *, write: bool) -> None:
+    """Refuse a database that is not ours or is newer; create or upgrade its tables."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    application: int = db.execute("PRAGMA application_id").fetchone()[0]
+    tables: int = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application != _APPLICATION_ID and (tables or not write):
+        raise SpansError(
+            f"{path} is not a spans database of mlflow-perf: import it with "
+            f"`mlflow-perf spans import {path} --db {DEFAULT_DB}`, or name another --db."
+        )
+    if version > SCHEMA_VERSION:
+        raise SpansError(
+            f"{path} has schema version {version}, newer than this mlflow-perf knows "
+            f"({SCHEMA_VERSION}): upgrade mlflow-perf."
+        )
+    if version == SCHEMA_VERSION or not write:
+        return
+    # Two first imports at once: the lock lets one create the tables and the other find them.
+    db.execute("BEGIN IMMEDIATE")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    for script in _MIGRATIONS[version:]:
+        # executescript() would commit first: a crash could then leave half a schema.
+        statement = ""
+        for line in files(__package__).joinpath(script).read_text("utf-8").splitlines(True):
+            statement += line
+            if sqlite3.complete_statement(statement):
+                db.execute(statement)
+                statement = ""
+    db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    db.execute("COMMIT")
 
-    What the block reads is of one moment, whoever imports meanwhile.
+
+@contextmanager
+def open_for_reading(db: Database) -> Iterator[sqlite3.Connection]:
+    """Give a connection for one consistent read: the caller's own, or a new one for a path.
+
+    The whole block sees one snapshot, even while another process imports.
 
     Raises:
-        SpansError: As `connect`, or the block finds the database damaged.
+        SpansError: As for `connect`, or the block finds the database damaged.
     """
     if isinstance(db, sqlite3.Connection):
-        with _one_moment(db):
+        with _snapshot(db):
             yield db
         return
     connection = connect(db)
-    # What a hostile source had for text need not be UTF-8; it must not hide all the rest.
+    # Text from a hostile source need not be UTF-8; the other rows must stay readable.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
-        with naming_damage(db), _one_moment(connection):
+        with name_damage(db), _snapshot(connection):
             yield connection
     finally:
         connection.close()
 
 
 @contextmanager
-def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
+def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
     ours = not db.in_transaction
     if ours:
         db.execute("BEGIN")
@@ -102,8 +143,8 @@ def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def naming_damage(path: str | Path) -> Iterator[None]:
-    """Turn what a damaged database makes the block raise into an error that names it.
+def name_damage(path: str | Path) -> Iterator[None]:
+    """Turn the errors that a damaged database causes into one that names the file.
 
     Raises:
         SpansError: The database is damaged, or locked.
@@ -122,45 +163,5 @@ def naming_damage(path: str | Path) -> Iterator[None]:
 
 
 def source_uri(path: Path, *, mode: str = "ro") -> str:
-    """Return the SQLite URI that opens `path` in `mode`, whatever characters it holds."""
+    """Return the SQLite URI that opens `path` in `mode`, with special characters quoted."""
     return f"file:{quote(str(path.absolute()))}?mode={mode}"
-
-
-def _prepare(db: sqlite3.Connection, path: Path, *, write: bool) -> None:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    application: int = db.execute("PRAGMA application_id").fetchone()[0]
-    tables: int = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if application != _APPLICATION_ID and (tables or not write):
-        raise SpansError(
-            f"{path} is not a spans database of mlflow-perf: import it with "
-            f"`mlflow-perf spans import {path} --db {DEFAULT_DB}`, or name another --db."
-        )
-    if version > SCHEMA_VERSION:
-        raise SpansError(
-            f"{path} has schema version {version}, newer than this mlflow-perf knows "
-            f"({SCHEMA_VERSION}): upgrade mlflow-perf."
-        )
-    if version < SCHEMA_VERSION and write:
-        _migrate(db)
-
-
-def _migrate(db: sqlite3.Connection) -> None:
-    # Within the lock, so that of two first imports one makes the tables and the other finds them.
-    db.execute("BEGIN IMMEDIATE")
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    for script in _MIGRATIONS[version:]:
-        for statement in _statements(files(__package__).joinpath(script).read_text("utf-8")):
-            db.execute(statement)
-    db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    db.execute("COMMIT")
-
-
-def _statements(script: str) -> Iterator[str]:
-    # executescript() would commit first, and so leave half a schema behind a crash.
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

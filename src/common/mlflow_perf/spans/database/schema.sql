@@ -1,13 +1,13 @@
--- Version 1 of the spans database. Times are whole microseconds of Unix time in the tables and
--- REAL seconds in the views. Tables end in _row; the views carry dnpcsql's names and columns.
+-- Version 1 of the spans database. Tables hold Unix times as whole microseconds, views as REAL
+-- seconds. The names of tables end in _row; the views have dnpcsql's names and columns.
 
--- Every word that repeats (types, names, hosts), once.
+-- The strings that repeat (types, names, hosts), each once.
 CREATE TABLE string (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 
--- What makes keys unique: one workflow run, one manager's log, one trace.
+-- A scope is one workflow run, one log or one trace. A key is unique within its scope and type.
 CREATE TABLE scope (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
--- What was imported, from where, and how much of it was not understood (JSON: wording -> lines).
+-- The imported sources. `unread` counts the lines that were not understood (JSON: wording -> lines).
 CREATE TABLE source_row (
     id INTEGER PRIMARY KEY,
     importer TEXT NOT NULL,
@@ -18,8 +18,8 @@ CREATE TABLE source_row (
     UNIQUE (importer, location)
 );
 
--- One named piece of the workflow. `key` names it within its scope and type: importing twice finds
--- the same row.
+-- One named piece of the workflow. Its type, scope and key identify it: importing it twice finds the
+-- same row.
 CREATE TABLE span_row (
     id INTEGER PRIMARY KEY,
     type_id INTEGER NOT NULL,
@@ -31,8 +31,8 @@ CREATE TABLE span_row (
     UNIQUE (type_id, scope_id, key)
 );
 
--- What happened in a span, clustered by span and time. `n` tells apart what happened twice within
--- one microsecond.
+-- The events of the spans, stored in the order of span and time. `n` numbers equal events within one
+-- microsecond.
 CREATE TABLE event_row (
     span_id INTEGER NOT NULL,
     time_us INTEGER NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE event_row (
     PRIMARY KEY (span_id, time_us, type_id, n)
 ) WITHOUT ROWID;
 
--- A span is part of another, under a key that makes sense there.
+-- A span is part of another. `key` names it there: the number of a task in its workflow.
 CREATE TABLE subspan_row (
     super_id INTEGER NOT NULL,
     sub_id INTEGER NOT NULL,
@@ -75,8 +75,9 @@ CREATE TABLE metric_row (
     PRIMARY KEY (span_id, name_id, time_us)
 ) WITHOUT ROWID;
 
--- The events and relations as arrays, so that an analysis need not read a million rows: in pieces of
--- `rows` rows in the order of their first column, which ends with `last`.
+-- A copy of the events and relations as arrays, so that an analysis need not read a million rows. Each
+-- row is one piece of an array: it has `rows` rows, sorted by their first column, whose last value is
+-- `last`.
 CREATE TABLE column_cache (
     name TEXT NOT NULL,
     last INTEGER NOT NULL,
@@ -108,7 +109,7 @@ CREATE VIEW metric (span_uuid, time, name, value) AS
     SELECT m.span_id, m.time_us / 1e6, n.text, m.value
     FROM metric_row m JOIN string n ON n.id = m.name_id;
 
--- A span with its place and its first and last event.
+-- A span with its run and host, and the times of its first and last event.
 CREATE VIEW interval (uuid, type, key, name, host, run, attributes, start, end) AS
     SELECT s.id, t.text, s.key, n.text, h.text, c.name, s.attributes,
            (SELECT min(time_us) FROM event_row e WHERE e.span_id = s.id) / 1e6,

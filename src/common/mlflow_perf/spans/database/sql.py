@@ -1,13 +1,11 @@
-"""Any SQL on a spans database; read-only unless asked.
-
-May import errors, spans.schema, spans.columns.
-"""
+"""Any SQL on a spans database; read-only unless asked."""
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,9 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import connect
 
 __all__ = ["sql"]
+
+# ATTACH, and VACUUM INTO which attaches too, would open or create other files.
+_DENIED = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH)
 
 
 def sql(
@@ -25,29 +26,35 @@ def sql(
     Args:
         db: The database.
         query: One statement. dnpcsql's tables `span`, `event`, `subspan`, `facet` are views here.
-        parameters: What its question marks stand for.
-        write: Whether it may change the database; other files it can never touch.
+        parameters: The values of its question marks.
+        write: Whether it may change the database. It can never touch other files.
 
     Returns:
-        A dict for each row; a column name that comes twice is numbered.
+        A dict for each row; a column name that occurs twice is numbered.
 
     Raises:
-        SpansError: The statement is wrong, or would write and may not.
+        SpansError: The statement is wrong, or writes without `write`.
     """
     if not query.strip():
         raise SpansError("The query is empty: give one SQL statement.")
     connection = connect(db, write=write)
     try:
-        connection.set_authorizer(_authorise)
+        connection.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_DENY if action in _DENIED else sqlite3.SQLITE_OK
+        )
         if not write:
             connection.execute("PRAGMA query_only = ON")
         cursor = connection.execute(query, parameters)
-        names = list(_unique(d[0] for d in cursor.description or ()))
-        rows = [dict(zip(names, map(_plain, row), strict=True)) for row in cursor]
+        names: list[str] = []
+        seen: Counter[str] = Counter()
+        for name, *_ in cursor.description or ():
+            names.append(f"{name}:{seen[name]}" if seen[name] else name)
+            seen[name] += 1
+        rows = [dict(zip(names, map(_to_json_value, row), strict=True)) for row in cursor]
         if connection.total_changes:
-            # Whatever was changed, the columns may not hold it: analyses read the tables now.
+            # The cached columns may be out of date: analyses read the tables from now on.
             connection.execute("DELETE FROM column_cache")
-    # A text or a number that SQLite cannot hold never gets as far as an error of its own.
+    # Python raises the last two for text and numbers that SQLite cannot hold.
     except (sqlite3.Error, sqlite3.Warning, UnicodeError, OverflowError) as error:
         hint = " Add --write if it is meant to change it." if "readonly" in str(error) else ""
         raise SpansError(f"The query failed: {str(error).rstrip('.')}.{hint}") from error
@@ -56,21 +63,8 @@ def sql(
     return rows
 
 
-def _authorise(action: int, *_about: str | None) -> int:
-    # ATTACH (and VACUUM INTO, which attaches) would open other files, and make those not there.
-    denied = action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH)
-    return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
-
-
-def _unique(names: Iterator[str]) -> Iterator[str]:
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        yield name if seen[name] == 1 else f"{name}:{seen[name] - 1}"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as strict JSON can hold it."""
+def _to_json_value(value: Any) -> Any:
+    """Return a value that strict JSON can hold: bytes become hex, NaN becomes None."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,7 +1,7 @@
-"""Writing to a spans database: what every importer is handed.
+"""The store: what importers write spans, events and figures with.
 
-May import spans.bulk, spans.cache. Every write names a span by its scope, type and key, and an
-event by its span, time and type, so that what is written twice is stored once.
+Every write identifies a span by its scope, type and key, and an event by its span, time and type:
+writing the same thing twice stores it once.
 """
 
 from __future__ import annotations
@@ -24,47 +24,35 @@ from mlflow_perf.spans.database.cache import EventPieces
 __all__ = ["Key", "Progress", "Store", "is_time", "storable"]
 
 Key = int | str
-"""Names a span within its scope and type."""
+"""Identifies a span within its scope and type."""
 
 Progress = Callable[[str, float], None]
-"""Told what is being read, and what share of it is done (0 to 1)."""
+"""Called with the name of the current step and the share done, from 0 to 1."""
 
-# Some hundred thousand years, in microseconds.
+# More than 100,000 years, in microseconds.
 _NEVER_US = 1 << 62
-_KINDS_OF_UNREAD = 50
-# From so many keys on, all of a scope are read at once.
+_MAX_UNREAD_WORDINGS = 50
+# With more keys than this, the numbers of the whole scope are read at once.
 _WHOLE_SCOPE = 20_000
-_LOOKED_UP = 200
+_KEYS_IN_QUERY = 200
 
 
 def is_time(time_us: int) -> bool:
-    """Say whether a time can be stored: in a trace that is damaged, any number may stand."""
+    """Return whether a time can be stored; a damaged trace may hold any number."""
     return abs(time_us) < _NEVER_US
 
 
 def storable(text: str) -> str:
-    """Return a text as UTF-8 can hold it: JSON may hold half of a character."""
+    """Replace what UTF-8 cannot hold: JSON may contain half of a surrogate pair."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _strict_json(attributes: Mapping[str, Any]) -> str:
-    """Return attributes as JSON that SQLite and Perfetto read: what is not finite as a word."""
-    try:
-        return json.dumps(attributes, default=str, allow_nan=False)
-    except ValueError:
-        return json.dumps(json.loads(json.dumps(attributes, default=str), parse_constant=str))
-
-
-def _ignore_progress(_what: str, _share: float) -> None:
-    pass
-
-
 class Store:
-    """The writes of one source, within the caller's transaction.
+    """Stores the data of one source, within the caller's transaction.
 
     Attributes:
         db: The connection, for importers that write with SQL of their own.
-        progress: Call it now and then.
+        progress: Importers call it now and then.
         unread: How many lines or rows were not understood, by their wording.
         spans: How many spans were new.
         events: How many events were new.
@@ -78,7 +66,7 @@ class Store:
         pieces: EventPieces | None = None,
     ) -> None:
         self.db = db
-        self.progress = progress or _ignore_progress
+        self.progress = progress or (lambda _step, _share: None)
         self.unread: Counter[str] = Counter()
         self.spans = 0
         self.events = 0
@@ -86,7 +74,7 @@ class Store:
         self._strings: dict[str, int] = {}
 
     def string(self, text: str) -> int:
-        """Return the number of a word; it is stored if it is new."""
+        """Return the number of a string; a new string is stored."""
         text = storable(text)
         number = self._strings.get(text)
         if number is None:
@@ -96,7 +84,7 @@ class Store:
         return number
 
     def scope(self, name: str) -> int:
-        """Return the number of a scope: within it and a type, a key names one span."""
+        """Return the number of a scope, within which type and key identify a span."""
         name = storable(name)
         self.db.execute("INSERT OR IGNORE INTO scope (name) VALUES (?)", (name,))
         return self._one("SELECT id FROM scope WHERE name = ?", name)
@@ -121,27 +109,33 @@ class Store:
         described = spans if isinstance(spans, Mapping) else {key: {} for key in spans}
         type_id = self.string(span_type)
         rows = (
-            (None, type_id, scope, key, *self._described(about)) for key, about in described.items()
+            (None, type_id, scope, key, *self._describe(about)) for key, about in described.items()
         )
         new = bulk.insert(self.db, "span_row", rows)
         self.spans += new
         if new < len(described):
-            self._describe(type_id, scope, described)
-        return self._numbers(type_id, scope, described)
-
-    def _describe(
-        self, type_id: int, scope: int, described: Mapping[Key, Mapping[str, Any]]
-    ) -> None:
-        """Bring up to date what is known of spans: a run that went on has ended since."""
-        self.db.executemany(
-            "UPDATE span_row SET name_id = coalesce(?, name_id), host_id = coalesce(?, host_id),"
-            " attributes = coalesce(?, attributes) WHERE type_id = ? AND scope_id = ? AND key = ?",
-            (
-                (*self._described(about), type_id, scope, key)
-                for key, about in described.items()
-                if about
-            ),
-        )
+            # A run that was imported while it ran may have a status and an end by now.
+            self.db.executemany(
+                "UPDATE span_row SET name_id = coalesce(?, name_id),"
+                " host_id = coalesce(?, host_id), attributes = coalesce(?, attributes)"
+                " WHERE type_id = ? AND scope_id = ? AND key = ?",
+                (
+                    (*self._describe(about), type_id, scope, key)
+                    for key, about in described.items()
+                    if about
+                ),
+            )
+        query = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
+        if len(described) > _WHOLE_SCOPE:
+            return dict(self.db.execute(query, (type_id, scope)))
+        # By the index: the logs of many workers share a scope, which is not read for each of them.
+        rest = iter(described)
+        numbers: dict[Key, int] = {}
+        while keys := list(islice(rest, _KEYS_IN_QUERY)):
+            marks = ", ".join("?" * len(keys))
+            found = self.db.execute(f"{query} AND key IN ({marks})", (type_id, scope, *keys))
+            numbers |= dict(found)
+        return numbers
 
     def add_events(
         self,
@@ -153,16 +147,16 @@ class Store:
 
         Args:
             spans: The number of each event's span.
-            times_us: Its Unix time in microseconds.
-            types: The number of its type, from `string`.
+            times_us: The Unix time of each event in microseconds.
+            types: The number of each event's type, from `string`.
         """
         self.add_event_table(np.array([spans, times_us, types], dtype=np.int64))
 
     def add_event_table(self, rows: Ints) -> None:
-        """Store the events of a table of the three columns that `add_events` takes; it is used up.
+        """Store events given as one array; the array is sorted in place.
 
         Args:
-            rows: One row of the array for each column.
+            rows: The columns span, time and type, as `add_events` takes them.
         """
         if not rows.shape[1]:
             return
@@ -174,18 +168,18 @@ class Store:
             self._pieces.add(rows, new=new)
 
     def add_subspans(self, rows: Iterable[tuple[int, int, Key]]) -> None:
-        """Store which span is part of which: `(superspan, subspan, key)`."""
+        """Store which span is part of another: `(superspan, subspan, key)`."""
         bulk.insert(self.db, "subspan_row", rows)
 
     def add_dependencies(self, rows: Iterable[tuple[int, int]]) -> None:
-        """Store which span had to wait for which: `(span, needs)`."""
+        """Store which span had to wait for another: `(span, needs)`."""
         bulk.insert(self.db, "dependency_row", rows)
 
     def add_facets(self, rows: Iterable[tuple[int, int]], *, note: str) -> None:
-        """Store which spans are the same thing: `(left, right)`, whichever way round.
+        """Store which spans are the same thing.
 
         Args:
-            rows: The pairs; a pair that is known the other way round is left out.
+            rows: Pairs `(left, right)`; a pair already stored as `(right, left)` is left out.
             note: Why they are the same.
         """
         note_id = self.string(note)
@@ -197,17 +191,16 @@ class Store:
 
     def add_metrics(self, rows: Iterable[tuple[int, str, int, float]]) -> None:
         """Store figures: `(span, name, time in microseconds, value)`."""
-        self.db.executemany(
-            "INSERT OR REPLACE INTO metric_row VALUES (?, ?, ?, ?)",
-            (
-                (span, self.string(name), time, value)
-                for span, name, time, value in rows
-                if self._is_figure(time, value)
-            ),
-        )
+        good = []
+        for span, name, time, value in rows:
+            if math.isfinite(value) and is_time(time):
+                good.append((span, self.string(name), time, value))
+            else:
+                self.not_read("a figure or a time that is not finite")
+        self.db.executemany("INSERT OR REPLACE INTO metric_row VALUES (?, ?, ?, ?)", good)
 
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
-        """Run one INSERT of an importer's own SQL; return how many rows it stored."""
+        """Run an INSERT statement of an importer; return how many rows it stored."""
         return max(0, self.db.execute(sql, parameters or {}).rowcount)
 
     def count_spans(self) -> int:
@@ -215,41 +208,27 @@ class Store:
         return self._one("SELECT count(*) FROM span_row")
 
     def not_read(self, wording: str, count: int = 1) -> None:
-        """Count what was not understood; beyond fifty wordings, under one."""
-        known = wording in self.unread or len(self.unread) < _KINDS_OF_UNREAD
+        """Count lines or rows that were not understood; after fifty wordings, under one."""
+        known = wording in self.unread or len(self.unread) < _MAX_UNREAD_WORDINGS
         self.unread[wording if known else "other wordings"] += count
 
-    def _is_figure(self, time: int, value: float) -> bool:
-        good = math.isfinite(value) and is_time(time)
-        if not good:
-            self.not_read("a figure or a time that is not finite")
-        return good
-
-    def _described(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
+    def _describe(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
+        """Return a span's name and host by their numbers, and its attributes as strict JSON."""
         if not about:
             return None, None, None
-        rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
         name, host = about.get("name"), about.get("host")
+        rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
+        try:
+            attributes = json.dumps(rest, default=str, allow_nan=False)
+        except ValueError:
+            # SQLite and Perfetto read no NaN: it becomes a string.
+            plain = json.loads(json.dumps(rest, default=str), parse_constant=str)
+            attributes = json.dumps(plain)
         return (
             None if name is None else self.string(str(name)),
             None if host is None else self.string(str(host)),
-            _strict_json(rest) if rest else None,
+            attributes if rest else None,
         )
-
-    def _numbers(self, type_id: int, scope: int, keys: Mapping[Key, Any]) -> dict[Key, int]:
-        """Return the number of each key's span."""
-        query = "SELECT key, id FROM span_row WHERE type_id = ? AND scope_id = ?"
-        if len(keys) > _WHOLE_SCOPE:
-            return dict(self.db.execute(query, (type_id, scope)))
-        # From the index: a scope of many workers' logs is not read whole for each of them.
-        rest = iter(keys)
-        found: dict[Key, int] = {}
-        while several := list(islice(rest, _LOOKED_UP)):
-            marks = ", ".join("?" * len(several))
-            found |= dict(
-                self.db.execute(f"{query} AND key IN ({marks})", (type_id, scope, *several))
-            )
-        return found
 
     def _one(self, sql: str, *parameters: Any) -> int:
         value: int = self.db.execute(sql, parameters).fetchone()[0]

@@ -17,7 +17,7 @@ from pathlib import Path
 from mlflow_perf.errors import MlflowPerfError, SpansError
 from mlflow_perf.spans.database import cache
 from mlflow_perf.spans.database.bind import bind_known
-from mlflow_perf.spans.database.schema import DEFAULT_DB, connect, naming_damage
+from mlflow_perf.spans.database.schema import DEFAULT_DB, connect, name_damage
 from mlflow_perf.spans.database.store import Progress, Store
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
@@ -97,7 +97,7 @@ def import_sources(
         for importer, path in found:
             store = Store(connection, progress=progress, pieces=pieces)
             results.append(_import(importer, path, store, pieces))
-        with naming_damage(db):
+        with name_damage(db):
             cache.update(connection)
     finally:
         connection.close()

@@ -171,7 +171,7 @@ class _Load:
             while rows := self._some_numbers(self._types[kind], scope, last, host):
                 last = int(rows[0][-1])
                 found.append(np.stack([(scope << RUN_BITS) + rows[0], *rows[1:]]))
-        return Numbers(*bulk.joined(found))
+        return Numbers(*bulk.concatenate(found))
 
     def _some_numbers(self, kind: int, scope: int, last: int, host: str) -> list[Ints]:
         """Return key, span and host of the next spans behind a key; nothing where there is none."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlflow_perf.spans.database.bulk import Ints, distinct, distinct_rows, joined
+from mlflow_perf.spans.database.bulk import Ints, concatenate, distinct, distinct_rows
 from mlflow_perf.spans.database.store import Key, Store
 from mlflow_perf.spans.importers.lines import UNENDED, scope_of, wording_of
 from mlflow_perf.spans.importers.workqueue_lines import take_apart
@@ -118,7 +118,7 @@ class _Reader:
 
     def write(self, store: Store, scope: int) -> dict[Key, int]:
         """Store what was read; return the number of each task's span."""
-        time, task, word = joined(self._found)
+        time, task, word = concatenate(self._found)
         numbers = distinct(task)
         tasks = store.add_spans(_TASK, scope, numbers.tolist())
         spans = np.array([tasks[number] for number in numbers.tolist()], dtype=np.int64)

@@ -1,8 +1,4 @@
-"""Export: Chrome trace JSON for Perfetto, Parquet for DuckDB, Polars and Spark.
-
-May import errors, spans.analyses, spans.columns, spans.schema. The only importer of pyarrow among
-the spans.
-"""
+"""Export: Chrome trace JSON for Perfetto, Parquet for DuckDB, Polars and Spark."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, SpansError
-from mlflow_perf.spans.analyses.timings import Database
-from mlflow_perf.spans.database.event_arrays import columns_of
-from mlflow_perf.spans.database.schema import reading
+from mlflow_perf.spans.database.event_arrays import load_columns
+from mlflow_perf.spans.database.schema import Database, open_for_reading
 
 __all__ = ["to_chrome_trace", "to_parquet"]
 
@@ -34,7 +29,7 @@ _SPANS = (
     " GROUP BY s.id ORDER BY start, s.id"
 )
 _EVENTS = "SELECT e.span_id, e.time_us, t.text FROM event_row e JOIN string t ON t.id = e.type_id"
-# Parquet file -> its columns and the query of its rows.
+# Parquet file → its columns, and the query of its rows.
 _TABLES = {
     "span": (
         ("uuid", "type", "key", "name", "host", "run", "attributes", "start", "end"),
@@ -66,21 +61,21 @@ _BATCH_ROWS = 200_000
 def to_chrome_trace(db: Database, path: str | Path, *, events: bool = False) -> Path:
     """Write the spans as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
-    Each host (or run, where no host is known) is a process; each span type has as many lanes there
-    as it has spans at once, so that none covers another.
+    Each host is a process; spans without a host appear under their run. Each span type has as many
+    lanes there as it has spans at once, so that no span covers another.
 
     Args:
         db: The database.
         path: The file.
-        events: Whether to write each event too, as an instant.
+        events: Whether to also write each event, as an instant.
 
     Raises:
         SpansError: The file cannot be written.
     """
     path = Path(path)
     try:
-        with reading(db) as connection:
-            columns_of(connection)  # finds out whether each event has its span and its type
+        with open_for_reading(db) as connection:
+            load_columns(connection)  # checks that each event has its span and its type
             with path.open("w", encoding="utf-8") as file:
                 file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
                 for number, event in enumerate(_trace_events(connection, with_instants=events)):
@@ -91,14 +86,56 @@ def to_chrome_trace(db: Database, path: str | Path, *, events: bool = False) -> 
     return path
 
 
+def _trace_events(db: sqlite3.Connection, *, with_instants: bool) -> Iterator[dict[str, Any]]:
+    processes: dict[str, int] = {}
+    # For each process and span type, a heap of when each lane is free again, and its number. Lanes
+    # are numbered over all processes: some viewers merge threads of the same number.
+    busy: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    lanes = 0
+    places: dict[int, tuple[int, int]] = {}
+    # The spans are ordered by their start.
+    for span, kind, key, name, host, attributes, start, end in db.execute(_SPANS):
+        if host not in processes:
+            processes[host] = len(processes) + 1
+            yield _metadata("process_name", processes[host], 0, host)
+        process = processes[host]
+        ends = busy[process, kind]
+        if ends and ends[0][0] <= start:
+            _, lane = heapq.heappop(ends)
+        else:
+            lanes += 1
+            lane = lanes
+            yield _metadata("thread_name", process, lane, f"{kind} {len(ends) + 1}")
+        heapq.heappush(ends, (end, lane))
+        if with_instants:
+            places[span] = (process, lane)
+        yield {
+            "ph": "X",
+            "name": str(name or key),
+            "cat": kind,
+            "ts": start,
+            "dur": end - start,
+            "pid": process,
+            "tid": lane,
+            "args": {**(json.loads(attributes) if attributes else {}), "uuid": span, "key": key},
+        }
+    for span, time, name in db.execute(_EVENTS) if with_instants else ():
+        process, lane = places[span]
+        yield {"ph": "i", "s": "t", "name": name, "ts": time, "pid": process, "tid": lane}
+
+
+def _metadata(kind: str, process: int, lane: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": lane, "args": {"name": name}}
+
+
 def to_parquet(db: Database, folder: str | Path, *, name: str | None = None) -> list[Path]:
     """Write each table as a Parquet file, for tools that read many databases at once.
 
     Args:
         db: The database.
-        folder: Where to; it is made when it is not there.
-        name: What to call this database in the column `database`, which tells apart the spans of
-            several; default: the file's own name.
+        folder: The folder of the files; it is created if it does not exist.
+        name: The value of the column `database`, which separates the spans of several databases;
+            default: the file's own name.
 
     Returns:
         The files: `span.parquet`, `event.parquet`, `subspan.parquet`, …
@@ -109,91 +146,27 @@ def to_parquet(db: Database, folder: str | Path, *, name: str | None = None) -> 
     """
     folder = Path(folder)
     label = name or (Path(db).stem if isinstance(db, str | Path) else "spans")
+    files = []
     try:
-        with reading(db) as connection:
+        with open_for_reading(db) as connection:
             folder.mkdir(parents=True, exist_ok=True)
-            return [_write_table(connection, table, folder, label) for table in _TABLES]
+            try:
+                import pyarrow as pa
+                from pyarrow import parquet
+            except ImportError as error:
+                raise MissingDependencyError("pyarrow", "spans") from error
+            text = pa.dictionary(pa.int32(), pa.string())
+            for table, (names, query) in _TABLES.items():
+                types = [_PARQUET_TYPES.get(n) for n in names]
+                kinds = [text, *(pa.type_for_alias(t) if t else text for t in types)]
+                schema = pa.schema(list(zip(("database", *names), kinds, strict=True)))
+                files.append(folder / f"{table}.parquet")
+                cursor = connection.execute(query)
+                with parquet.ParquetWriter(files[-1], schema, compression="zstd") as writer:
+                    while rows := cursor.fetchmany(_BATCH_ROWS):
+                        values = [[label] * len(rows), *map(list, zip(*rows, strict=True))]
+                        arrays = [pa.array(v, kind) for v, kind in zip(values, kinds, strict=True)]
+                        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     except OSError as error:
         raise SpansError(f"{folder} cannot be written to: {error.strerror}.") from error
-
-
-def _write_table(db: sqlite3.Connection, table: str, folder: Path, label: str) -> Path:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingDependencyError("pyarrow", "spans") from error
-    names, query = _TABLES[table]
-    text = pa.dictionary(pa.int32(), pa.string())
-    kinds = [pa.type_for_alias(_PARQUET_TYPES[n]) if n in _PARQUET_TYPES else text for n in names]
-    fields = [("database", text), *zip(names, kinds, strict=True)]
-    schema = pa.schema(fields)
-    path = folder / f"{table}.parquet"
-    cursor = db.execute(query)
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        while rows := cursor.fetchmany(_BATCH_ROWS):
-            values = [[label] * len(rows), *map(list, zip(*rows, strict=True))]
-            arrays = [pa.array(v, kind) for v, (_, kind) in zip(values, fields, strict=True)]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    return path
-
-
-def _trace_events(db: sqlite3.Connection, *, with_instants: bool) -> Iterator[dict[str, Any]]:
-    lanes = _Lanes()
-    places: dict[int, tuple[int, int]] = {}
-    for span, kind, key, name, host, attributes, start, end in db.execute(_SPANS):
-        process, lane, fresh = lanes.take(host, kind, start, end)
-        yield from fresh
-        if with_instants:
-            places[span] = (process, lane)
-        about = json.loads(attributes) if attributes else {}
-        yield {
-            "ph": "X",
-            "name": str(name or key),
-            "cat": kind,
-            "ts": start,
-            "dur": end - start,
-            "pid": process,
-            "tid": lane,
-            "args": {**about, "uuid": span, "key": key},
-        }
-    for span, time, name in db.execute(_EVENTS) if with_instants else ():
-        process, lane = places[span]
-        yield {"ph": "i", "s": "t", "name": name, "ts": time, "pid": process, "tid": lane}
-
-
-class _Lanes:
-    """Gives each span a lane of its host and type in which nothing else is under way."""
-
-    def __init__(self) -> None:
-        self._processes: dict[str, int] = {}
-        # When each lane of a process and type is free again.
-        self._busy: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-        # Numbered over all processes: a viewer may hold threads of one number for the same.
-        self._lanes = 0
-
-    def take(
-        self, host: str, kind: str, start: int, end: int
-    ) -> tuple[int, int, list[dict[str, Any]]]:
-        """Return process and lane of a span, and the metadata of those that are new.
-
-        Spans come in the order of their start.
-        """
-        fresh = []
-        if host not in self._processes:
-            self._processes[host] = len(self._processes) + 1
-            fresh.append(_named("process_name", self._processes[host], 0, host))
-        process = self._processes[host]
-        busy = self._busy[process, kind]
-        if busy and busy[0][0] <= start:
-            _, lane = heapq.heappop(busy)
-        else:
-            self._lanes += 1
-            lane = self._lanes
-            fresh.append(_named("thread_name", process, lane, f"{kind} {len(busy) + 1}"))
-        heapq.heappush(busy, (end, lane))
-        return process, lane, fresh
-
-
-def _named(what: str, process: int, lane: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": process, "tid": lane, "args": {"name": name}}
+    return files

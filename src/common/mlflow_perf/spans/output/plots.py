@@ -1,7 +1,7 @@
-"""Pictures of what the analyses return: the only importer of matplotlib among the spans.
+"""Pictures of the analyses' answers, drawn with matplotlib.
 
-May import errors, spans.analyses, spans.state_curves. matplotlib is loaded when something is drawn;
-figures are made without pyplot, so that a program's own are left alone.
+matplotlib is loaded when something is drawn. Figures are made without pyplot, so that those of the
+user's own program stay untouched.
 """
 
 from __future__ import annotations
@@ -15,29 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from mlflow_perf.errors import MissingDependencyError, SpansError
+from mlflow_perf.spans.analyses.roots import Row
 from mlflow_perf.spans.analyses.state_curves import States
-from mlflow_perf.spans.analyses.timings import Row
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["plot_concurrency", "plot_states", "plot_times", "save", "to_svg"]
 
-_BLUE, _GREEN, _ORANGE, _RED = "#2166ac", "#1b7837", "#b35806", "#b2182b"
-# Forty colours of which neighbours differ; with more states they repeat.
+_BLUE = "#2166ac"
+# Forty colours, with a contrast between neighbours; with more states they repeat.
 _COLOUR_MAPS = ("tab20", "tab20b")
 _GRID = 160
 _SMOOTHING = 2.0
 _DPI = 120
-# Fixed where nothing stands outside the axes: finding them out draws everything twice.
+# Fixed: computing the margins would draw everything twice.
 _MARGINS = {"left": 0.07, "right": 0.98, "top": 0.93, "bottom": 0.07, "hspace": 0.3, "wspace": 0.18}
-
-_Floats = npt.NDArray[np.float64]
 
 
 def plot_times(rows: Sequence[Row], title: str) -> Figure:
-    """Draw what `between` returned: over time, as a histogram, and as a density.
+    """Draw the rows of `between`: over time, as a histogram, and as a density.
 
     Args:
         rows: Rows of `start_s` and `duration_s`.
@@ -50,13 +47,41 @@ def plot_times(rows: Sequence[Row], title: str) -> Figure:
     if not rows:
         raise SpansError(f"There is nothing to draw: no times of {title}.")
     start = np.array([row["start_s"] for row in rows])
+    start -= start.min()
     took = np.array([row["duration_s"] for row in rows])
-    figure = _figure(12, 7.5)
+    figure = _new_figure(12, 7.5)
     figure.set_layout_engine("none")
     grid = figure.add_gridspec(2, 2, height_ratios=(3, 2), **_MARGINS)
-    _scatter(figure.add_subplot(grid[0, :]), start - start.min(), took)
-    _histogram(figure.add_subplot(grid[1, 0]), took)
-    _density(figure.add_subplot(grid[1, 1]), start - start.min(), took)
+
+    scatter = figure.add_subplot(grid[0, :])
+    # One pixel each: larger markers would draw a path for each of a hundred thousand points.
+    scatter.plot(start, took, ",", color=_BLUE, rasterized=True)
+    if len(start) < 5000:
+        scatter.plot(start, took, ".", color=_BLUE, markersize=3, rasterized=True)
+    scatter.set(xlabel="start, seconds since the first", ylabel="seconds taken")
+
+    histogram = figure.add_subplot(grid[1, 0])
+    counts, edges = np.histogram(took, bins=100)
+    histogram.stairs(counts, edges, fill=True, color=_BLUE, alpha=0.7)
+    p50, p95 = np.percentile(took, (50, 95))
+    for name, value, colour in (
+        ("mean", took.mean(), "#1b7837"),
+        ("median", p50, "#762a83"),
+        ("95%", p95, "#b35806"),
+        ("max", took.max(), "#b2182b"),
+    ):
+        label = f"{name} {value:.3g} s"
+        histogram.axvline(value, color=colour, linestyle="--", linewidth=1.2, label=label)
+    histogram.legend(fontsize=8)
+    histogram.set(xlabel="seconds taken", ylabel="spans")
+
+    density = figure.add_subplot(grid[1, 1])
+    bounds = (_padded_range(start), _padded_range(took))
+    table, x, y = np.histogram2d(start, took, bins=_GRID, range=bounds)
+    extent = (x[0], x[-1], y[0], y[-1])
+    density.imshow(_blur(table).T, cmap="viridis", origin="lower", aspect="auto", extent=extent)
+    density.set(xlabel="start, seconds since the first", ylabel="seconds taken", title="density")
+
     figure.suptitle(f"{title} ({len(rows):,} spans)")
     return figure
 
@@ -70,15 +95,16 @@ def plot_states(states: States, title: str) -> Figure:
     """
     if not states.counts:
         raise SpansError(f"There is nothing to draw: no states of {title}.")
-    figure = _figure(13, 6.5)
+    figure = _new_figure(13, 6.5)
+    from matplotlib import colormaps
+
+    colours = [colormaps[name](i) for name in _COLOUR_MAPS for i in range(20)]
     axes = figure.add_subplot()
-    time = (states.time - states.time[0]) / 1e6
-    colours = _colours(len(states.counts))
     axes.stackplot(
-        time,
+        (states.time - states.time[0]) / 1e6,
         *states.counts.values(),
         labels=list(states.counts),
-        colors=colours,
+        colors=[colours[i % len(colours)] for i in range(len(states.counts))],
         step="post",
         rasterized=True,
     )
@@ -99,7 +125,7 @@ def plot_concurrency(rows: Sequence[Row], title: str) -> Figure:
     """
     if not rows:
         raise SpansError(f"There is nothing to draw: no spans of {title}.")
-    figure = _figure(11, 4.5)
+    figure = _new_figure(11, 4.5)
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.add_subplot()
@@ -115,10 +141,10 @@ def plot_concurrency(rows: Sequence[Row], title: str) -> Figure:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure to a file of the kind that its ending says (png, svg, pdf).
+    """Write a figure to a file in the format of its ending (png, svg, pdf).
 
     Raises:
-        SpansError: matplotlib cannot write such a file, or not there.
+        SpansError: matplotlib cannot write the format, or the file cannot be written.
     """
     try:
         figure.savefig(path, dpi=_DPI)
@@ -128,17 +154,17 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def to_svg(figure: Figure) -> str:
-    """Return a figure as an SVG element, to stand in a page, its words as text."""
+    """Return a figure as an SVG element for a web page; its words stay text."""
     from matplotlib import rc_context
 
     text = io.StringIO()
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(text, format="svg")
-    whole = text.getvalue()
-    return whole[whole.index("<svg") :]
+    document = text.getvalue()
+    return document[document.index("<svg") :]
 
 
-def _figure(width: float, height: float) -> Figure:
+def _new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -146,59 +172,14 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _colours(count: int) -> list[Any]:
-    from matplotlib import colormaps
-
-    colours = [colormaps[name](i) for name in _COLOUR_MAPS for i in range(20)]
-    return [colours[i % len(colours)] for i in range(count)]
-
-
-def _scatter(axes: Axes, start: _Floats, took: _Floats) -> None:
-    # A pixel for each: markers of a size take a hundred thousand paths.
-    axes.plot(start, took, ",", color=_BLUE, rasterized=True)
-    if len(start) < 5000:
-        axes.plot(start, took, ".", color=_BLUE, markersize=3, rasterized=True)
-    axes.set(xlabel="start, seconds since the first", ylabel="seconds taken")
-
-
-def _histogram(axes: Axes, took: _Floats) -> None:
-    counts, edges = np.histogram(took, bins=100)
-    axes.stairs(counts, edges, fill=True, color=_BLUE, alpha=0.7)
-    p50, p95 = np.percentile(took, (50, 95))
-    marks = (
-        ("mean", took.mean(), _GREEN),
-        ("median", p50, "#762a83"),
-        ("95%", p95, _ORANGE),
-        ("max", took.max(), _RED),
-    )
-    for name, value, colour in marks:
-        axes.axvline(
-            value, color=colour, linestyle="--", linewidth=1.2, label=f"{name} {value:.3g} s"
-        )
-    axes.legend(fontsize=8)
-    axes.set(xlabel="seconds taken", ylabel="spans")
-
-
-def _density(axes: Axes, start: _Floats, took: _Floats) -> None:
-    counts, x, y = np.histogram2d(start, took, bins=_GRID, range=(_wider(start), _wider(took)))
-    axes.imshow(
-        _smoothed(counts).T,
-        cmap="viridis",
-        origin="lower",
-        aspect="auto",
-        extent=(x[0], x[-1], y[0], y[-1]),
-    )
-    axes.set(xlabel="start, seconds since the first", ylabel="seconds taken", title="density")
-
-
-def _wider(values: _Floats) -> tuple[float, float]:
-    """Return the range of some values with room for what blurring spreads beyond it."""
+def _padded_range(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range of the values, widened by what blurring spreads beyond it."""
     low, high = float(values.min()), float(values.max())
     room = 0.06 * (high - low) or 0.5
     return low - room, high + room
 
 
-def _smoothed(counts: _Floats) -> _Floats:
+def _blur(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return a table of counts blurred by a Gaussian, along each axis."""
     reach = np.arange(-3 * _SMOOTHING, 3 * _SMOOTHING + 1)
     kernel = np.exp(-0.5 * (reach / _SMOOTHING) ** 2)
@@ -206,5 +187,5 @@ def _smoothed(counts: _Floats) -> _Floats:
     blurred: Any = counts
     for axis in (0, 1):
         blurred = np.apply_along_axis(np.convolve, axis, blurred, kernel, "same")
-    table: _Floats = blurred
+    table: npt.NDArray[np.float64] = blurred
     return table

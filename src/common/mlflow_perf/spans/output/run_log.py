@@ -1,8 +1,4 @@
-"""Logging to an MLflow run what its workflow's spans tell: figures, pictures, the database.
-
-May import errors, runs, sinks, spans. A sink does the writing; MLflow is imported when something is
-logged.
-"""
+"""Logging a workflow's spans to an MLflow run: metrics, pictures, the database."""
 
 from __future__ import annotations
 
@@ -10,31 +6,32 @@ import math
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.analyses.concurrency import concurrency
+from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT
 from mlflow_perf.spans.analyses.sequences import sequences
 from mlflow_perf.spans.analyses.state_curves import state_counts
-from mlflow_perf.spans.analyses.timings import (
-    DEFAULT_ROOT,
-    Row,
-    concurrency,
-    durations,
-    span_durations,
-)
+from mlflow_perf.spans.analyses.times import durations, span_durations
 from mlflow_perf.spans.database.schema import connect
 from mlflow_perf.spans.output import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["headline_figures", "log_to_run", "report_pictures"]
 
 _FOLDER = "spans"
-_BATCH = 1000
-# As many as a page is wide in pixels, about.
+_DATABASE = "spans.sqlite3"
+_MAX_METRICS_PER_BATCH = 1000
+# About the width of a page in pixels.
 _PAGE_POINTS = 300
 _KEY_CHARS = 250
-# What MLflow allows in a metric's key, less the colon, which not every store takes.
+# The characters that MLflow refuses in a metric's key, and the colon, which some stores refuse.
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
@@ -47,23 +44,26 @@ def headline_figures(db: str | Path, root: str = DEFAULT_ROOT) -> dict[str, floa
 
     Returns:
         `spans/count`, `spans/orderings`, `spans/max_concurrent`, `spans/duration_<mean|p50|p95|
-        max>_sec`, and for each event of the most frequent ordering the mean seconds since the one
-        before it, `spans/step_<nn>_<event>_mean_sec`.
+        max>_sec`, and for each event of the most frequent sequence the mean seconds since the
+        previous event, `spans/step_<nn>_<event>_mean_sec`.
 
     Raises:
         SpansError: There are no spans of type `root`.
     """
-    orders = sequences(db, root)
+    found = sequences(db, root)
     (summary,) = durations(db, root) or [{"count": 0}]
-    figures = {
-        "count": sum(order["count"] for order in orders),
-        "orderings": len(orders),
+    figures: dict[str, float] = {
+        "count": sum(sequence["count"] for sequence in found),
+        "orderings": len(found),
         "max_concurrent": max((row["spans"] for row in concurrency(db, root)), default=0),
-        **{f"duration_{k}ec": v for k, v in summary.items() if k.endswith("_s")},
-        **(_steps(orders[0]) if orders else {}),
+        **{f"duration_{key}ec": value for key, value in summary.items() if key.endswith("_s")},
     }
+    for number, event in enumerate(found[0]["events"] if found else ()):
+        figures[f"step_{number:02}_{event['event_type']}_mean_sec"] = event["mean_s"]
     return {
-        _key(name): float(value) for name, value in figures.items() if math.isfinite(float(value))
+        _NOT_ALLOWED.sub("_", f"{_FOLDER}/{name}")[:_KEY_CHARS]: float(value)
+        for name, value in figures.items()
+        if math.isfinite(value)
     }
 
 
@@ -90,66 +90,46 @@ def log_to_run(run_id: str, db: str | Path, root: str = DEFAULT_ROOT) -> list[st
     from mlflow_perf.tracking.load import fetch_run, new_client
 
     run_id = fetch_run(new_client(), run_id).info.run_id
-    figures = headline_figures(db, root)
+    figures = iter(headline_figures(db, root).items())
     tracking = Tracking(Place(mlflow.get_tracking_uri()))
     try:
-        for batch in _batches(figures):
+        while batch := dict(islice(figures, _MAX_METRICS_PER_BATCH)):
             tracking.metrics(run_id, batch)
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-spans-") as folder:
-            files = [_copy(db, Path(folder)), *_pictures(db, root, Path(folder))]
-            tracking.artifacts(run_id, Path(folder), _FOLDER)
+        with tempfile.TemporaryDirectory(prefix="mlflow-perf-spans-") as name:
+            folder = Path(name)
+            # A backup is consistent even while another process writes to the database.
+            with (
+                closing(connect(db)) as source,
+                closing(sqlite3.connect(folder / _DATABASE)) as copy,
+            ):
+                source.backup(copy)
+            running = plots.plot_concurrency(concurrency(db, root), f"{root}: under way at once")
+            pictures = {
+                "states.png": plots.plot_states(state_counts(db, root), root),
+                "durations.png": _plot_durations(db, root),
+                "concurrency.png": running,
+            }
+            for file, figure in pictures.items():
+                plots.save(figure, folder / file)
+            tracking.artifacts(run_id, folder, _FOLDER)
     except MlflowException as error:
         raise SpansError(f"MLflow did not take it: {error.message}") from error
-    return [f"{_FOLDER}/{file.name}" for file in files]
+    return [f"{_FOLDER}/{file}" for file in (_DATABASE, *pictures)]
 
 
 def report_pictures(db: str | Path, root: str = DEFAULT_ROOT) -> dict[str, str]:
-    """Return what a page about a workflow shows of its spans: SVG elements by their headings.
+    """Return the pictures of the spans for a workflow's page: SVG elements by their headings.
 
     Raises:
         SpansError: There are no spans of type `root`.
         MissingDependencyError: matplotlib is not installed.
     """
     states = state_counts(db, root, points=_PAGE_POINTS)
-    times = plots.plot_times(span_durations(db, root), f"{root}: duration")
     return {
         "States over time": plots.to_svg(plots.plot_states(states, root)),
-        "Durations": plots.to_svg(times),
+        "Durations": plots.to_svg(_plot_durations(db, root)),
     }
 
 
-def _batches(figures: dict[str, float]) -> Iterator[dict[str, float]]:
-    """Yield the figures by as many as MLflow takes at once."""
-    rest = iter(figures.items())
-    while batch := dict(islice(rest, _BATCH)):
-        yield batch
-
-
-def _steps(order: Row) -> dict[str, float]:
-    events = enumerate(order["events"])
-    return {f"step_{n:02}_{event['event_type']}_mean_sec": event["mean_s"] for n, event in events}
-
-
-def _pictures(db: str | Path, root: str, folder: Path) -> Iterator[Path]:
-    times = span_durations(db, root)
-    yield plots.save(plots.plot_states(state_counts(db, root), root), folder / "states.png")
-    yield plots.save(plots.plot_times(times, f"{root}: duration"), folder / "durations.png")
-    running = plots.plot_concurrency(concurrency(db, root), f"{root}: under way at once")
-    yield plots.save(running, folder / "concurrency.png")
-
-
-def _copy(db: str | Path, folder: Path) -> Path:
-    """Return a copy of the database that is whole, whoever writes to it meanwhile."""
-    target = folder / "spans.sqlite3"
-    source = connect(db)
-    copy = sqlite3.connect(target)
-    try:
-        source.backup(copy)
-    finally:
-        copy.close()
-        source.close()
-    return target
-
-
-def _key(name: str) -> str:
-    return _NOT_ALLOWED.sub("_", f"{_FOLDER}/{name}")[:_KEY_CHARS]
+def _plot_durations(db: str | Path, root: str) -> Figure:
+    return plots.plot_times(span_durations(db, root), f"{root}: duration")
