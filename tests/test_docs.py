@@ -21,7 +21,7 @@ import jsonschema
 import pytest
 
 import mlflow_perf
-from mlflow_perf import readers, spans
+from mlflow_perf import spans
 from mlflow_perf.cli import main
 from mlflow_perf.spans.importers import registry
 from mlflow_perf.testing import RecordingSink
@@ -203,7 +203,7 @@ def test_from_dnpcsql(folder: Path) -> None:
 @pytest.mark.usefixtures("store", "folder")
 def test_a_reader_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader that is shown gives its curve and its metrics."""
-    monkeypatch.setattr(readers, "_added", [])
+    monkeypatch.setattr("mlflow_perf.readers.defaults._added", [])
     run(examples("extend.md")["reader"])
     with mlflow_perf.report("queue", interval=0.05) as perf:
         pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -95,9 +97,23 @@ def test_a_country_has_three_letters(wrong: str) -> None:
         (lambda save_to_file=True, output_methods=None: None, {"output_methods": []}),
     ],
 )
-def test_it_writes_no_file_and_uses_no_deprecated_argument(tracker, quiet) -> None:
-    """A version that knows `output_methods` is not given the older `save_to_file`."""
-    assert carbon._no_output(SimpleNamespace(EmissionsTracker=tracker)) == quiet
+def test_codecarbon_writes_no_file_and_gets_no_deprecated_argument(
+    tracker: Callable[..., None], quiet: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that knows `output_methods` does not get the older `save_to_file`."""
+    given: dict[str, object] = {}
+
+    def start(**options: object) -> SimpleNamespace:
+        given.update(options)
+        return SimpleNamespace(start=lambda: None)
+
+    library = SimpleNamespace(EmissionsTracker=tracker, OfflineEmissionsTracker=start)
+    monkeypatch.setitem(sys.modules, "codecarbon", library)
+    carbon.start_codecarbon("FRA")
+    assert {name: given.get(name) for name in ("save_to_file", "output_methods")} == {
+        "save_to_file": None, "output_methods": None, **quiet,
+    }  # fmt: skip
+    assert given["country_iso_code"] == "FRA"
 
 
 @pytest.mark.e2e

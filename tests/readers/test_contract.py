@@ -109,7 +109,7 @@ def documented_reader() -> str:
 
 def test_the_documented_reader_works_and_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The example of the documentation has at most 15 lines, and its columns become metrics."""
-    monkeypatch.setattr("mlflow_perf.readers._added", [])
+    monkeypatch.setattr("mlflow_perf.readers.defaults._added", [])
     code = documented_reader()
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     names: dict[str, object] = {}
@@ -124,7 +124,7 @@ def test_the_documented_reader_works_and_is_short(monkeypatch: pytest.MonkeyPatc
 
 def test_an_added_reader_is_made_once_for_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adding a factory twice is adding it once; one that finds nothing costs nothing."""
-    monkeypatch.setattr("mlflow_perf.readers._added", [])
+    monkeypatch.setattr("mlflow_perf.readers.defaults._added", [])
     made: list[int] = []
 
     def missing() -> Reader:

@@ -20,7 +20,7 @@ from mlflow_perf.model.summary import summarise, summarise_run
 from mlflow_perf.readers import default_readers
 from mlflow_perf.readers.energy import RaplReader
 from mlflow_perf.readers.gpu.amd import open_amd
-from mlflow_perf.readers.gpu.gpu import GpuReader, GpuState, visible_devices
+from mlflow_perf.readers.gpu.gpu import GpuReader, GpuState, list_visible_devices
 from mlflow_perf.readers.gpu.nvidia import open_nvidia
 from mlflow_perf.sampling.sampler import PerformanceReportingThread
 from mlflow_perf.testing import FakeClock
@@ -103,7 +103,7 @@ def test_the_jobs_gpus_are_those_that_are_visible(environ, uuids) -> None:
 @given(st.text(max_size=30))
 def test_no_list_of_devices_is_an_error(text: str) -> None:
     """Whatever the variable holds, it is a list of names or nothing."""
-    assert all(visible_devices(["X"], {"X": text}) or [])
+    assert all(list_visible_devices(["X"], {"X": text}) or [])
     open_nvidia(FakeNvml(), {"CUDA_VISIBLE_DEVICES": text})
 
 

@@ -82,7 +82,7 @@ def test_what_is_no_reader_is_said(columns: Any) -> None:
 def test_a_bad_reader_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a factory does, the other sources are there."""
     makes: list[Any] = [lambda: 1 / 0, lambda: sys.exit(3), lambda: None, Given]
-    monkeypatch.setattr(readers, "_added", makes)
+    monkeypatch.setattr("mlflow_perf.readers.defaults._added", makes)
     opened = readers.default_readers()
     assert opened[-1].name == "given"
     assert len(opened) > 1

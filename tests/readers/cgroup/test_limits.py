@@ -85,7 +85,7 @@ def read(reader) -> dict[str, float]:
 def cgroup_reader(root: Path, proc: Path) -> CgroupReader:
     """Return the reader as the job's sources make it."""
     sources = JobSources(proc=proc, root=root, environ={}, cpus=EIGHT)
-    reader = sources._cgroup().inner
+    reader = sources.cgroup().inner
     assert isinstance(reader, CgroupReader)
     return reader
 
@@ -132,8 +132,8 @@ def test_a_slurm_rank_is_measured_with_the_other_ranks(tmp_path: Path) -> None:
     """The job on a node is the step's group, not the task's of one rank."""
     proc = trees.slurm_v1(tmp_path)
     group = Groups(proc=proc, root=tmp_path).find("memory")
-    assert group.of_step().folder.name == "step_0"
-    assert group.of_step().is_of_a_job
+    assert group.find_step().folder.name == "step_0"
+    assert group.find_step().is_of_a_job
 
 
 def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
     now = [100.0]
     sources = JobSources(proc=proc, root=tmp_path, environ={}, cpus=EIGHT)
     limits = sources.limits.now()
-    used = sources._used(limits)
+    used = sources.find_cpu_time(limits)
     host = sources.cpu().inner
     assert isinstance(host, CpuShareReader)
     reader = CpuShareReader(host._owned, cores=limits.cores, used=used, clock=lambda: now[0])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.readers.test_devices import FakeNvml
 from tests.readers.trees import put
 
-from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader, GpuState, gpus_of
+from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader, GpuState, find_visible_gpus
 from mlflow_perf.readers.gpu.nvidia import open_nvidia
 from mlflow_perf.readers.process.rank_environments import RankEnvironments
 
@@ -64,10 +64,10 @@ def seen(proc: Path, *, root: int | None = LAUNCHER, **own: str) -> list[str] | 
     """Return the devices that rank 0, which samples, takes for the job's."""
     environ = {"OMPI_COMM_WORLD_RANK": "0", **own}
     others = RankEnvironments(root, proc=proc, environ=environ).with_any_of
-    return names_of(gpus_of(Named, CUDA, environ, others))
+    return names_of(find_visible_gpus(Named, CUDA, environ, others))
 
 
-def test_the_gpus_of_all_ranks_are_the_jobs(proc: Path) -> None:
+def test_the_find_visible_gpus_all_ranks_are_the_jobs(proc: Path) -> None:
     """One GPU for each rank: both are seen, the stranger's is not, and each counts once."""
     assert seen(proc, CUDA_VISIBLE_DEVICES="0") == ["0", "1"]
     rank(proc, 13, 2, CUDA_VISIBLE_DEVICES="1,0")
@@ -105,7 +105,7 @@ def test_a_forbidden_or_vanished_environment_is_passed_over(proc: Path) -> None:
 def test_the_union_has_each_device_once(texts: list[str]) -> None:
     """Whatever the ranks' variables hold: each device once, this rank's own first, or all."""
     environs = [{CUDA[0]: text} for text in texts]
-    found = names_of(gpus_of(Named, CUDA, {CUDA[0]: "2"}, lambda _: environs))
+    found = names_of(find_visible_gpus(Named, CUDA, {CUDA[0]: "2"}, lambda _: environs))
     if found is not None:
         assert found[0] == "2"
         assert len(found) == len(set(found))

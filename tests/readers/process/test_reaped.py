@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.readers.process.process import ProcessTable
-from mlflow_perf.readers.process.reaped import ended_child
+from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.readers.process.tree import ProcessTreeReader
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector, PerformanceReportingThread
 from mlflow_perf.testing import FakeClock
@@ -85,16 +85,16 @@ def watched_peak_mb(child: Held) -> float:
 def test_the_account_of_an_ended_child_is_the_kernels() -> None:
     """CPU time and peak of a child that ended and that nobody waited for yet."""
     child = Held(HOLD.format(300))
-    if ended_child(os.getpid()) is None and sys.platform != "linux":
+    if find_ended_child(os.getpid()) is None and sys.platform != "linux":
         pytest.skip("only Linux tells it")
-    assert ended_child(child.pid) is None, "it has not ended"
+    assert find_ended_child(child.pid) is None, "it has not ended"
     child.run()
-    found = ended_child(child.pid)
+    found = find_ended_child(child.pid)
     usage = child.reap()
     assert found is not None
     assert found.cpu_sec == pytest.approx(usage.ru_utime + usage.ru_stime)
     assert found.peak_bytes == usage.ru_maxrss * 1024 > 300 * MB
-    assert ended_child(child.pid) is None, "nobody is left"
+    assert find_ended_child(child.pid) is None, "nobody is left"
 
 
 def test_what_a_held_command_copied_is_not_its_memory(ballast: bytearray) -> None:

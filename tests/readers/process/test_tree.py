@@ -289,7 +289,7 @@ def test_totals_never_fall_and_never_exceed_the_truth(moves, ignoring: bool) -> 
 def test_a_process_knows_that_it_has_no_child() -> None:
     """Asking waits for nobody: a child that ended is still there to be waited for."""
     code = (
-        "import subprocess, time\nfrom mlflow_perf.readers.procfile import is_childless\n"
+        "import subprocess, time\nfrom mlflow_perf.readers.process.reaped import is_childless\n"
         "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"
         "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
     )

@@ -33,7 +33,7 @@ def test_it_agrees_with_procfs() -> None:
     # In a process of its own: servers and browsers that other tests share come and go below this.
     subprocess.run(
         [sys.executable, "-c", f"from {__name__} import compare_with_procfs as c; c()"],
-        cwd=Path(__file__).parents[2], check=True,
+        cwd=Path(__file__).parents[3], check=True,
     )  # fmt: skip
 
 

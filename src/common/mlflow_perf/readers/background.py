@@ -1,4 +1,4 @@
-"""Asking a source that may block, without ever blocking the sampler. Imports errors."""
+"""A thread that asks a source that may block, so that the sampler never blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_left_out(error: Exception) -> None:
-    """Warn of a source that cannot be read: in one line where the error says what to do."""
+    """Warn that a source is left out: in one line where the error already says what to do."""
     if isinstance(error, MlflowPerfError):
         _log.warning("A source is left out: %s", error)
     else:
@@ -25,13 +25,13 @@ def warn_left_out(error: Exception) -> None:
 
 
 class Background(Generic[T]):
-    """Runs a question in a daemon thread of its own, and hands over the newest answer.
+    """Asks a source in a daemon thread and returns the newest answer.
 
     Args:
-        open_source: Called once in the thread: makes the source ready and returns the question.
+        open_source: Called once in the thread: opens the source and returns the function that asks.
         name: Name of the thread.
-        patience_sec: Most seconds that `newest` waits for a fresh answer.
-        on_close: Called in the thread when it ends, after the source was opened.
+        patience_sec: Longest time that `newest` waits for a fresh answer.
+        on_close: Called in the thread when it ends, if the source was opened.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Background(Generic[T]):
     def _run(self) -> None:
         try:
             ask = self._open()
-        # A driver at odds costs its own figures, never the job.
+        # A broken driver costs its own values, never the job.
         except Exception as error:  # noqa: BLE001 - see above
             warn_left_out(error)
             return
@@ -60,32 +60,33 @@ class Background(Generic[T]):
             self._asked.wait()
             self._asked.clear()
             if self._closing:
-                self._leave()
-                return
+                break
             try:
                 self._value = ask()
             except Exception:  # noqa: BLE001 - as above; it is asked again next time
                 _log.debug("A source did not answer.", exc_info=True)
                 self._value = None
             self._answered.set()
-
-    def _leave(self) -> None:
         try:
             if self._on_close is not None:
                 self._on_close()
         except Exception:  # noqa: BLE001 - as above
             _log.debug("A source could not be closed.", exc_info=True)
 
-    def newest(self) -> T | None:
-        """Ask, wait a little, and return the newest answer; None while there is none."""
+    def newest(self, patience_sec: float | None = None) -> T | None:
+        """Ask, wait a little, and return the newest answer; None while there is none.
+
+        Args:
+            patience_sec: Longest time to wait this time; default: that of the constructor.
+        """
         self._answered.clear()
         self._asked.set()
         if self._thread.is_alive():
-            self._answered.wait(self._patience_sec)
+            self._answered.wait(self._patience_sec if patience_sec is None else patience_sec)
         return self._value
 
     def close(self) -> None:
-        """End the thread as soon as it answers; one that hangs in a driver is left behind."""
+        """End the thread after its present question; a thread that hangs in a driver stays."""
         self._closing = True
         self._asked.set()
         self._thread.join(self._patience_sec)

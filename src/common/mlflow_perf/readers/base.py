@@ -1,4 +1,4 @@
-"""What a reader is: a source of values that the sampler asks once per report."""
+"""The interface of a reader: a source of values that the sampler asks once per report."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Reader"]
 class Reader(Protocol):
     """A source of gauges and counters.
 
-    A reader is made with its source as an argument (a procfs root, a psutil module, a URL), so that
-    a test can hand it a recorded one, and raises `SourceUnavailableError` there when the source
-    does not exist. `read` is called from the sampling thread: at the job's start, then once per
-    interval, and at its end. It must not block: what may (a network mount, an HTTP endpoint) is
-    asked in a thread of the reader's own, and `read` hands over the newest answer.
+    The constructor takes the source as an argument (a procfs root, a psutil module, a URL), so that
+    a test can pass a recorded one. It raises `SourceUnavailableError` where the source does not
+    exist. The sampling thread calls `read` at the job's start, once per interval and at the job's
+    end. `read` must not block: ask a source that may block (a network mount, an HTTP endpoint) in a
+    thread of the reader's own, and let `read` return the newest answer.
 
     Attributes:
         name: Short name for messages: `disk`.
-        columns: What `read` may put into a report.
+        columns: The columns that `read` may put into a report.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Reader(Protocol):
     def read(self, report: dict[str, float]) -> None:
         """Put the present values into `report`, by column name.
 
-        Gauges as they stand; counters as the source counts them (since boot, say): the sampler
-        takes the difference from the job's start and copes with resets. A value that is not there
-        now is left out. An exception leaves this reader's values out of this report; the sampler
-        warns once and asks again next time.
+        Put gauges at their present level, and counters as the source counts them (since boot, for
+        example): the sampler takes the difference from the job's start and handles resets. Leave
+        out a value that is unknown now. An exception leaves this reader's values out of this
+        report; the sampler warns once and asks again at the next sample.
         """
         ...
 
     def close(self) -> None:
-        """Let go of descriptors and threads; `read` is not called again."""
+        """Release descriptors and threads; `read` is not called again."""
         ...

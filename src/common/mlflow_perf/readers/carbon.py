@@ -1,8 +1,4 @@
-"""What the node emits, as CodeCarbon estimates it: the only module that imports codecarbon.
-
-Imports background, settings and the column table. Made only when a country is given: CodeCarbon
-models what has no counter, and that is never done without being asked for.
-"""
+"""The node's estimated emissions, through CodeCarbon; no other module imports codecarbon."""
 
 from __future__ import annotations
 
@@ -19,22 +15,23 @@ from mlflow_perf.model.columns import CARBON_COLUMNS
 from mlflow_perf.readers.background import Background
 from mlflow_perf.records import Column
 
-__all__ = ["CarbonReader", "carbon_reader"]
+__all__ = ["CarbonReader", "carbon_reader", "start_codecarbon"]
 
 _GRAMS = 1000.0
 _WATT_HOURS = 1000.0
 _MEASURE_EVERY_SEC = 15.0
 
-OpenTracker = Callable[[str], Any]
-"""From a country to a started tracker of CodeCarbon's kind."""
-
 
 class CarbonReader:
-    """Emissions of the node, and the energy that they are of, since this reader was made.
+    """Emissions of the node and the energy behind them, since this reader was made.
+
+    CodeCarbon models the energy of hardware that has no counter, so this reader exists only where
+    the user names a country.
 
     Args:
         country: Where the node is: the three letters of ISO 3166.
-        open_tracker: Starts a tracker; default: CodeCarbon's, offline.
+        start_tracker: Takes the country and returns a started tracker; default: CodeCarbon's,
+            offline.
 
     Raises:
         MissingDependencyError: When codecarbon is not installed.
@@ -43,30 +40,30 @@ class CarbonReader:
     name = "carbon"
     columns: Sequence[Column] = CARBON_COLUMNS
 
-    def __init__(self, country: str, open_tracker: OpenTracker | None = None) -> None:
-        if open_tracker is None and find_spec("codecarbon") is None:
+    def __init__(self, country: str, start_tracker: Callable[[str], Any] | None = None) -> None:
+        if start_tracker is None and find_spec("codecarbon") is None:
             raise MissingDependencyError("codecarbon", "carbon")
-        self._country, self._open = country, open_tracker or _open_codecarbon
-        self._tracker: Any = None
-        # It takes seconds to start, and asks drivers that may hang.
-        self._source = Background(self._start, name="perf-carbon", on_close=self._stop)
+        start = start_tracker or start_codecarbon
+        tracker: Any = None
 
-    def _start(self) -> Callable[[], tuple[float, float] | None]:
-        tracker = self._tracker = self._open(self._country)
+        def open_source() -> Callable[[], tuple[float, float] | None]:
+            nonlocal tracker
+            tracker = start(country)
+            return ask
 
         def ask() -> tuple[float, float] | None:
             emitted_kg = tracker.flush()
-            # No figure in public tells the energy before the end.
+            # CodeCarbon publishes the energy only at the end.
             used_kwh = getattr(tracker._total_energy, "kWh", None)  # noqa: SLF001 - as said
             if emitted_kg is None or used_kwh is None:
                 return None
             return _GRAMS * emitted_kg, _WATT_HOURS * used_kwh
 
-        return ask
+        def stop() -> None:
+            tracker.stop()
 
-    def _stop(self) -> None:
-        if self._tracker is not None:
-            self._tracker.stop()
+        # The tracker takes seconds to start, and asks drivers that may hang.
+        self._source = Background(open_source, name="perf-carbon", on_close=stop)
 
     def read(self, report: dict[str, float]) -> None:
         """Put the newest estimate into the report."""
@@ -75,22 +72,32 @@ class CarbonReader:
             report["carbon_g"], report["carbon_energy_wh"] = newest
 
     def close(self) -> None:
-        """End the tracker."""
+        """Stop the tracker."""
         self._source.close()
 
 
-def _open_codecarbon(country: str) -> Any:
+def start_codecarbon(country: str) -> Any:
+    """Return CodeCarbon's offline tracker, started, which writes no file and logs nothing.
+
+    Args:
+        country: The three letters of ISO 3166.
+    """
     log = logging.getLogger("codecarbon")
     was_disabled, log.disabled = log.disabled, True  # it writes to the job's own output
     try:
         codecarbon = import_module("codecarbon")
+        # Later versions deprecate `save_to_file` in favour of `output_methods`.
+        known = inspect.signature(codecarbon.EmissionsTracker).parameters
+        no_output: dict[str, Any] = (
+            {"output_methods": []} if "output_methods" in known else {"save_to_file": False}
+        )
         tracker = codecarbon.OfflineEmissionsTracker(
             country_iso_code=country,
             measure_power_secs=_MEASURE_EVERY_SEC,
             tracking_mode="machine",
-            **_no_output(codecarbon),
             log_level="critical",
             allow_multiple_runs=True,
+            **no_output,
         )
         tracker.start()
     finally:
@@ -98,24 +105,18 @@ def _open_codecarbon(country: str) -> Any:
     return tracker
 
 
-def _no_output(codecarbon: Any) -> dict[str, Any]:
-    """Return the arguments that keep CodeCarbon from writing files; later versions changed them."""
-    known = inspect.signature(codecarbon.EmissionsTracker).parameters
-    return {"output_methods": []} if "output_methods" in known else {"save_to_file": False}
-
-
 def carbon_reader(country: str | None = None) -> CarbonReader:
     """Return the reader for a country.
 
     Args:
-        country: Its three letters; default: that of `MLFLOW_PERF_CARBON`.
+        country: Its three letters; default: those of `MLFLOW_PERF_CARBON`.
 
     Raises:
         SourceUnavailableError: When no country is given: nothing is estimated then.
-        SettingError: When it is no country's three letters.
+        SettingError: When it is not the three letters of a country.
         MissingDependencyError: When codecarbon is not installed.
     """
     country = settings.setting("carbon", country)
     if country is None:
-        raise SourceUnavailableError("No estimate of emissions was asked for.")
+        raise SourceUnavailableError("No country is given to estimate emissions for.")
     return CarbonReader(country)

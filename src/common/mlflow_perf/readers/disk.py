@@ -1,41 +1,31 @@
-"""Bytes that the disks read and wrote, and how full one is.
-
-Imports procfile and the column table.
-"""
+"""Bytes that the disks read and wrote, and how full the root file system is."""
 
 from __future__ import annotations
 
 import os
 import re
-import threading
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import DISK_IO_COLUMNS, DISK_USAGE_COLUMNS
+from mlflow_perf.readers.background import Background
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import MB, Column
 
-__all__ = ["DiskIoReader", "DiskUsageReader", "used_percent"]
+__all__ = ["DiskIoReader", "DiskUsageReader", "measure_used_percent"]
 
 _SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector is
 _NOT_DISKS = ("loop", "ram", "zram")
-
-
-def _is_whole_disk(block: Path, name: str) -> bool:
-    """Tell whether bytes counted for this device are counted for no other device.
-
-    A partition counts again for its disk, and so does a device-mapper or RAID device for the
-    disks below it.
-    """
-    if name.startswith(_NOT_DISKS) or not (block / name).exists():
-        return False
-    slaves = block / name / "slaves"
-    return not (slaves.is_dir() and any(slaves.iterdir()))
+# A disk fills slowly, and `statvfs` releases the GIL: at 50 samples a second that costs a busy main
+# thread more than all other sources together. Just below a second, so that 1 Hz asks every time.
+_LEAST_AGE_SEC = 0.9
 
 
 class DiskIoReader:
-    """Bytes read and written since boot, each once, over all whole disks.
+    """Bytes read and written by all whole disks since boot, each byte counted once.
 
     Args:
         proc: Where procfs is mounted.
@@ -55,37 +45,43 @@ class DiskIoReader:
         self._disks = re.compile(b"")
         self._before: dict[bytes, tuple[int, int]] = {}
         self._read_sectors = self._written_sectors = 0
-        self._count_up()
+        self.read({})
         if not self._before:
             raise SourceUnavailableError(f"{self._file.path} names no disk.")
 
-    def _find_disks(self, data: bytes) -> None:
-        names = [fields[2] for line in data.splitlines() if len(fields := line.split()) > 9]
-        # sysfs writes the slash in a device's name as "!".
-        disks = [n for n in names if _is_whole_disk(self._block, n.decode().replace("/", "!"))]
-        # Fields after the name: reads, merged, sectors read, ms, writes, merged, sectors written.
-        # A pattern of the disks alone passes over the dozens of lines of loop devices in C.
-        either = b"|".join(map(re.escape, disks)) or b"(?!)"
-        self._disks = re.compile(rb" (%s) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) " % either)
+    def _is_whole_disk(self, name: str) -> bool:
+        """Return whether the bytes of this device are counted for no other device.
 
-    def _count_up(self) -> None:
+        A partition's bytes count for its disk too, and those of a device-mapper or RAID device for
+        the disks below it.
+        """
+        # sysfs writes the slash in a device's name as "!".
+        device = self._block / name.replace("/", "!")
+        if name.startswith(_NOT_DISKS) or not device.exists():
+            return False
+        slaves = device / "slaves"
+        return not (slaves.is_dir() and any(slaves.iterdir()))
+
+    def read(self, report: dict[str, float]) -> None:
+        """Put the megabytes moved since this reader was made into the report."""
         data = self._file.read()
         if (lines := data.count(b"\n")) != self._lines:
-            self._find_disks(data)
+            names = [fields[2] for line in data.splitlines() if len(fields := line.split()) > 9]
+            disks = [name for name in names if self._is_whole_disk(name.decode())]
+            # Fields after the name: reads, merged, sectors read, ms, writes, merged, sectors
+            # written. A pattern of the disks alone skips the dozens of lines of loop devices in C.
+            either = b"|".join(map(re.escape, disks)) or b"(?!)"
+            self._disks = re.compile(rb" (%s) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) " % either)
             self._lines = lines
         before = self._before
         for name, *sectors in self._disks.findall(data):
             read, written = int(sectors[0]), int(sectors[1])
-            # A disk that was not there before starts at what it shows now; one that vanished is
-            # remembered, so that what it did while away is not lost.
+            # A new disk starts at its present count. A disk that vanished keeps its last count,
+            # so that nothing is lost when it comes back.
             old_read, old_written = before.get(name, (read, written))
             self._read_sectors += max(0, read - old_read)
             self._written_sectors += max(0, written - old_written)
             before[name] = (read, written)
-
-    def read(self, report: dict[str, float]) -> None:
-        """Put the megabytes moved since this reader was made into the report."""
-        self._count_up()
         report["disk_io_read_mb"] = self._read_sectors * _SECTOR_BYTES / MB
         report["disk_io_write_mb"] = self._written_sectors * _SECTOR_BYTES / MB
 
@@ -94,7 +90,7 @@ class DiskIoReader:
         self._file.close()
 
 
-def used_percent(path: str) -> float:
+def measure_used_percent(path: str) -> float:
     """Return how full the file system of `path` is for an ordinary user, in per cent, as `df` does.
 
     Raises:
@@ -107,15 +103,18 @@ def used_percent(path: str) -> float:
 
 
 class DiskUsageReader:
-    """How full a file system is, asked in a thread of its own: `statvfs` of a dead mount hangs.
+    """How full a file system is, measured at most once a second.
+
+    The root file system is asked directly. Any other one is asked in a thread, since `statvfs` of a
+    dead mount hangs.
 
     Args:
         path: A path on the file system.
-        every: Ask again at each this many reads; a disk fills slowly, and asking costs 10 µs.
-        measure: What returns the share in use, in per cent.
+        measure: Returns the used share in per cent.
+        clock: Monotonic seconds.
 
     Raises:
-        SourceUnavailableError: When the file system cannot be asked, or not within a second.
+        SourceUnavailableError: When the file system does not answer within a second.
     """
 
     name = "disk_usage"
@@ -125,46 +124,31 @@ class DiskUsageReader:
         self,
         path: str = "/",
         *,
-        every: int = 1,
-        measure: Callable[[str], float] = used_percent,
+        measure: Callable[[str], float] = measure_used_percent,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path = path
-        self._every = every
-        self._measure = measure
-        self._reads = 0
-        self._value: float | None = None
-        self._asking = threading.Lock()
-        # The root file system is there or nothing is; only another one can hang.
-        self._direct = path == "/"
-        self._ask()
-        if self._value is None:
-            raise SourceUnavailableError(f"The file system of {path} does not tell how full it is.")
-
-    def _ask(self) -> None:
-        if self._direct:
-            self._value = self._measure(self._path)
-            return
-        thread = threading.Thread(target=self._ask_slowly, name="perf-statvfs", daemon=True)
-        thread.start()
-        if self._value is None:
-            thread.join(1.0)
-
-    def _ask_slowly(self) -> None:
-        if self._asking.acquire(blocking=False):
-            try:
-                self._value = self._measure(self._path)
-            except OSError:
-                self._value = None
-            finally:
-                self._asking.release()
+        self._measure, self._clock = partial(measure, path), clock
+        self._source: Background[float] | None = None
+        if path == "/":
+            self._percent: float | None = self._measure()
+        else:
+            self._source = Background(lambda: self._measure, name="perf-statvfs")
+            self._percent = self._source.newest(patience_sec=1.0)
+        self._asked = clock()
+        if self._percent is None:
+            raise SourceUnavailableError(f"The file system of {path} does not answer.")
 
     def read(self, report: dict[str, float]) -> None:
         """Put the newest answer into the report."""
-        if self._reads % self._every == 0:
-            self._ask()
-        self._reads += 1
-        if self._value is not None:
-            report["disk_usage_percent"] = self._value
+        now = self._clock()
+        if now - self._asked >= _LEAST_AGE_SEC:
+            self._asked = now
+            source = self._source
+            self._percent = self._measure() if source is None else source.newest(patience_sec=0)
+        if self._percent is not None:
+            report["disk_usage_percent"] = self._percent
 
     def close(self) -> None:
-        """Do nothing: a thread that hangs in the kernel cannot be ended."""
+        """End the thread, where there is one."""
+        if self._source is not None:
+            self._source.close()

@@ -1,11 +1,9 @@
-"""The energy of the CPUs and their memory, from the kernel's RAPL counters.
-
-Imports procfile and the column table.
-"""
+"""The energy of the CPUs and their memory, from the kernel's RAPL counters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
@@ -16,9 +14,18 @@ from mlflow_perf.records import Column
 __all__ = ["RaplReader"]
 
 _MICROJOULES_IN_WH = 3.6e9
-# A package counts its cores and its graphics too; its memory counts apart. `psys`, where it is,
-# counts all of them again.
+# A package's counter includes its cores and its graphics; its memory has a counter of its own.
+# `psys`, where it exists, counts all of them again.
 _COUNTED = ("package", "dram")
+
+
+@dataclass
+class _Zone:
+    """A counter that goes back to zero at the end of its range, within a minute under load."""
+
+    file: ProcFile
+    range_uj: int
+    before_uj: int
 
 
 class RaplReader:
@@ -35,52 +42,33 @@ class RaplReader:
     columns: Sequence[Column] = ENERGY_COLUMNS
 
     def __init__(self, sys: Path | str = "/sys") -> None:
-        self._counters = [
-            counter
-            for zone in sorted(Path(sys, "class", "powercap").glob("intel-rapl:*"))
-            if (read_text(zone / "name") or "").startswith(_COUNTED)
-            and (counter := _open(zone)) is not None
-        ]
-        if not self._counters:
+        self._zones: list[_Zone] = []
+        self._used_uj = 0
+        for folder in sorted(Path(sys, "class", "powercap").glob("intel-rapl:*")):
+            if not (read_text(folder / "name") or "").startswith(_COUNTED):
+                continue
+            try:
+                file = ProcFile(folder / "energy_uj")
+                range_uj = int(read_text(folder / "max_energy_range_uj") or 0)
+                self._zones.append(_Zone(file, range_uj, int(file.read())))
+            except (SourceUnavailableError, OSError, ValueError):  # mostly readable by root only
+                continue
+        if not self._zones:
             raise SourceUnavailableError("No energy counter of the CPUs may be read.")
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the energy so far into the report."""
-        used_uj = sum(counter.used_uj() for counter in self._counters)
-        report["cpu_energy_wh"] = used_uj / _MICROJOULES_IN_WH
+        """Put the energy used so far into the report."""
+        for zone in self._zones:
+            now = int(zone.file.read())
+            grown = now - zone.before_uj
+            if grown < 0:
+                # A wrap adds the range; a counter that was above its range was reset.
+                grown = grown + zone.range_uj if zone.before_uj <= zone.range_uj else now
+            self._used_uj += max(0, grown)
+            zone.before_uj = now
+        report["cpu_energy_wh"] = self._used_uj / _MICROJOULES_IN_WH
 
     def close(self) -> None:
         """Close the counters."""
-        for counter in self._counters:
-            counter.close()
-
-
-class _Counter:
-    """One zone's counter, which goes back to zero at its range's end, within the minute."""
-
-    def __init__(self, file: ProcFile, range_uj: int) -> None:
-        self._file, self._range_uj = file, range_uj
-        self._before = int(file.read())
-        self._used_uj = 0
-
-    def used_uj(self) -> int:
-        now = int(self._file.read())
-        grown = now - self._before
-        if grown < 0:
-            # A wrap adds the range; a counter that is above it was reset instead.
-            grown = grown + self._range_uj if self._before <= self._range_uj else now
-        self._used_uj += max(0, grown)
-        self._before = now
-        return self._used_uj
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _open(zone: Path) -> _Counter | None:
-    try:
-        return _Counter(
-            ProcFile(zone / "energy_uj"), int(read_text(zone / "max_energy_range_uj") or 0)
-        )
-    except (SourceUnavailableError, OSError, ValueError):  # forbidden to all but root, mostly
-        return None
+        for zone in self._zones:
+            zone.file.close()

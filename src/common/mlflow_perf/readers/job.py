@@ -1,7 +1,4 @@
-"""What the job owns and uses, put together from limits, control groups and processes.
-
-Imports the readers below it.
-"""
+"""The readers of the job itself, put together from limits, control groups and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import CGROUP_COLUMNS, CPU_COLUMNS, HOST_CPU_COLUMNS
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup.cgroup import CgroupCpuTime, CgroupReader
-from mlflow_perf.readers.cgroup.groups import CpuQuota, Group, Groups
+from mlflow_perf.readers.cgroup.groups import Group, Groups
 from mlflow_perf.readers.cgroup.limits import LimitsReader, Owned, owned
 from mlflow_perf.readers.cgroup.pressure import PressureReader
 from mlflow_perf.readers.cgroup.rebuilt import CurrentLimits, RebuiltReader
@@ -31,11 +28,12 @@ class JobSources:
     """Makes the readers of one job.
 
     Args:
-        root_pid: The process that is the job, with all that descend from it; default: this one.
+        root_pid: The job's first process; the job is that process and its descendants. Default:
+            this process.
         proc: Where procfs is mounted.
         root: Where the mount points of `mountinfo` start.
-        environ: Environment variables: the scheduler's allocation.
-        cpus: Numbers of the CPUs that the job may run on; default: as the kernel says.
+        environ: Environment variables, for the scheduler's allocation.
+        cpus: Numbers of the CPUs that the job may run on; default: the process's affinity.
         clock: Monotonic seconds.
     """
 
@@ -55,16 +53,13 @@ class JobSources:
 
     @cached_property
     def limits(self) -> CurrentLimits:
-        """What the job owns."""
-        return CurrentLimits(self._look_up, clock=self._clock)
-
-    def _look_up(self) -> Owned:
-        return owned(
-            self._pid,
-            proc=self._proc,
-            groups=self._groups,
-            environ=self._environ,
-            cpus=self._cpus,
+        """The job's limits, looked up again now and then."""
+        groups, environ = self._groups, self._environ
+        return CurrentLimits(
+            lambda: owned(
+                self._pid, proc=self._proc, groups=groups, environ=environ, cpus=self._cpus
+            ),
+            clock=self._clock,
         )
 
     @cached_property
@@ -72,9 +67,9 @@ class JobSources:
         who = "self" if self._pid is None else self._pid
         return Groups(who, proc=self._proc, root=self._root)
 
-    def _step_group(self, controller: str) -> Group | None:
+    def _find_step_group(self, controller: str) -> Group | None:
         group = self._groups.find(controller)
-        return None if group is None else group.of_step()
+        return None if group is None else group.find_step()
 
     def cpu(self) -> Reader:
         """Return the reader of the CPUs that the job owns.
@@ -82,45 +77,45 @@ class JobSources:
         Raises:
             SourceUnavailableError: When there is no `/proc/stat`.
         """
-        return RebuiltReader(self._cpu_of, self.limits, (*CPU_COLUMNS, *HOST_CPU_COLUMNS))
 
-    def _cpu_of(self, limits: Owned) -> Reader:
-        host = CpuReader(self._proc)
-        if limits.cpus is None or len(limits.cpus) >= host.count:
-            reader, host_too = host, None
-        else:
-            reader, host_too = CpuReader(self._proc, cpus=limits.cpus), host
-        if limits.pooled:
-            return CpuShareReader(
-                reader, host_too, cores=limits.cores, used=self._used(limits), clock=self._clock
-            )
-        return reader if host_too is None else CpuShareReader(reader, host_too)
+        def make(limits: Owned) -> Reader:
+            host = CpuReader(self._proc)
+            mine, host_too = host, None
+            if limits.cpus is not None and len(limits.cpus) < host.count:
+                mine, host_too = CpuReader(self._proc, cpus=limits.cpus), host
+            if limits.pooled:
+                cpu_time = self.find_cpu_time(limits)
+                return CpuShareReader(
+                    mine, host_too, cores=limits.cores, used=cpu_time, clock=self._clock
+                )
+            return mine if host_too is None else CpuShareReader(mine, host_too)
 
-    def _used(self, limits: Owned) -> CpuTime:
-        """Return what tells the job's CPU time: its group's account, else its processes'."""
-        group = self._accounting_group(limits.quota)
-        if group is not None:
-            try:
-                return CgroupCpuTime(group)
-            except SourceUnavailableError:
-                pass
-        return self.tree()
+        return RebuiltReader(make, self.limits, (*CPU_COLUMNS, *HOST_CPU_COLUMNS))
 
-    def _accounting_group(self, quota: CpuQuota | None) -> Group | None:
-        group = self._step_group("cpuacct")
+    def find_cpu_time(self, limits: Owned) -> CpuTime:
+        """Return the counter of the job's CPU time: its control group's, else its processes'.
+
+        Args:
+            limits: The job's limits. Under a quota, all that runs in the quota's group counts.
+        """
+        group = self._find_step_group("cpuacct")
         if group is None or group.is_root:
-            return None
-        if quota is None:
-            return group if group.is_of_a_job else None
-        limited = self._groups.find("cpu")
-        if limited is None:
-            return None
-        # What counts against a quota is all that runs in the group that has it. In the first
-        # version, CPU time may be counted in another hierarchy, under the same name if at all.
-        folder = group.top / quota.folder.relative_to(limited.top)
-        if folder not in group.lineage():
-            return None
-        return Group(group.version, folder, group.top, group.path)
+            return self.tree()
+        quota = limits.quota
+        if quota is not None:
+            # In the first version, CPU time may be counted in another hierarchy, where the quota's
+            # group has the same name, if it exists.
+            limited = self._groups.find("cpu")
+            folder = None if limited is None else group.top / quota.folder.relative_to(limited.top)
+            if folder is None or folder not in group.lineage():
+                return self.tree()
+            group = Group(group.version, folder, group.top, group.path)
+        elif not group.is_of_a_job:
+            return self.tree()
+        try:
+            return CgroupCpuTime(group)
+        except SourceUnavailableError:
+            return self.tree()
 
     def tree(self) -> ProcessTreeReader:
         """Return the reader of the job's processes.
@@ -130,19 +125,36 @@ class JobSources:
         """
         return ProcessTreeReader(self._pid, table=ProcessTable(self._proc))
 
+    def limits_reader(self) -> LimitsReader:
+        """Return the reader of the memory that the job may use.
+
+        Raises:
+            SourceUnavailableError: When the memory of the node and of the job is unknown.
+        """
+        return LimitsReader(self.limits.now)
+
+    def cgroup(self) -> RebuiltReader:
+        """Return the reader of the job's control group.
+
+        Raises:
+            SourceUnavailableError: When the job has none of its own.
+        """
+
+        def make(limits: Owned) -> CgroupReader:
+            memory = self._find_step_group("memory")
+            return CgroupReader(cpu=self._groups.find("cpu"), memory=memory, quota=limits.quota)
+
+        return RebuiltReader(make, self.limits, CGROUP_COLUMNS)
+
+    def pressure(self) -> PressureReader:
+        """Return the reader of the job's stalls.
+
+        Raises:
+            SourceUnavailableError: When the kernel keeps no pressure stall information.
+        """
+        return PressureReader(self._proc, group=self._find_step_group("cpu"))
+
     @property
     def others(self) -> tuple[Callable[[], Reader], ...]:
-        """The factories of the job's other readers, less that of its processes."""
-        return (
-            lambda: LimitsReader(self.limits.now),
-            self._cgroup,
-            lambda: PressureReader(self._proc, group=self._step_group("cpu")),
-        )
-
-    def _cgroup(self) -> Reader:
-        return RebuiltReader(self._cgroup_of, self.limits, CGROUP_COLUMNS)
-
-    def _cgroup_of(self, limits: Owned) -> Reader:
-        return CgroupReader(
-            cpu=self._groups.find("cpu"), memory=self._step_group("memory"), quota=limits.quota
-        )
+        """The factories of the readers besides those of the CPUs and of the processes."""
+        return (self.limits_reader, self.cgroup, self.pressure)

@@ -1,4 +1,4 @@
-"""How full the memory is, from `/proc/meminfo`. Imports procfile and the column table."""
+"""How full the memory is, from `/proc/meminfo`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SWAP = re.compile(rb"\nSwapTotal:\s*(\d+) kB\nSwapFree:\s*(\d+)")
 
 
 class MemoryReader:
-    """Memory and swap in use, in per cent of what there is, as psutil defines them.
+    """Memory and swap in use, in per cent of the total, as psutil defines them.
 
     Args:
         proc: Where procfs is mounted.
 
     Raises:
-        SourceUnavailableError: When `/proc/meminfo` does not tell the available memory.
+        SourceUnavailableError: When `/proc/meminfo` does not show the available memory.
     """
 
     name = "memory"
@@ -53,7 +53,7 @@ class MemoryReader:
 
 
 def _used_percent(total_and_free: re.Match[bytes] | None) -> float | None:
-    if total_and_free is None or (whole := int(total_and_free[1])) == 0:
+    if total_and_free is None or (total := int(total_and_free[1])) == 0:
         return None
     # A balloon driver may leave more available than there is, for a moment.
-    return 100.0 * max(0, whole - int(total_and_free[2])) / whole
+    return 100.0 * max(0, total - int(total_and_free[2])) / total

@@ -1,4 +1,4 @@
-"""Bytes over the loopback and over the other interfaces. Imports procfile and the column table."""
+"""Bytes over the loopback and over the other network interfaces."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _COUNTERS = re.compile(rb"\n *([^\s:]+):\s*(\d+)(?: +\d+){7} +(\d+)")
 
 
 class NetworkReader:
-    """Bytes sent and received since boot, loopback and external apart.
+    """Bytes sent and received since this reader was made, loopback and external apart.
 
-    Where the machine has network hardware, only that counts as external: what a container sends
-    passes a veth pair, a bridge and the card, and would count three times. Inside a container,
-    where no interface has hardware of its own, every interface but the loopback counts.
+    Where the machine has network hardware, only that counts as external: a container's bytes pass
+    a veth pair, a bridge and the card, and would count three times. Inside a container no interface
+    has hardware of its own, so every interface but the loopback counts.
 
     Args:
         proc: Where procfs is mounted.
@@ -38,48 +38,38 @@ class NetworkReader:
     def __init__(self, proc: Path | str = "/proc", *, sys: Path | str = "/sys") -> None:
         self._file = ProcFile(Path(proc) / "net" / "dev")
         self._net = Path(sys) / "class" / "net"
-        self._kind: dict[bytes, int | None] = {}
+        self._places: dict[bytes, int | None] = {}  # in `_sum`; None where it does not count
         self._sum = [0, 0, 0, 0]  # lo sent, lo received, ext sent, ext received
         self._before: dict[bytes, tuple[int, int]] = {}
         names = [name for name, _, _ in _COUNTERS.findall(self._file.read())]
         if not names:
             raise SourceUnavailableError(f"{self._file.path} names no interface.")
         self._hardware_only = any(self._has_hardware(name) for name in names)
-        self._count_up()
-        self._sum = [0, 0, 0, 0]
+        self.read({})
 
     def _has_hardware(self, name: bytes) -> bool:
         return (self._net / name.decode(errors="replace") / "device").exists()
 
-    def _where(self, name: bytes) -> int | None:
-        """Return where an interface counts: 0 loopback, 2 external, None nowhere."""
-        if name == b"lo":
-            return 0
-        return 2 if not self._hardware_only or self._has_hardware(name) else None
-
-    def _count_up(self) -> None:
-        before, total, kinds = self._before, self._sum, self._kind
+    def read(self, report: dict[str, float]) -> None:
+        """Put the megabytes moved since this reader was made into the report."""
+        before, total, places = self._before, self._sum, self._places
         for name, received_text, sent_text in _COUNTERS.findall(self._file.read()):
-            if name not in kinds:
-                kinds[name] = self._where(name)
-            if (at := kinds[name]) is None:
+            if name not in places:
+                counts = not self._hardware_only or self._has_hardware(name)
+                places[name] = 0 if name == b"lo" else 2 if counts else None
+            if (at := places[name]) is None:
                 continue
             received, sent = int(received_text), int(sent_text)
-            # An interface that was not there before starts at what it shows now.
+            # A new interface starts at its present count.
             old_sent, old_received = before.get(name, (sent, received))
-            # Going back means that the interface was made anew: what it shows is all new.
+            # A count that went back is that of an interface made anew: all of it is new.
             total[at] += sent - old_sent if sent >= old_sent else sent
             total[at + 1] += received - old_received if received >= old_received else received
             before[name] = (sent, received)
-
-    def read(self, report: dict[str, float]) -> None:
-        """Put the megabytes moved since this reader was made into the report."""
-        self._count_up()
-        lo_sent, lo_received, ext_sent, ext_received = self._sum
-        report["net_io_lo_sent_mb"] = lo_sent / MB
-        report["net_io_lo_recv_mb"] = lo_received / MB
-        report["net_io_ext_sent_mb"] = ext_sent / MB
-        report["net_io_ext_recv_mb"] = ext_received / MB
+        report["net_io_lo_sent_mb"] = total[0] / MB
+        report["net_io_lo_recv_mb"] = total[1] / MB
+        report["net_io_ext_sent_mb"] = total[2] / MB
+        report["net_io_ext_recv_mb"] = total[3] / MB
 
     def close(self) -> None:
         """Close `net/dev`."""

@@ -1,45 +1,66 @@
-"""Reading a file of procfs, sysfs or a cgroup again and again, cheaply. Imports only errors."""
+"""Repeated, cheap reading of files in procfs, sysfs and control groups."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mlflow_perf.errors import SourceUnavailableError
 
-__all__ = ["ProcFile", "ProcFolder", "is_childless", "read_text"]
+__all__ = ["ProcFile", "ProcFolder", "open_first", "read_text"]
 
 _FIRST_SIZE = 8192
+_LISTING_SIZE = 1 << 15
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)  # Windows has no such flag
+_DIRECTORY = re.compile(rb"\x04(\d+)\x00")  # type "folder", then the name, in a linux_dirent64
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "pread": (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long),
+    "getdents64": (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
+    "lseek": (ctypes.c_long, ctypes.c_int, ctypes.c_long, ctypes.c_int),
+    "openat": (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int),
+    "read": (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
+    "close": (ctypes.c_int, ctypes.c_int),
+}
+"""C function → the types of its result and its arguments."""
 
 
-def _gil_keeping_pread() -> Callable[..., int] | None:
-    """Return the C library's `pread` called with the GIL held, or None where there is none.
+def _load_libc() -> ctypes.PyDLL | None:
+    """Return the C library, called with the GIL held; None where it lacks one of our functions.
 
-    `os.pread` lets go of the GIL, and a sampler that does so beside a busy main thread waits up to
-    a switch interval (5 ms) to get it back and makes that thread pay for two hand-overs. A read of
-    procfs never blocks and takes 2 to 30 µs, so holding the GIL over it is the cheaper way.
+    Python's own `os.pread` and `os.listdir` release the GIL. Beside a busy main thread, a sampler
+    that releases it waits up to a switch interval (5 ms) to get it back, and each hand-over costs
+    the main thread. A read of procfs never blocks and takes 2 to 30 µs: keeping the GIL is cheaper.
     """
     try:
-        pread = ctypes.PyDLL(None).pread
+        libc = ctypes.PyDLL(None)
+        for name, (result, *arguments) in _SIGNATURES.items():
+            function = getattr(libc, name)
+            function.restype, function.argtypes = result, arguments
     except (AttributeError, OSError, TypeError):
         return None
-    pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
-    pread.restype = ctypes.c_ssize_t
-    return pread
+    return libc
 
 
-_PREAD = _gil_keeping_pread()
+_LIBC = _load_libc()
+_PREAD = None if _LIBC is None else _LIBC.pread
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, _READ_ONLY)
+    except OSError as error:
+        raise SourceUnavailableError(f"{path}: {error.strerror}.") from error
 
 
 class ProcFile:
-    """A kernel file kept open, read from its beginning at each call.
+    """A kernel file that stays open and is read from its beginning at each call.
 
-    Only for files that the kernel answers at once (procfs, sysfs, cgroups): the read keeps the GIL.
+    Use it only for files that the kernel answers at once (procfs, sysfs, control groups): the read
+    keeps the GIL.
 
     Args:
         path: The file.
@@ -50,10 +71,7 @@ class ProcFile:
 
     def __init__(self, path: Path | str) -> None:
         self.path = str(path)
-        try:
-            self._fd = os.open(self.path, _READ_ONLY)
-        except OSError as error:
-            raise SourceUnavailableError(f"{self.path}: {error.strerror}.") from error
+        self._fd = _open(self.path)
         self._resize(_FIRST_SIZE)
 
     def _resize(self, size: int) -> None:
@@ -66,20 +84,16 @@ class ProcFile:
         """Return the file's present content.
 
         Raises:
-            OSError: When the kernel refuses, say because what the file describes has ended.
+            OSError: When the kernel refuses, for example because the process has ended.
         """
-        if _PREAD is None:
-            return self._read_slowly()
-        count = _PREAD(self._fd, self._address, self._size, 0)
-        while count == self._size:
-            self._resize(2 * self._size)
-            count = _PREAD(self._fd, self._address, self._size, 0)
-        if count < 0:
-            # The slow way asks again and raises the error with its number and text.
-            return self._read_slowly()
-        return bytes(self._view[:count])
-
-    def _read_slowly(self) -> bytes:
+        if _PREAD is not None:
+            count: int = _PREAD(self._fd, self._address, self._size, 0)
+            while count == self._size:
+                self._resize(2 * self._size)
+                count = _PREAD(self._fd, self._address, self._size, 0)
+            if count >= 0:
+                return bytes(self._view[:count])
+        # After a failure, os.pread tries again and raises the error with its number and text.
         data = os.pread(self._fd, self._size, 0)
         while len(data) == self._size:
             self._resize(2 * self._size)
@@ -93,6 +107,16 @@ class ProcFile:
             self._fd = -1
 
 
+def open_first(*paths: Path | str) -> ProcFile | None:
+    """Open the first of several files that exists and may be read; return None without one."""
+    for path in paths:
+        try:
+            return ProcFile(path)
+        except SourceUnavailableError:
+            continue
+    return None
+
+
 def read_text(path: Path | str) -> str | None:
     """Return a small kernel file's text without the last newline, or None when it is not there."""
     try:
@@ -103,27 +127,8 @@ def read_text(path: Path | str) -> str | None:
         return None
 
 
-_ASK_ONLY = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
-
-
-def is_childless() -> bool:
-    """Return whether this process surely has no child: asked of the kernel, nothing waited for."""
-    if _LIBC is None:
-        return False
-    ctypes.set_errno(0)
-    answer = _LIBC.waitid(0, 0, ctypes.create_string_buffer(128), _ASK_ONLY)
-    return answer == -1 and ctypes.get_errno() == errno.ECHILD
-
-
-_DIRECTORY = re.compile(rb"\x04(\d+)\x00")  # type "folder", then the name, in a linux_dirent64
-_LISTING_SIZE = 1 << 15
-
-
 class ProcFolder:
-    """A procfs kept open, to list its processes and to read their files, with the GIL kept.
-
-    Python's own `listdir` lets go of the GIL at each entry, and beside a busy main thread waits up
-    to 5 ms each time to get it back.
+    """A procfs that stays open: lists its processes and reads their files with the GIL held.
 
     Args:
         path: Where procfs is mounted.
@@ -134,67 +139,38 @@ class ProcFolder:
 
     def __init__(self, path: Path | str = "/proc") -> None:
         self.path = str(path)
-        self._libc = _LIBC
         self._buffer = ctypes.create_string_buffer(_LISTING_SIZE)
         self._view = memoryview(self._buffer).cast("B")
-        try:
-            self._fd = os.open(self.path, _READ_ONLY)
-        except OSError as error:
-            raise SourceUnavailableError(f"{self.path}: {error.strerror}.") from error
+        self._fd = _open(self.path)
 
     def pids(self) -> set[int]:
-        """Return the numbers of all processes."""
-        if self._libc is None:
-            names = [path.name for path in Path(self.path).iterdir()]
+        """Return the PIDs of all processes."""
+        if _LIBC is None:
+            names = (path.name for path in Path(self.path).iterdir())
             return {int(name) for name in names if name.isdigit()}
         found: set[int] = set()
-        self._libc.lseek(self._fd, 0, os.SEEK_SET)
-        while (count := self._libc.getdents64(self._fd, self._buffer, _LISTING_SIZE)) > 0:
+        _LIBC.lseek(self._fd, 0, os.SEEK_SET)
+        while (count := _LIBC.getdents64(self._fd, self._buffer, _LISTING_SIZE)) > 0:
             found.update(map(int, _DIRECTORY.findall(self._view[:count])))
         return found
 
     def read(self, name: bytes) -> bytes | None:
-        """Return the beginning (32 kB) of a file below; None when it is not there or forbidden."""
-        libc = self._libc
-        if libc is None:
-            return self._read_slowly(name)
-        fd = libc.openat(self._fd, name, _READ_ONLY)
+        """Return the first 32 kB of a file below; None when it is not there or forbidden."""
+        if _LIBC is None:
+            try:
+                with Path(self.path, name.decode()).open("rb") as file:
+                    return file.read(_LISTING_SIZE) or None
+            except OSError:
+                return None
+        fd = _LIBC.openat(self._fd, name, _READ_ONLY)
         if fd < 0:
             return None
-        count = libc.read(fd, self._buffer, _LISTING_SIZE)
-        libc.close(fd)
+        count = _LIBC.read(fd, self._buffer, _LISTING_SIZE)
+        _LIBC.close(fd)
         return bytes(self._view[:count]) if count > 0 else None
-
-    def _read_slowly(self, name: bytes) -> bytes | None:
-        try:
-            with Path(self.path, name.decode()).open("rb") as file:
-                return file.read(_LISTING_SIZE) or None
-        except OSError:
-            return None
 
     def close(self) -> None:
         """Close the descriptor; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _gil_keeping_libc() -> ctypes.PyDLL | None:
-    try:
-        libc = ctypes.PyDLL(None, use_errno=True)
-        for name in ("getdents64", "lseek", "openat", "read", "close", "waitid"):
-            getattr(libc, name)
-    except (AttributeError, OSError, TypeError):
-        return None
-    libc.getdents64.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
-    libc.getdents64.restype = ctypes.c_ssize_t
-    libc.lseek.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
-    libc.lseek.restype = ctypes.c_long
-    libc.openat.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
-    libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
-    libc.read.restype = ctypes.c_ssize_t
-    libc.close.argtypes = [ctypes.c_int]
-    return libc
-
-
-_LIBC = _gil_keeping_libc()

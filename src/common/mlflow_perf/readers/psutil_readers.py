@@ -1,7 +1,4 @@
-"""The same sources through psutil: the path where there is no procfs, and the tests' reference.
-
-The only module that imports psutil for the node's own figures.
-"""
+"""The node's sources through psutil: for platforms without procfs, and as the tests' reference."""
 
 from __future__ import annotations
 
@@ -29,34 +26,42 @@ __all__ = [
     "PsutilNetworkReader",
 ]
 
-_IDLE = ("idle", "iowait")
 
-
-def _busy_and_total(times: Any) -> tuple[float, float]:
-    fields = times._asdict()
-    # Linux counts guest time within user time as well.
-    total = sum(fields.values()) - fields.get("guest", 0.0) - fields.get("guest_nice", 0.0)
-    return total - sum(fields.get(name, 0.0) for name in _IDLE), total
-
-
-class PsutilCpuReader:
-    """Utilisation of all CPUs between two reads, and their busy and total time.
+class _PsutilReader:
+    """What the readers have in common.
 
     Args:
         psutil: The module, or a recorded stand-in for it.
     """
 
+    def __init__(self, psutil: ModuleType | Any = _psutil) -> None:
+        self._psutil = psutil
+
+    def close(self) -> None:
+        """Do nothing: psutil keeps no descriptor."""
+
+
+class PsutilCpuReader(_PsutilReader):
+    """Utilisation of all CPUs between two reads, and their busy and total time."""
+
     name = "cpu"
     columns: Sequence[Column] = CPU_COLUMNS
 
     def __init__(self, psutil: ModuleType | Any = _psutil) -> None:
-        self._psutil = psutil
+        super().__init__(psutil)
         self._before = self._times()
         self._shares: list[float] = []
         self._busy = self._ticks = 0.0
 
     def _times(self) -> list[tuple[float, float]]:
-        return [_busy_and_total(t) for t in self._psutil.cpu_times(percpu=True)]
+        """Return the busy and the total time of each CPU."""
+        found = []
+        for times in self._psutil.cpu_times(percpu=True):
+            fields = times._asdict()
+            # Linux counts guest time within user time as well.
+            total = sum(fields.values()) - fields.get("guest", 0.0) - fields.get("guest_nice", 0.0)
+            found.append((total - fields["idle"] - fields.get("iowait", 0.0), total))
+        return found
 
     def read(self, report: dict[str, float]) -> None:
         """Put utilisation since the last read and the running sums into the report."""
@@ -75,18 +80,12 @@ class PsutilCpuReader:
         report["cpu_ticks_sec"] = self._ticks
         report["cpu_limit_cores"] = float(len(now))
 
-    def close(self) -> None:
-        """Do nothing: psutil keeps no descriptor."""
 
-
-class PsutilMemoryReader:
-    """Memory and swap in use, in per cent of what there is."""
+class PsutilMemoryReader(_PsutilReader):
+    """Memory and swap in use, in per cent of the total."""
 
     name = "memory"
     columns: Sequence[Column] = MEMORY_COLUMNS
-
-    def __init__(self, psutil: ModuleType | Any = _psutil) -> None:
-        self._psutil = psutil
 
     def read(self, report: dict[str, float]) -> None:
         """Put the present levels into the report."""
@@ -95,11 +94,8 @@ class PsutilMemoryReader:
         if swap.total:
             report["swap_percent"] = float(swap.percent)
 
-    def close(self) -> None:
-        """Do nothing: psutil keeps no descriptor."""
 
-
-class PsutilDiskIoReader:
+class PsutilDiskIoReader(_PsutilReader):
     """Bytes read and written by the disks since boot.
 
     Raises:
@@ -110,7 +106,7 @@ class PsutilDiskIoReader:
     columns: Sequence[Column] = DISK_IO_COLUMNS
 
     def __init__(self, psutil: ModuleType | Any = _psutil) -> None:
-        self._psutil = psutil
+        super().__init__(psutil)
         if psutil.disk_io_counters() is None:
             raise SourceUnavailableError("psutil finds no disk counters on this machine.")
 
@@ -121,28 +117,19 @@ class PsutilDiskIoReader:
             report["disk_io_read_mb"] = counters.read_bytes / MB
             report["disk_io_write_mb"] = counters.write_bytes / MB
 
-    def close(self) -> None:
-        """Do nothing: psutil keeps no descriptor."""
 
-
-class PsutilDiskUsageReader:
-    """How full a file system is."""
+class PsutilDiskUsageReader(_PsutilReader):
+    """How full the root file system is."""
 
     name = "disk_usage"
     columns: Sequence[Column] = DISK_USAGE_COLUMNS
 
-    def __init__(self, path: str = "/", psutil: ModuleType | Any = _psutil) -> None:
-        self._path, self._psutil = path, psutil
-
     def read(self, report: dict[str, float]) -> None:
         """Put the present level into the report."""
-        report["disk_usage_percent"] = float(self._psutil.disk_usage(self._path).percent)
-
-    def close(self) -> None:
-        """Do nothing: psutil keeps no descriptor."""
+        report["disk_usage_percent"] = float(self._psutil.disk_usage("/").percent)
 
 
-class PsutilNetworkReader:
+class PsutilNetworkReader(_PsutilReader):
     """Bytes sent and received since boot, loopback and external apart.
 
     Raises:
@@ -153,7 +140,7 @@ class PsutilNetworkReader:
     columns: Sequence[Column] = NETWORK_COLUMNS
 
     def __init__(self, psutil: ModuleType | Any = _psutil) -> None:
-        self._psutil = psutil
+        super().__init__(psutil)
         if not psutil.net_io_counters(pernic=True):
             raise SourceUnavailableError("psutil finds no network interface on this machine.")
 
@@ -165,6 +152,3 @@ class PsutilNetworkReader:
             sums[f"net_io_{side}_sent_mb"] += nic.bytes_sent
             sums[f"net_io_{side}_recv_mb"] += nic.bytes_recv
         report.update({key: value / MB for key, value in sums.items()})
-
-    def close(self) -> None:
-        """Do nothing: psutil keeps no descriptor."""

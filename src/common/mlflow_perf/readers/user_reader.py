@@ -1,7 +1,4 @@
-"""The edge to a reader of somebody else's: what it does wrong costs its own figures only.
-
-Imports errors, records, base and the column table.
-"""
+"""The wrapper around a user's reader: its faults cost only its own values."""
 
 from __future__ import annotations
 
@@ -17,30 +14,42 @@ __all__ = ["UserReader"]
 
 
 class UserReader:
-    """Asks a reader that was added, and takes from it what can be a figure.
+    """Asks a user's reader and takes from it only numbers for columns of its own.
 
-    Values become floats, as of numpy's numbers; what is none, and a column of ours that the reader
-    does not declare, is left out.
+    Numbers of any type (numpy's, for example) become floats. Any other value is left out, and so is
+    a column of ours that the reader does not declare.
 
     Args:
-        reader: The reader.
+        reader: The user's reader.
 
     Raises:
-        SettingError: When it has not the attributes and methods of a reader.
+        SettingError: When it lacks an attribute or method of a reader.
     """
 
     def __init__(self, reader: Any) -> None:
-        self.name, self.columns = _described(reader)
+        self.name = str(getattr(reader, "name", "") or type(reader).__name__)
+        columns = getattr(reader, "columns", None)
+        sound = all(callable(getattr(reader, method, None)) for method in ("read", "close"))
+        if (
+            not sound
+            or not isinstance(columns, (list, tuple))
+            or not all(isinstance(column, Column) for column in columns)
+        ):
+            raise SettingError(
+                f"{self.name!r:.100} is no reader: it needs a name, columns (a tuple of Column), "
+                "read(report) and close()."
+            )
+        self.columns: Sequence[Column] = tuple(columns)
         self._reader = reader
         self._ours = COLUMNS.keys() - {column.name for column in self.columns} | {"timestamp"}
         if callable(getattr(reader, "sample_peak", None)):
             self.sample_peak = reader.sample_peak
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the reader's figures into `report`.
+        """Put the reader's numbers into `report`.
 
         Raises:
-            Exception: Whatever the reader raises; RuntimeError where it wants to end the job.
+            Exception: Any exception of the reader; RuntimeError in place of its SystemExit.
         """
         found: dict[Any, Any] = {}
         try:
@@ -49,7 +58,10 @@ class UserReader:
             raise RuntimeError("the reader calls sys.exit") from error
         wrong = []
         for name, value in found.items():
-            number = _number(value)
+            try:
+                number = None if isinstance(value, (str, bytes)) else float(value)
+            except (TypeError, ValueError, OverflowError):
+                number = None
             if number is None or not isinstance(name, str) or name in self._ours:
                 wrong.append(name)
             elif math.isfinite(number):
@@ -60,23 +72,3 @@ class UserReader:
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
-
-
-def _described(reader: Any) -> tuple[str, Sequence[Column]]:
-    name = str(getattr(reader, "name", "") or type(reader).__name__)
-    columns = getattr(reader, "columns", None)
-    sound = all(callable(getattr(reader, method, None)) for method in ("read", "close"))
-    sound = sound and isinstance(columns, (list, tuple))
-    if columns is None or not sound or not all(isinstance(column, Column) for column in columns):
-        raise SettingError(
-            f"{name!r:.100} is no reader: it needs a name, columns (a tuple of Column), "
-            "read(report) and close()."
-        )
-    return name, tuple(columns)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return None if isinstance(value, (str, bytes)) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None

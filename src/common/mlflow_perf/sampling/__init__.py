@@ -1,1 +1,1 @@
-"""The sampler: asks the readers at each interval and collects their reports."""
+"""The sampler: asks the readers once per interval and collects their reports."""

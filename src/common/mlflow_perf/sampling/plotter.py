@@ -1,4 +1,4 @@
-"""Reports of many nodes → metrics, JSON. Imports the document and the summary."""
+"""The reports of many nodes, turned into metrics or saved as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsLogger(Protocol):
-    """What takes a metric: `mlflow` itself, a client bound to a run, or a recorder in a test."""
+    """Takes metrics: `mlflow` itself, a client bound to a run, or a recorder in a test."""
 
     def log_metric(self, key: str, value: float, step: int) -> object:
         """Take one metric of one node."""
@@ -26,11 +26,11 @@ class MetricsLogger(Protocol):
 
 
 class PerfReportPlotter:
-    """Collects the reports of all nodes of a job and hands their metrics to a logger.
+    """Collects the reports of all nodes of a job and logs their metrics.
 
     Args:
         metrics_logger: Has `log_metric(key, value, step=node)`.
-        cpu_count: CPUs of a node whose reports do not say how many it had; default: this
+        cpu_count: CPUs of a node whose reports do not contain their number. Default: this
             machine's, with a warning, since the nodes of one job are mostly alike.
     """
 
@@ -40,38 +40,34 @@ class PerfReportPlotter:
         self._cpu_count = cpu_count
 
     def add_perf_reports(self, perf_reports: Sequence[Mapping[str, float]], node: int) -> None:
-        """Add the reports of one node, in the order of time; they replace earlier ones of it."""
+        """Add the reports of one node, in the order of time; they replace its earlier ones."""
         self.all_reports[node] = perf_reports
 
     def report_nodes_perf(self) -> None:
         """Call `metrics_logger.log_metric(key, value, step=node)` for each metric of each node."""
+        facts = {"node_count": float(len(self.all_reports))}
         for node, reports in self.all_reports.items():
-            for key, value in self._summary(reports).items():
+            if reports and not any("cpu_limit_cores" in report for report in reports):
+                if not self._cpu_count:
+                    self._cpu_count = os.cpu_count() or 1
+                    _log.warning(
+                        "The reports do not say how many CPUs their node had; CPU-hours assume the "
+                        "%d of this machine. Pass cpu_count=… to PerfReportPlotter.",
+                        self._cpu_count,
+                    )
+                cores = {"cpu_limit_cores": float(self._cpu_count)}
+                reports = [{**report, **cores} for report in reports]  # noqa: PLW2901
+            for key, value in summarise(reports, facts=facts).items():
                 self.metrics_logger.log_metric(key, value, step=node)
-
-    def _summary(self, reports: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        if reports and not any("cpu_limit_cores" in report for report in reports):
-            cores = float(self._cpu_count or self._assumed_cpu_count())
-            reports = [{**report, "cpu_limit_cores": cores} for report in reports]
-        return summarise(reports, facts={"node_count": float(len(self.all_reports))})
-
-    def _assumed_cpu_count(self) -> int:
-        count = self._cpu_count = os.cpu_count() or 1
-        _log.warning(
-            "The reports do not say how many CPUs their node had; CPU-hours assume the %d of this "
-            "machine. Pass cpu_count=… to PerfReportPlotter.",
-            count,
-        )
-        return count
 
     def save_to(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write all reports as strict JSON, `{node: [report, …]}`, and return the file's path.
 
         Args:
-            path: Where to; default: a new file in the temporary folder.
+            path: The file to write; default: a new file in the temporary folder.
 
         Raises:
-            OSError: When the place cannot be written.
+            OSError: When the file cannot be written.
         """
         if path is None:
             handle, path = tempfile.mkstemp(prefix="perf-report-", suffix=".json")

@@ -1,7 +1,6 @@
-"""The readers of one job together: asked in turn, their counters counted from the job's start.
+"""All readers of one job, asked in turn, with counters that count from the job's start.
 
-Imports readers and the column table. The sampler's edge to its sources: one that fails costs only
-its own values.
+A reader that fails costs only its own values.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.readers import Reader
 from mlflow_perf.records import Kind
 
-__all__ = ["Glancing", "ReaderSet"]
+__all__ = ["PeakSampler", "ReaderSet"]
 
 _log = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class Glancing(Protocol):
-    """A reader whose figures can peak between two samples."""
+class PeakSampler(Protocol):
+    """A reader whose values can peak between two samples."""
 
     def sample_peak(self) -> None:
-        """Take note of the present values; the next `read` tells their peak."""
+        """Note the present values; the next `read` reports their peak."""
         ...
 
 
 class ReaderSet:
-    """The readers of one job: asks them all, and counts counters from the job's start.
+    """Asks all readers of one job, and counts counters from the job's start.
 
     Args:
         readers: The readers.
@@ -38,7 +37,9 @@ class ReaderSet:
 
     def __init__(self, readers: Iterable[Reader]) -> None:
         self._readers = list(readers)
-        self._glancing = [reader for reader in self._readers if isinstance(reader, Glancing)]
+        self._peak_samplers = [
+            (reader.name, reader) for reader in self._readers if isinstance(reader, PeakSampler)
+        ]
         self._counters = {
             column.name: [math.nan, 0.0]  # newest reading, sum of its growth
             for reader in self._readers
@@ -53,16 +54,16 @@ class ReaderSet:
         return list(self._counters)
 
     def kind(self, name: str) -> Kind:
-        """Return how a column's values behave."""
+        """Return whether a column is a gauge or a counter."""
         return Kind.COUNTER if name in self._counters else lookup_kind(name)
 
     def read(self, report: dict[str, float]) -> dict[str, float]:
-        """Ask every reader and return the report; one that fails costs only its own values."""
+        """Put the values of all readers into `report` and return it."""
         raw: dict[str, float] = {}
         for reader in self._readers:
             try:
                 reader.read(raw)
-            # The sampler's edge: whatever a source does, the others go on and so does the job.
+            # Whatever a source does, the other sources and the job go on.
             except Exception:  # noqa: BLE001
                 self._warn_once(reader.name)
         counters = self._counters
@@ -81,23 +82,23 @@ class ReaderSet:
         return report
 
     @property
-    def glances(self) -> bool:
-        """Whether a reader can take a quick look."""
-        return bool(self._glancing)
+    def has_peaks(self) -> bool:
+        """Whether a reader's values can peak between two samples."""
+        return bool(self._peak_samplers)
 
     def sample_peak(self) -> None:
-        """Let the readers that can take a quick look."""
-        for reader in self._glancing:
+        """Let the readers whose values can peak between two samples note their present values."""
+        for name, reader in self._peak_samplers:
             try:
                 reader.sample_peak()
             except Exception:  # noqa: BLE001 - as in read
-                self._warn_once(reader.name)
+                self._warn_once(name)
 
     def _warn_once(self, name: str) -> None:
         if name not in self._failed:
             self._failed.add(name)
             _log.warning(
-                "The source %r cannot be read now; its figures are left out while that lasts.",
+                "The source %r cannot be read now; its values are left out until it can be.",
                 name,
                 exc_info=True,
             )

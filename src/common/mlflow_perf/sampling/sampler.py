@@ -1,13 +1,10 @@
-"""The sampler and the collector: what runs beside the job.
-
-Imports readers, sources, series and summary. The sampling thread knows a clock, its readers and a
-callback, and nothing else of us.
-"""
+"""The sampling thread, which runs beside the job, and the collector that keeps its reports."""
 
 from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,18 +26,23 @@ Report = dict[str, float]
 
 MIN_INTERVAL_SEC, MAX_INTERVAL_SEC = 0.05, 3600.0
 
-# What is over before the first interval is, say a command of 20 ms, peaks between two samples: the
-# waits between the glances at it, and the CPU time that all of them may cost together.
-_GLANCE_WAITS_SEC = (0.005, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
-_GLANCES_CPU_SEC = 0.02
-# A busy job gives a thread that wakes up the interpreter after 5 ms: a glance just before a sample
-# is due would make it late, and a late one is skipped.
-_GLANCE_MARGIN_SEC = 0.02
+# A command of 20 ms ends before the first interval does and peaks between two samples. So peaks are
+# sampled after these waits, within this CPU time for all of them together.
+_PEAK_WAITS_SEC = (0.005, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+_PEAKS_CPU_SEC = 0.02
+# Beside a busy main thread, a thread that wakes up waits 5 ms for the GIL. A peak sampled just
+# before a sample is due would make that one late, and a late sample is skipped.
+_PEAK_MARGIN_SEC = 0.02
 
 # A reader that hangs in the kernel must not hang the job's exit.
 _JOIN_TIMEOUT_SEC = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+def _is_seconds(value: Any, least: float, most: float) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and least <= value <= most
 
 
 def check_interval(value: Any, name: str = "interval") -> float:
@@ -49,8 +51,7 @@ def check_interval(value: Any, name: str = "interval") -> float:
     Raises:
         SettingError: When it is not a number from 0.05 to 3600.
     """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not MIN_INTERVAL_SEC <= value <= MAX_INTERVAL_SEC:
+    if not _is_seconds(value, MIN_INTERVAL_SEC, MAX_INTERVAL_SEC):
         raise SettingError(
             f"{name} is {value!r}; it must be a number of seconds "
             f"from {MIN_INTERVAL_SEC:g} to {MAX_INTERVAL_SEC:g}."
@@ -62,13 +63,13 @@ class PerformanceReportingThread(threading.Thread):
     """Samples the node at a steady pace and hands each report to a callback.
 
     A sample is taken when the thread is started and when it is finalized, whatever the increment.
-    The start's report needs an interval's end for its utilisation (that of the interval it begins),
-    and so is handed over together with the second one.
+    The first report gets the utilisation of the interval that it begins, so the callback receives
+    it together with the second one.
 
     Args:
         initial_time_increment: Seconds between two reports.
-        cpu_interval: Kept from the first interface of this class, where measuring the CPUs took
-            that long. They are now measured over the whole increment, from the kernel's counters.
+        cpu_interval: Has no effect: the CPUs are measured over the whole increment, from the
+            kernel's counters. Kept for callers of the original interface.
         callback_on_loop: Called in this thread with each report: a dict of column name → number,
             with at least `timestamp` (Unix time, s), `cpu_pct_per_cpu_avg`, `…_min`, `…_max`,
             `mem_percent`, `disk_usage_percent` (%), `disk_io_read_mb`, `disk_io_write_mb`,
@@ -76,7 +77,7 @@ class PerformanceReportingThread(threading.Thread):
             (MB = 2^20 bytes since the thread's start), as far as the machine has the source.
         callback_on_exit: Called in this thread, without arguments, after the last report.
         readers: The sources; default: those of this node.
-        clock: What tells the time.
+        clock: The clock; default: the machine's.
 
     Raises:
         SettingError: When an interval is not a number of seconds above 0.
@@ -93,14 +94,17 @@ class PerformanceReportingThread(threading.Thread):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name="mlflow-perf-sampler", daemon=True)
-        self.time_increment = _positive(initial_time_increment, "initial_time_increment")
-        self.cpu_interval = _positive(cpu_interval, "cpu_interval")
+        intervals = {"initial_time_increment": initial_time_increment, "cpu_interval": cpu_interval}
+        for name, value in intervals.items():
+            if not _is_seconds(value, math.ulp(0.0), sys.float_info.max):
+                raise SettingError(f"{name} is {value!r}; it must be a number of seconds above 0.")
+        self.time_increment, self.cpu_interval = float(initial_time_increment), float(cpu_interval)
         self.callback_on_loop = callback_on_loop
         self.callback_on_exit = callback_on_exit
         self.cpu_time_sec = 0.0
         self.started = 0.0
         self._clock = clock or SystemClock()
-        self._sources = ReaderSet(default_readers() if readers is None else readers)
+        self._reader_set = ReaderSet(default_readers() if readers is None else readers)
         self._stop_asked = threading.Event()
         self._origin = 0.0
         self._held: Report | None = None
@@ -109,12 +113,12 @@ class PerformanceReportingThread(threading.Thread):
 
     def kind(self, name: str) -> Kind:
         """Return whether a column of the reports is a gauge or a counter."""
-        return self._sources.kind(name)
+        return self._reader_set.kind(name)
 
     @property
     def counters(self) -> list[str]:
         """Names of the columns that are counters."""
-        return self._sources.counters
+        return self._reader_set.counters
 
     def start(self) -> None:
         """Take the first sample, in the caller's thread, and start sampling.
@@ -133,51 +137,52 @@ class PerformanceReportingThread(threading.Thread):
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
         begin = time.thread_time()
-        self._glance_at_the_start()
-        while not self._clock.wait(self._stop_asked, self._until_next()):
-            self._report(self._sample())
-        self._report(self._sample())
+        self._sample_peaks()
+        while True:
+            # On a fixed grid from the start, so that the pace does not drift. Samples that a
+            # stalled machine missed are skipped.
+            elapsed = self._clock.monotonic() - self._origin
+            wait = self.time_increment - elapsed % self.time_increment
+            ended = self._clock.wait(self._stop_asked, wait)
+            report = self._sample()
+            if self._held is not None:
+                first, self._held = self._held, None
+                kind = self._reader_set.kind
+                gauges = {name: v for name, v in report.items() if kind(name) is Kind.GAUGE}
+                self._call(self.callback_on_loop, {**gauges, **first})
+            self._call(self.callback_on_loop, report)
+            if ended:
+                break
         self._all_reported = True
-        self._sources.close()
+        self._reader_set.close()
         self.cpu_time_sec += time.thread_time() - begin
         if self.callback_on_exit is not None:
             self._call(self.callback_on_exit)
 
-    def _glance_at_the_start(self) -> None:
+    def _sample_peaks(self) -> None:
+        """Sample peaks within the first interval, closely at first."""
         begin = time.thread_time()
-        for wait in _GLANCE_WAITS_SEC:
+        for wait in _PEAK_WAITS_SEC:
             ends = self._clock.monotonic() - self._origin + wait
-            if ends + _GLANCE_MARGIN_SEC > self.time_increment or not self._sources.glances:
+            if ends + _PEAK_MARGIN_SEC > self.time_increment or not self._reader_set.has_peaks:
                 return
             if self._clock.wait(self._stop_asked, wait):
                 return
-            self._sources.sample_peak()
-            if time.thread_time() - begin > _GLANCES_CPU_SEC:
+            self._reader_set.sample_peak()
+            if time.thread_time() - begin > _PEAKS_CPU_SEC:
                 return
-
-    def _until_next(self) -> float:
-        # On a fixed grid from the start, so that the pace does not drift; what a stalled machine
-        # made us miss is skipped, not made up for.
-        elapsed = self._clock.monotonic() - self._origin
-        return self.time_increment - elapsed % self.time_increment
 
     def _sample(self) -> Report:
         elapsed = max(0.0, self._clock.monotonic() - self._origin)
-        # From one reading of the wall clock, so that a clock that is set meanwhile moves no report.
-        return self._sources.read({"timestamp": self.started + elapsed, "elapsed_sec": elapsed})
-
-    def _report(self, report: Report) -> None:
-        if self._held is not None:
-            first, self._held = self._held, None
-            self._call(self.callback_on_loop, {**_gauges_of(report, self.kind), **first})
-        self._call(self.callback_on_loop, report)
+        # From one reading of the wall clock: setting the clock meanwhile moves no report.
+        return self._reader_set.read({"timestamp": self.started + elapsed, "elapsed_sec": elapsed})
 
     def _call(self, callback: Callable[..., object] | None, *args: Report) -> None:
         if callback is None:
             return
         try:
             callback(*args)
-        # The sampler's edge: a callback that fails loses its reports, not the job or the sampler.
+        # A callback that fails loses its reports; the job and the sampler go on.
         except Exception:  # noqa: BLE001
             if not self._callback_failed:
                 self._callback_failed = True
@@ -192,28 +197,17 @@ class PerformanceReportingThread(threading.Thread):
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_JOIN_TIMEOUT_SEC)
             if self.is_alive() and not self._all_reported:
-                _log.warning("The sampler hangs in a source; its last report is left out.")
-
-
-def _gauges_of(report: Report, kind: Callable[[str], Kind]) -> Report:
-    return {name: value for name, value in report.items() if kind(name) is Kind.GAUGE}
-
-
-def _positive(value: Any, name: str) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise SettingError(f"{name} is {value!r}; it must be a number of seconds above 0.")
-    return float(value)
+                _log.warning("The sampler hangs in a source; its last report is missing.")
 
 
 class PerformanceMetricsCollector:
-    """Keeps the reports of one job: a bounded list to plot and exact figures to sum up.
+    """Keeps the reports of one job: a bounded list of rows to plot, and an exact summary.
 
     Args:
-        max_length: Most reports to keep, rounded up to even; older neighbours are merged.
+        max_length: Most rows to keep, rounded up to even; older neighbours are merged.
         interval: Seconds between two reports, 0.05 to 3600.
         readers: The sources; default: those of this node.
-        clock: What tells the time.
+        clock: The clock; default: the machine's.
         on_report: Called with each report, in the sampling thread, after it was kept.
 
     Raises:
@@ -262,8 +256,8 @@ class PerformanceMetricsCollector:
         """Keep one report: column name → number.
 
         Args:
-            report: Any columns; those that are not known are taken for gauges. A value that is
-                no finite number is left out.
+            report: Any columns; unknown ones count as gauges. A value that is no finite number is
+                left out.
         """
         report = dict(keep_finite(report))
         with self._lock:
@@ -274,27 +268,24 @@ class PerformanceMetricsCollector:
 
     @property
     def perf_reports(self) -> list[Report]:
-        """The reports kept, in the order of time: at most `max_length`, no peak lost.
+        """The rows kept, in the order of time: at most `max_length`, with no peak lost.
 
-        The first and the last stand as they were taken. A row between them may be the merger of
-        neighbours: gauges are means then, with their peaks beside them in `<column>_max`.
+        The first and the last row are reports as taken. A row between them may be a merger of
+        neighbours: its gauges are means, with their peaks beside them in `<column>_max`.
         """
         with self._lock:
             return self.series.rows()
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        """Return the summary's state and the rows by column, of one instant."""
+        """Return the summary's state and the rows by column, both of one instant."""
         with self._lock:
             return self.summary.state(), self.series.columns()
 
     def metrics(self) -> dict[str, float]:
         """Return the summary metrics of all reports so far: metric key → value."""
         with self._lock:
-            self._note_overhead()
+            duration = self.summary.duration()
+            if self.report_thread is not None and duration:
+                cost = self.report_thread.cpu_time_sec
+                self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
             return self.summary.metrics()
-
-    def _note_overhead(self) -> None:
-        duration = self.summary.duration()
-        if self.report_thread is not None and duration:
-            cost = self.report_thread.cpu_time_sec
-            self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)

@@ -1,1 +1,1 @@
-"""The job's control groups: limits, pressure, throttling."""
+"""Readers of the job's control groups: limits, throttling, memory, pressure."""

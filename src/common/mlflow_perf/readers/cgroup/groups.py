@@ -1,7 +1,8 @@
-"""Which control groups a process is in, and the limits that they set. Imports only procfile.
+"""The control groups of a process, and the limits that they set.
 
-Both versions of cgroups, alone or side by side, inside a container or not. A limit of any ancestor
-holds for all below it, so each question goes up to the top that is visible, and the tightest wins.
+Both versions of control groups are read, alone or side by side, inside a container or not. A limit
+of a group holds for all groups below it, so each search goes up to the topmost visible group and
+returns the tightest limit.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from pathlib import Path
 
 from mlflow_perf.readers.procfile import read_text
 
-__all__ = ["CpuQuota", "Group", "Groups", "cpu_quota", "memory_limit"]
+__all__ = ["CpuQuota", "Group", "Groups", "MemoryLimit", "find_cpu_quota", "find_memory_limit"]
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-# Containers, jobs of a scheduler and one-off units: all that runs inside is the job.
-_OF_A_JOB = re.compile(
+# Containers, jobs of a scheduler and one-off units: everything that runs inside is the job.
+_JOB_GROUP = re.compile(
     r"docker|kubepods|containerd|crio|libpod|lxc|garden|slurm|/job_\d|pbs|condor|lsf|"
     r"azureml|sagemaker|run-[^/]*\.(scope|service)$"
 )
-# A task's group inside its step's: the other ranks on the node are in the others.
+# Slurm gives each task (rank) a group of its own inside the step's group.
 _SLURM_TASK = re.compile(r"^(task_|user$|slurm$)")
-# What the first version shows for "no limit": the largest number of whole pages.
+# The first version shows "no limit" as the largest number of whole pages.
 _UNLIMITED_BYTES = 1 << 60
 
 
@@ -56,20 +57,21 @@ class Group:
         """Whether this is the machine's own root group, which holds everything that runs."""
         if self.folder != self.top:
             return False
-        # A container may see its own group as the top: only the root has the one, lacks the other.
+        # A container may see its own group as the top. Only the root group has `release_agent`
+        # (first version) and lacks `cgroup.events` (second version).
         if self.version == 1:
             return (self.folder / "release_agent").exists()
         return not (self.folder / "cgroup.events").exists()
 
     @property
     def is_of_a_job(self) -> bool:
-        """Whether all that runs in this group is one job: a container's, a scheduler's."""
+        """Whether everything that runs in this group is one job: a container's or a scheduler's."""
         if self.is_root:
             return False
-        return self.folder == self.top or bool(_OF_A_JOB.search(self.path))
+        return self.folder == self.top or bool(_JOB_GROUP.search(self.path))
 
-    def of_step(self) -> Group:
-        """Return the group of a scheduler's whole step, where this is that of one of its tasks."""
+    def find_step(self) -> Group:
+        """Return the group of the whole scheduler step if this is a task's group, else this one."""
         folder, path = self.folder, self.path
         while "slurm" in self.path and folder != self.top and _SLURM_TASK.match(folder.name):
             folder, path = folder.parent, path.rpartition("/")[0]
@@ -82,31 +84,6 @@ class _Mount:
     root: str
     point: str
     controllers: frozenset[str]
-
-
-def _mounts(mountinfo: str) -> Iterator[_Mount]:
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 5 or not kind or kind[0] not in ("cgroup", "cgroup2"):
-            continue
-        root, point = (_ESCAPE.sub(lambda m: chr(int(m[1], 8)), f) for f in fields[3:5])
-        options = frozenset(kind[-1].split(","))
-        yield _Mount(2 if kind[0] == "cgroup2" else 1, root, point, options)
-
-
-def _paths(cgroup: str) -> tuple[dict[str, str], str | None]:
-    """Return the group of each controller of the first version, and that of the second."""
-    first: dict[str, str] = {}
-    second = None
-    for line in cgroup.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0" and not controllers:
-            second = path
-        else:
-            first.update(dict.fromkeys(controllers.split(","), path))
-    return first, second
 
 
 class Groups:
@@ -125,10 +102,26 @@ class Groups:
         proc: Path | str = "/proc",
         root: Path | str = "/",
     ) -> None:
-        folder = f"{proc}/{pid}"
-        self._first, self._second = _paths(read_text(f"{folder}/cgroup") or "")
-        self._mounts = list(_mounts(read_text(f"{folder}/mountinfo") or ""))
         self._root = Path(root)
+        # The group of each controller of the first version, and the group of the second version.
+        self._first: dict[str, str] = {}
+        self._second: str | None = None
+        for line in (read_text(f"{proc}/{pid}/cgroup") or "").splitlines():
+            number, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            if number == "0" and not controllers:
+                self._second = path
+            else:
+                self._first.update(dict.fromkeys(controllers.split(","), path))
+        self._mounts: list[_Mount] = []
+        for line in (read_text(f"{proc}/{pid}/mountinfo") or "").splitlines():
+            before, _, after = line.partition(" - ")
+            fields, kind = before.split(), after.split()
+            if len(fields) < 5 or not kind or kind[0] not in ("cgroup", "cgroup2"):
+                continue
+            top, point = (_ESCAPE.sub(lambda m: chr(int(m[1], 8)), f) for f in fields[3:5])
+            version = 2 if kind[0] == "cgroup2" else 1
+            self._mounts.append(_Mount(version, top, point, frozenset(kind[-1].split(","))))
 
     def find(self, controller: str) -> Group | None:
         """Return the process's group for one controller.
@@ -139,29 +132,27 @@ class Groups:
         Returns:
             The group; None where there is none, or its files are not mounted.
         """
-        for mount in self._mounts:
-            named = controller in mount.controllers and controller in self._first
-            if mount.version == 1 and named:
-                return _group(mount, self._first[controller], self._root)
-        for mount in self._mounts:
-            if mount.version == 2 and self._second is not None:
-                return _group(mount, self._second, self._root)
+        # The first version's mounts come first: a controller that is mounted there is not in the
+        # second version's hierarchy.
+        for mount in sorted(self._mounts, key=lambda mount: mount.version):
+            path = self._second
+            if mount.version == 1:
+                path = self._first.get(controller) if controller in mount.controllers else None
+            if path is None:
+                continue
+            top = self._root / mount.point.lstrip("/")
+            if not top.is_dir():
+                return None
+            below = path
+            # Inside a container the mount shows the container's group as its root.
+            if mount.root != "/" and (path + "/").startswith(mount.root.rstrip("/") + "/"):
+                below = path[len(mount.root) :]
+            parts = [part for part in below.split("/") if part]
+            folder = top.joinpath(*parts)
+            if ".." in parts or not folder.is_dir():
+                folder = top
+            return Group(mount.version, folder, top, path)
         return None
-
-
-def _group(mount: _Mount, path: str, root: Path) -> Group | None:
-    top = root / mount.point.lstrip("/")
-    if not top.is_dir():
-        return None
-    below = path
-    # Inside a container the mount shows the container's group as its root.
-    if mount.root != "/" and (path + "/").startswith(mount.root.rstrip("/") + "/"):
-        below = path[len(mount.root) :]
-    parts = [part for part in below.split("/") if part]
-    folder = top.joinpath(*parts)
-    if ".." in parts or not folder.is_dir():
-        folder = top
-    return Group(mount.version, folder, top, path)
 
 
 @dataclass(frozen=True)
@@ -179,31 +170,41 @@ class CpuQuota:
     folder: Path
 
 
-def _quota_of(folder: Path, version: int) -> CpuQuota | None:
-    if version == 2:
-        words = (read_text(folder / "cpu.max") or "").split()
-    else:
-        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        words = [read_text(folder / name) or "" for name in names]
-    try:
-        quota_us, period_us = (int(word) for word in words)
-    except ValueError:  # "max", or no such file
-        return None
-    if quota_us <= 0 or period_us <= 0:
-        return None
-    return CpuQuota(quota_us / period_us, period_us / 1e6, folder)
-
-
-def cpu_quota(group: Group | None) -> CpuQuota | None:
+def find_cpu_quota(group: Group | None) -> CpuQuota | None:
     """Return the tightest CPU quota of a group and its ancestors; None without one."""
-    folders = () if group is None else group.lineage()
-    version = 2 if group is None else group.version
-    quotas = [quota for folder in folders if (quota := _quota_of(folder, version)) is not None]
+    if group is None:
+        return None
+    quotas = []
+    for folder in group.lineage():
+        if group.version == 2:
+            words = (read_text(folder / "cpu.max") or "").split()
+        else:
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            words = [read_text(folder / name) or "" for name in names]
+        try:
+            quota_us, period_us = (int(word) for word in words)
+        except ValueError:  # "max", or no such file
+            continue
+        if quota_us > 0 and period_us > 0:
+            quotas.append(CpuQuota(quota_us / period_us, period_us / 1e6, folder))
     return min(quotas, key=lambda quota: quota.cores, default=None)
 
 
-def memory_limit(group: Group | None) -> tuple[int, Path] | None:
-    """Return the tightest memory limit of a group and its ancestors, in bytes, and whose it is."""
+@dataclass(frozen=True)
+class MemoryLimit:
+    """How much memory a group may use.
+
+    Attributes:
+        limit_bytes: The limit.
+        folder: The group that has the limit.
+    """
+
+    limit_bytes: int
+    folder: Path
+
+
+def find_memory_limit(group: Group | None) -> MemoryLimit | None:
+    """Return the tightest memory limit of a group and its ancestors; None without one."""
     if group is None:
         return None
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
@@ -211,5 +212,5 @@ def memory_limit(group: Group | None) -> tuple[int, Path] | None:
     for folder in group.lineage():
         text = read_text(folder / name) or ""
         if text.isdigit() and 0 < int(text) < _UNLIMITED_BYTES:
-            limits.append((int(text), folder))
-    return min(limits, key=lambda limit: limit[0], default=None)
+            limits.append(MemoryLimit(int(text), folder))
+    return min(limits, key=lambda limit: limit.limit_bytes, default=None)

@@ -1,7 +1,7 @@
-"""What the job owns of this node: CPUs and memory. Imports cgroups, procfile and the column table.
+"""What the job may use of this node: CPUs and memory.
 
-The tightest of the process's CPU affinity, the quotas and limits of its control groups and the
-scheduler's allocation.
+The tightest limit wins: the process's CPU affinity, the quotas and limits of its control groups,
+and the scheduler's allocation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import LIMIT_COLUMNS
-from mlflow_perf.readers.cgroup.groups import CpuQuota, Groups, cpu_quota, memory_limit
+from mlflow_perf.readers.cgroup.groups import CpuQuota, Groups, find_cpu_quota, find_memory_limit
 from mlflow_perf.readers.procfile import read_text
 from mlflow_perf.records import MB, Column
 
@@ -31,10 +31,10 @@ class Owned:
     """What a job may use of its node.
 
     Attributes:
-        cores: CPUs' worth of time that it may use, the tightest limit.
-        cpus: Numbers of the CPUs that it may run on; None where the platform does not tell.
+        cores: CPUs' worth of time that it may use, by the tightest limit.
+        cpus: Numbers of the CPUs that it may run on; None where the platform does not show them.
         pooled: Whether `cores` is a share of CPU time, less than `cpus` together.
-        quota: The control group's quota, where that is what makes it pooled.
+        quota: The control group's quota, where that is the tightest limit.
         mem_mb: Memory that it may use, in MB of 2^20 bytes; None where unknown.
     """
 
@@ -58,22 +58,35 @@ def owned(
     Args:
         pid: The process; default: this one.
         proc: Where procfs is mounted.
-        groups: The process's control groups; default: as the kernel says.
-        environ: Environment variables: the scheduler's allocation.
-        cpus: Numbers of the CPUs that it may run on; default: as the kernel says.
+        groups: The process's control groups; default: read from procfs.
+        environ: Environment variables, for the scheduler's allocation.
+        cpus: Numbers of the CPUs that it may run on; default: its affinity.
     """
     if groups is None:
         groups = Groups("self" if pid is None else pid, proc=proc)
-    cpus = _affinity(pid) if cpus is None else cpus
-    quota = cpu_quota(groups.find("cpu"))
+    if cpus is None:
+        try:
+            cpus = frozenset(os.sched_getaffinity(pid or 0))
+        except (AttributeError, OSError):  # another platform, or the process has ended
+            cpus = None
+    in_slurm = bool(environ.get("SLURM_JOB_ID"))
+
+    def slurm(name: str) -> float | None:
+        text = environ.get(name, "").strip() if in_slurm else ""
+        # Per-node lists ("16(x2),8") do not say which of their entries is this node's.
+        sound = text.isascii() and text.isdigit() and 0 < float(text) < math.inf
+        return float(text) if sound else None
+
     whole = float(len(cpus) if cpus else os.cpu_count() or 1)
-    allocated = _slurm_cores(environ)
+    quota = find_cpu_quota(groups.find("cpu"))
+    allocated = slurm("SLURM_CPUS_ON_NODE") or slurm("SLURM_JOB_CPUS_PER_NODE")
     cores = min(c for c in (whole, quota and quota.cores, allocated) if c)
-    of_group = memory_limit(groups.find("memory"))
+    memory = find_memory_limit(groups.find("memory"))
+    per_cpu_mb = slurm("SLURM_MEM_PER_CPU")
     limits = (
-        host_memory_mb(proc),
-        None if of_group is None else of_group[0] / MB,
-        _slurm_memory_mb(environ, cores),
+        _host_memory_mb(proc),
+        memory and memory.limit_bytes / MB,
+        slurm("SLURM_MEM_PER_NODE") or (per_cpu_mb and per_cpu_mb * cores),
     )
     return Owned(
         cores=cores,
@@ -84,46 +97,19 @@ def owned(
     )
 
 
-def _affinity(pid: int | None) -> frozenset[int] | None:
-    try:
-        return frozenset(os.sched_getaffinity(pid or 0))
-    except (AttributeError, OSError):  # another platform, or the process has ended
-        return None
-
-
-def host_memory_mb(proc: Path | str = "/proc") -> float | None:
-    """Return the node's whole memory in MB of 2^20 bytes; None where procfs does not tell."""
+def _host_memory_mb(proc: Path | str) -> float | None:
     found = _MEM_TOTAL.search(read_text(Path(proc) / "meminfo") or "")
     return int(found[1]) / 1024.0 if found else None
 
 
-def _number(environ: Mapping[str, str], name: str) -> float | None:
-    text = environ.get(name, "").strip()
-    # Per-node lists ("16(x2),8") do not say which of them is this node.
-    return float(text) if text.isascii() and text.isdigit() and 0 < float(text) < math.inf else None
-
-
-def _slurm_cores(environ: Mapping[str, str]) -> float | None:
-    if not environ.get("SLURM_JOB_ID"):
-        return None
-    return _number(environ, "SLURM_CPUS_ON_NODE") or _number(environ, "SLURM_JOB_CPUS_PER_NODE")
-
-
-def _slurm_memory_mb(environ: Mapping[str, str], cores: float) -> float | None:
-    if not environ.get("SLURM_JOB_ID"):
-        return None
-    per_cpu = _number(environ, "SLURM_MEM_PER_CPU")
-    return _number(environ, "SLURM_MEM_PER_NODE") or (per_cpu and per_cpu * cores)
-
-
 def host_facts(proc: Path | str = "/proc") -> dict[str, int | float | str]:
-    """Return what this host is, for a document's `node` block.
+    """Return the facts about this host for a document's `node` block.
 
     Returns:
-        `mem_total_mb` (MB of 2^20 bytes), `cpu_model` and `arch`, as far as they can be told.
+        `mem_total_mb` (MB of 2^20 bytes), `cpu_model` and `arch`, as far as they are known.
     """
     facts: dict[str, int | float | str] = {"arch": platform.machine()}
-    memory = host_memory_mb(proc)
+    memory = _host_memory_mb(proc)
     if memory is not None:
         facts["mem_total_mb"] = round(memory, 1)
     found = _CPU_MODEL.search(read_text(Path(proc) / "cpuinfo") or "")
@@ -133,13 +119,13 @@ def host_facts(proc: Path | str = "/proc") -> dict[str, int | float | str]:
 
 
 class LimitsReader:
-    """The memory that the job may use; the CPUs are told by the CPU's reader.
+    """The memory that the job may use; the CPU reader reports the CPUs.
 
     Args:
-        limits: Tells what the job owns now.
+        limits: Returns what the job owns now.
 
     Raises:
-        SourceUnavailableError: When neither the node nor a limit tells.
+        SourceUnavailableError: When neither the node's memory nor a limit is known.
     """
 
     name = "limits"
@@ -148,7 +134,7 @@ class LimitsReader:
     def __init__(self, limits: Callable[[], Owned]) -> None:
         self._limits = limits
         if limits().mem_mb is None:
-            raise SourceUnavailableError("Nothing tells how much memory this node has.")
+            raise SourceUnavailableError("The memory of this node is unknown.")
 
     def read(self, report: dict[str, float]) -> None:
         """Put the limit into the report."""

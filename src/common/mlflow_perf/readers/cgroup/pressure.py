@@ -1,7 +1,4 @@
-"""How long tasks waited for CPU, memory or IO: the kernel's pressure stall information.
-
-Imports cgroups, procfile and the column table.
-"""
+"""How long tasks waited for CPU, memory or I/O: the kernel's pressure stall information."""
 
 from __future__ import annotations
 
@@ -12,38 +9,48 @@ from pathlib import Path
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import PRESSURE_COLUMNS
 from mlflow_perf.readers.cgroup.groups import Group
-from mlflow_perf.readers.procfile import ProcFile
+from mlflow_perf.readers.procfile import ProcFile, open_first
 from mlflow_perf.records import Column
 
 __all__ = ["PressureReader"]
 
 _TOTAL = re.compile(rb"some .* total=(\d+)")
-_COLUMN_OF = {"cpu": "cpu_stall_sec", "memory": "mem_stall_sec", "io": "io_stall_sec"}
+_COLUMNS = {"cpu": "cpu_stall_sec", "memory": "mem_stall_sec", "io": "io_stall_sec"}
 
 
 class PressureReader:
-    """Time in which at least one task waited for a resource, for the job's group or the node.
+    """Time in which at least one task waited for a resource, in the job's group or on the node.
 
     Args:
         proc: Where procfs is mounted.
-        group: The job's control group; its own figures are used where it is the job's alone and
-            of the second version.
+        group: The job's control group. Its own pressure is used where the group belongs to the job
+            alone and is of the second version; otherwise the node's.
 
     Raises:
-        SourceUnavailableError: When the kernel keeps no pressure figures.
+        SourceUnavailableError: When the kernel keeps no pressure stall information.
     """
 
     name = "pressure"
     columns: Sequence[Column] = PRESSURE_COLUMNS
 
     def __init__(self, proc: Path | str = "/proc", *, group: Group | None = None) -> None:
-        folders = [Path(proc) / "pressure"]
+        places = [(Path(proc, "pressure"), "")]
         if group is not None and group.version == 2 and group.is_of_a_job:
-            folders.insert(0, group.folder)
+            places.insert(0, (group.folder, ".pressure"))
         self._files: dict[str, ProcFile] = {}
-        for folder in folders:
-            suffix = "" if folder.name == "pressure" else ".pressure"
-            self._files = _open(folder, suffix)
+        for folder, suffix in places:
+            for resource, column in _COLUMNS.items():
+                file = open_first(folder / f"{resource}{suffix}")
+                if file is None:
+                    continue
+                try:
+                    readable = _TOTAL.match(file.read())
+                except OSError:  # compiled in, but switched off at boot
+                    readable = None
+                if readable:
+                    self._files[column] = file
+                else:
+                    file.close()
             if self._files:
                 return
         raise SourceUnavailableError("The kernel keeps no pressure stall information.")
@@ -59,21 +66,3 @@ class PressureReader:
         """Close the files."""
         for file in self._files.values():
             file.close()
-
-
-def _open(folder: Path, suffix: str) -> dict[str, ProcFile]:
-    files = {}
-    for resource, column in _COLUMN_OF.items():
-        try:
-            file = ProcFile(folder / f"{resource}{suffix}")
-        except SourceUnavailableError:
-            continue
-        try:
-            readable = _TOTAL.match(file.read())
-        except OSError:  # compiled in, but switched off at boot
-            readable = None
-        if readable:
-            files[column] = file
-        else:
-            file.close()
-    return files

@@ -1,7 +1,7 @@
-"""Readers of a job whose limits change while it runs: made anew, their counters going on.
+"""Readers that are rebuilt when the job's limits change, while their counters continue.
 
-Imports base and limits. A pod can be resized in place, a quota rewritten, an affinity narrowed:
-what is measured from then on is measured against what holds from then on.
+A pod can be resized in place, a quota rewritten, an affinity narrowed. From then on the job is
+measured against the new limits.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from mlflow_perf.records import Column, Kind
 
 __all__ = ["CurrentLimits", "RebuiltReader"]
 
-# Looking costs 0.1 to 0.3 ms, mostly for files of several control groups.
+# A look-up costs 0.1 to 0.3 ms, mostly for the files of several control groups.
 _LOOK_EVERY_SEC = 10.0
 
 
 class CurrentLimits:
-    """What the job owns, looked up again now and then.
+    """What the job owns, looked up again every ten seconds.
 
     Args:
-        look_up: Tells it.
+        look_up: Returns what the job owns.
         clock: Monotonic seconds.
     """
 
@@ -39,19 +39,19 @@ class CurrentLimits:
         if self._clock() - self._looked >= _LOOK_EVERY_SEC:
             self._looked = self._clock()
             found = self._look_up()
-            # A process that has ended has no affinity any more: what it owned it did own.
+            # A process that has ended has no affinity any more; keep its last one.
             if found.cpus is not None or self._newest.cpus is None:
                 self._newest = found
         return self._newest
 
 
 class RebuiltReader:
-    """A reader that is made anew when what the job owns has changed.
+    """A reader that is made again whenever the job's limits have changed.
 
     Args:
-        make: Makes it, from what the job owns.
-        limits: What the job owns.
-        columns: All that any of the readers made may tell.
+        make: Makes the inner reader from the job's limits.
+        limits: The job's limits.
+        columns: All columns that any inner reader may fill.
 
     Raises:
         SourceUnavailableError: As `make` does.
@@ -61,8 +61,8 @@ class RebuiltReader:
         self, make: Callable[[Owned], Reader], limits: CurrentLimits, columns: Sequence[Column]
     ) -> None:
         self._make, self._limits = make, limits
-        self._of = limits.now()
-        self._inner: Reader | None = make(self._of)
+        self._owned = limits.now()
+        self._inner: Reader | None = make(self._owned)
         self.name, self.columns = self._inner.name, columns
         self._counters = {column.name for column in columns if column.kind is Kind.COUNTER}
         self._totals: dict[str, float] = {}
@@ -70,34 +70,31 @@ class RebuiltReader:
 
     @property
     def inner(self) -> Reader | None:
-        """The present reader; None while there is no such source any more."""
+        """The present inner reader; None while its source does not exist."""
         return self._inner
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the present reader's values into the report, counters as if it had always been it."""
-        own: dict[str, float] = {}
+        """Put the inner reader's values into the report; counters continue across rebuilds."""
+        values: dict[str, float] = {}
         if self._inner is not None:
-            self._inner.read(own)
-        for name in self._counters & own.keys():
-            growth = own[name] - self._before.get(name, 0.0)
-            self._before[name] = own[name]
-            own[name] = self._totals[name] = self._totals.get(name, 0.0) + max(0.0, growth)
-        report.update(own)
-        if (now := self._limits.now()) != self._of:
-            self._renew(now)
-
-    def _renew(self, now: Owned) -> None:
-        self._of, self._before = now, {}
-        self.close()
-        try:
-            self._inner = self._make(now)
-        except SourceUnavailableError:
-            return
-        # Some count from boot, some from when they were made: from here on only growth counts.
-        self._inner.read(self._before)
+            self._inner.read(values)
+        for name in self._counters & values.keys():
+            growth = values[name] - self._before.get(name, 0.0)
+            self._before[name] = values[name]
+            values[name] = self._totals[name] = self._totals.get(name, 0.0) + max(0.0, growth)
+        report.update(values)
+        if (now := self._limits.now()) != self._owned:
+            self._owned, self._before = now, {}
+            self.close()
+            try:
+                self._inner = self._make(now)
+            except SourceUnavailableError:
+                return
+            # Some readers count from boot, some from when they were made: only growth counts.
+            self._inner.read(self._before)
 
     def close(self) -> None:
-        """Close the present reader."""
+        """Close the inner reader."""
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.close()

@@ -1,1 +1,1 @@
-"""How busy the CPUs are: the node's, and those the job may use."""
+"""Readers of the CPUs: the node's, and the share of them that the job owns."""

@@ -1,7 +1,4 @@
-"""How busy the CPUs are that the job may use, from `/proc/stat`.
-
-Imports procfile and the column table.
-"""
+"""How busy the CPUs are that the job may use, from `/proc/stat`."""
 
 from __future__ import annotations
 
@@ -15,46 +12,18 @@ from mlflow_perf.model.columns import CPU_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import Column
 
-__all__ = ["CpuReader", "CpuTimes", "utilisation"]
+__all__ = ["CpuReader"]
 
-CpuTimes = dict[bytes, tuple[int, int, int, int]]
-"""CPU name -> (busy, total, iowait, steal) in clock ticks since boot."""
-
-
-def utilisation(before: CpuTimes, now: CpuTimes) -> list[float]:
-    """Return the busy share, in per cent, of each CPU that moved between two readings.
-
-    A CPU that came, went or whose counters were reset in between is left out.
-    """
-    shares = []
-    for name, (busy, total, *_) in now.items():
-        old = before.get(name)
-        if old is None or total <= old[1]:
-            continue
-        share = 100.0 * (busy - old[0]) / (total - old[1])
-        shares.append(min(100.0, max(0.0, share)))
-    return shares
-
-
-class _OwnTime:
-    """What this process alone makes of the CPUs: for a block that is shorter than a tick."""
-
-    def __init__(self) -> None:
-        self._began, self._used = time.monotonic(), time.process_time()
-
-    def shares(self, count: int) -> list[float]:
-        """Return the busy share of each CPU in per cent, as few of them as can be."""
-        elapsed, used = time.monotonic() - self._began, time.process_time() - self._used
-        cores = used / elapsed if elapsed > 0 else 0.0
-        return [100.0 * min(1.0, max(0.0, cores - n)) for n in range(count)]
+_CpuTimes = dict[bytes, tuple[int, int, int, int]]
+"""CPU name → (busy, total, iowait, steal) in clock ticks since boot."""
 
 
 class CpuReader:
     """Utilisation of the CPUs between two reads, and their busy and total time since boot.
 
-    Busy is what psutil calls busy: everything but idle and iowait, guest time counted once.
-    So steal is within it: the CPU had work, and the host of the virtual machine ran somebody else.
-    Until the kernel has counted its first tick of 10 ms, this process's own CPU time stands for it.
+    Busy is what psutil calls busy: everything but idle and iowait, with guest time counted once.
+    Steal is a part of it: the CPU had work while the hypervisor ran another machine. Until the
+    kernel has counted its first tick of 10 ms, utilisation is this process's own CPU time.
 
     Args:
         proc: Where procfs is mounted.
@@ -62,7 +31,7 @@ class CpuReader:
         ticks_per_sec: The kernel's clock ticks in a second.
 
     Raises:
-        SourceUnavailableError: When there is no `/proc/stat`, or none of the CPUs is in it.
+        SourceUnavailableError: When there is no `/proc/stat`, or it shows none of the CPUs.
     """
 
     name = "cpu"
@@ -81,7 +50,7 @@ class CpuReader:
         self._before = self._times()
         self._shares: list[float] = []
         self._sum = [0, 0, 0, 0]
-        self._own: _OwnTime | None = None
+        self._first_clocks: tuple[float, float] | None = None
         if not self._before:
             raise SourceUnavailableError(f"{self._file.path} names none of the job's CPUs.")
 
@@ -90,7 +59,7 @@ class CpuReader:
         """How many CPUs there were at the newest reading."""
         return len(self._before)
 
-    def _times(self) -> CpuTimes:
+    def _times(self) -> _CpuTimes:
         data = self._file.read()
         # Line 0 sums all CPUs; after the CPUs' lines comes a long one of interrupt counts.
         lines = data[: data.index(b"\nintr")].split(b"\n")[1:]
@@ -106,35 +75,41 @@ class CpuReader:
 
     def read(self, report: dict[str, float]) -> None:
         """Put utilisation since the last read and the running sums into the report."""
-        now = self._times()
-        self._shares = utilisation(self._before, now) or self._shares
-        self._add_up(now)
-        self._before = now
-        shares = self._shares
-        if not shares and self._own is not None:
-            shares = self._own.shares(len(now))
-        elif self._own is None:
-            self._own = _OwnTime()
-        if shares:
-            report["cpu_pct_per_cpu_avg"] = sum(shares) / len(shares)
-            report["cpu_pct_per_cpu_min"] = min(shares)
-            report["cpu_pct_per_cpu_max"] = max(shares)
-        report["cpu_busy_sec"] = self._sum[0] * self._tick
-        report["cpu_ticks_sec"] = self._sum[1] * self._tick
-        report["cpu_iowait_sec"] = self._sum[2] * self._tick
-        report["cpu_steal_sec"] = self._sum[3] * self._tick
-        report["cpu_limit_cores"] = float(len(now))
-
-    def _add_up(self, now: CpuTimes) -> None:
-        # Summed per CPU, so that one that goes offline and comes back at 0 takes nothing away;
-        # the kernel lets iowait and idle of one CPU slip back now and then.
-        total = self._sum
+        now, before, total = self._times(), self._before, self._sum
+        shares = []
+        # Summed per CPU: a CPU that goes offline and comes back at 0 takes nothing away, and
+        # neither does the iowait or idle of a CPU, which the kernel lets slip back now and then.
         for name, values in now.items():
-            old = self._before.get(name, values)
+            old = before.get(name)
+            if old is None:
+                continue
             for i in (0, 1, 2, 3):
                 gain = values[i] - old[i]
                 if gain > 0:
                     total[i] += gain
+            if values[1] > old[1]:
+                share = 100.0 * (values[0] - old[0]) / (values[1] - old[1])
+                shares.append(min(100.0, max(0.0, share)))
+        self._before = now
+        shares = self._shares = shares or self._shares
+        if not shares:
+            clocks = time.monotonic(), time.process_time()
+            if self._first_clocks is None:
+                self._first_clocks = clocks
+            else:
+                elapsed, used = (b - a for a, b in zip(self._first_clocks, clocks, strict=True))
+                # This process's CPU time, on as few CPUs as it fits on.
+                cores = used / elapsed if elapsed > 0 else 0.0
+                shares = [100.0 * min(1.0, max(0.0, cores - n)) for n in range(len(now))]
+        if shares:
+            report["cpu_pct_per_cpu_avg"] = sum(shares) / len(shares)
+            report["cpu_pct_per_cpu_min"] = min(shares)
+            report["cpu_pct_per_cpu_max"] = max(shares)
+        report["cpu_busy_sec"] = total[0] * self._tick
+        report["cpu_ticks_sec"] = total[1] * self._tick
+        report["cpu_iowait_sec"] = total[2] * self._tick
+        report["cpu_steal_sec"] = total[3] * self._tick
+        report["cpu_limit_cores"] = float(len(now))
 
     def close(self) -> None:
         """Close `/proc/stat`."""

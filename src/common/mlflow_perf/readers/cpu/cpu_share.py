@@ -1,7 +1,4 @@
-"""How busy the CPUs are that the job owns, where that is less than the whole node.
-
-Imports the CPU's reader, limits and the column table.
-"""
+"""How busy the CPUs are that the job owns, where it owns less than the whole node."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ __all__ = ["CpuShareReader", "CpuTime"]
 
 
 class CpuTime(Protocol):
-    """What tells the CPU time of a job."""
+    """A counter of a job's CPU time."""
 
     def seconds(self) -> float | None:
         """Return the CPU time as a growing sum, in seconds; None when unknown now."""
         ...
 
     def close(self) -> None:
-        """Let go of descriptors."""
+        """Release descriptors."""
         ...
 
 
@@ -34,22 +31,22 @@ _HOST = (
     ("host_cpu_ticks_sec", "cpu_ticks_sec"),
     ("host_cpu_cores", "cpu_limit_cores"),
 )
-_OF_THE_CPUS = ("cpu_iowait_sec", "cpu_steal_sec")
-"""What only whole CPUs have: a share of CPU time has the same part of it as they."""
+_WAITS = ("cpu_iowait_sec", "cpu_steal_sec")
+"""Counted only for whole CPUs; a share of CPU time gets the same fraction of itself."""
 
 
 class CpuShareReader:
-    """The CPU's columns for what the job owns, with the host's own beside them.
+    """The CPU columns for what the job owns, with the host's own columns beside them.
 
-    A job that owns some CPUs has their figures. One that owns a share of CPU time (a quota, or an
-    allocation that no affinity enforces) has its own CPU time against that share: least busy, mean
-    and busiest are one then, as no single CPU is the job's.
+    A job that owns some CPUs gets their values. A job that owns a share of CPU time (a quota, or an
+    allocation that no affinity enforces) gets its own CPU time against that share. Least busy, mean
+    and busiest are the same then, since no single CPU belongs to the job.
 
     Args:
         owned: Reader of the CPUs that the job may run on.
         host: Reader of all CPUs; None where they are the same.
-        cores: The share of CPU time, in CPUs; None where the job has the CPUs for itself.
-        used: What tells the CPU time that counts against that share.
+        cores: The share of CPU time, in CPUs; None where the job has the CPUs to itself.
+        used: The CPU time that counts against that share.
         clock: Monotonic seconds.
     """
 
@@ -71,7 +68,7 @@ class CpuShareReader:
             self._share = _Share(cores, used, clock)
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the figures of what the job owns, and those of the host, into the report."""
+        """Put the values of what the job owns, and those of the host, into the report."""
         own: dict[str, float] = {}
         self._owned.read(own)
         host = own
@@ -89,50 +86,45 @@ class CpuShareReader:
         if self._host is not None:
             self._host.close()
         if self._share is not None:
-            self._share.close()
+            self._share.cpu_time.close()
 
 
 class _Share:
     """A job's CPU time against the share that it owns."""
 
-    def __init__(self, cores: float, time_of: CpuTime, clock: Callable[[], float]) -> None:
-        self._cores, self._time, self._clock = cores, time_of, clock
-        self._at, self._used = clock(), time_of.seconds()
+    def __init__(self, cores: float, cpu_time: CpuTime, clock: Callable[[], float]) -> None:
+        self.cpu_time = cpu_time
+        self._cores, self._clock = cores, clock
+        self._at, self._used = clock(), cpu_time.seconds()
         self._busy = self._whole = 0.0
-        self._shared = dict.fromkeys(_OF_THE_CPUS, 0.0)
-        self._before = dict.fromkeys(("cpu_ticks_sec", *_OF_THE_CPUS), 0.0)
+        self._waits = dict.fromkeys(_WAITS, 0.0)
+        self._before = dict.fromkeys(("cpu_ticks_sec", *_WAITS), 0.0)
         self._percent: float | None = None
 
-    def read(self, of_cpus: dict[str, float]) -> dict[str, float]:
-        now, used = self._clock(), self._time.seconds()
-        whole = self._cores * max(0.0, now - self._at)
+    def read(self, cpus: dict[str, float]) -> dict[str, float]:
+        """Return the CPU columns of the share, given those of the CPUs it is a share of."""
+        at, used = self._clock(), self.cpu_time.seconds()
+        whole = self._cores * max(0.0, at - self._at)
         gain = 0.0 if used is None or self._used is None else max(0.0, used - self._used)
-        if whole > 0:
-            self._percent = min(100.0, 100.0 * gain / whole)
+        self._at, self._used = at, self._used if used is None else used
         self._busy += gain
         self._whole += whole
-        self._add_of_the_cpus(of_cpus, whole)
-        self._at, self._used = now, self._used if used is None else used
+        if whole > 0:
+            self._percent = min(100.0, 100.0 * gain / whole)
+        now = {name: cpus.get(name, 0.0) for name in self._before}
+        passed = now["cpu_ticks_sec"] - self._before["cpu_ticks_sec"]
+        if passed > 0:
+            for name in _WAITS:
+                waited = max(0.0, now[name] - self._before[name])
+                self._waits[name] += min(1.0, waited / passed) * whole
+            self._before = now
         report = {
             "cpu_busy_sec": min(self._busy, self._whole),
             "cpu_ticks_sec": self._whole,
-            **self._shared,
+            **self._waits,
             "cpu_limit_cores": self._cores,
         }
         if self._percent is not None:
             for name in ("cpu_pct_per_cpu_avg", "cpu_pct_per_cpu_min", "cpu_pct_per_cpu_max"):
                 report[name] = self._percent
         return report
-
-    def _add_of_the_cpus(self, of_cpus: dict[str, float], whole: float) -> None:
-        """Add the parts of time that the CPUs waited or were taken, in the share's seconds."""
-        now = {name: of_cpus.get(name, 0.0) for name in self._before}
-        passed = now["cpu_ticks_sec"] - self._before["cpu_ticks_sec"]
-        if passed > 0:
-            for name in _OF_THE_CPUS:
-                gain = max(0.0, now[name] - self._before[name])
-                self._shared[name] += min(1.0, gain / passed) * whole
-            self._before = now
-
-    def close(self) -> None:
-        self._time.close()

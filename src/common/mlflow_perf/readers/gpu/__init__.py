@@ -1,1 +1,1 @@
-"""The GPUs that the job may use, by maker."""
+"""Readers of the GPUs that the job may use, by maker."""

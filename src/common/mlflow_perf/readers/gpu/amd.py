@@ -1,4 +1,4 @@
-"""AMD's GPUs, through amdsmi: the only module that imports it. Imports gpu."""
+"""AMD's GPUs, through amdsmi; no other module imports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, gpus_of
+from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
 
 __all__ = ["open_amd"]
 
@@ -27,7 +27,7 @@ def open_amd(
     Args:
         amdsmi: The library, or a recorded stand-in for it.
         environ: Environment variables.
-        others: Returns the environments of the node's other ranks; see `gpus_of`.
+        others: Returns the environments of the node's other ranks; see `find_visible_gpus`.
 
     Raises:
         MissingDependencyError: When amdsmi is not installed.
@@ -42,8 +42,15 @@ def open_amd(
         _Amd(amdsmi, handle, index)
         for index, handle in enumerate(amdsmi.amdsmi_get_processor_handles())
     ]
-    found = gpus_of(lambda name: _find(devices, name), _VISIBLE, environ, others)
-    return list(devices) if found is None else found
+
+    def find(name: str) -> _Amd | None:
+        if name.isdecimal():
+            return devices[int(name)] if int(name) < len(devices) else None
+        wanted = name.lower().removeprefix("gpu-")
+        return next((d for d in devices if d.uuid.lower().replace("-", "").endswith(wanted)), None)
+
+    found = find_visible_gpus(find, _VISIBLE, environ, others)
+    return [*(devices if found is None else found)]
 
 
 class _Amd:
@@ -51,42 +58,32 @@ class _Amd:
 
     def __init__(self, amdsmi: Any, handle: Any, index: int) -> None:
         self._smi, self._handle = amdsmi, handle
+        self._vram = amdsmi.AmdSmiMemoryType.VRAM
         self.uuid = str(self._ask(amdsmi.amdsmi_get_gpu_device_uuid) or f"#{index}")
-        kind = amdsmi.AmdSmiMemoryType.VRAM
-        self._used = lambda handle: amdsmi.amdsmi_get_gpu_memory_usage(handle, kind)
-        self._whole = self._ask(lambda handle: amdsmi.amdsmi_get_gpu_memory_total(handle, kind))
+        self._whole = self._ask(amdsmi.amdsmi_get_gpu_memory_total, self._vram)
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
+    def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
         try:
-            return question(self._handle)
-        except self._smi.AmdSmiException:  # not supported by this model, or the GPU is lost
+            return question(self._handle, *args)
+        except self._smi.AmdSmiException:  # this model does not support it, or the GPU is lost
             return None
 
     def state(self) -> GpuState:
-        """Return how it is now."""
-        activity = self._ask(self._smi.amdsmi_get_gpu_activity) or {}
+        """Return its present state."""
+        smi = self._smi
+        activity = self._ask(smi.amdsmi_get_gpu_activity) or {}
+        energy = self._ask(smi.amdsmi_get_energy_count) or {}
+        # The counter is named "power" before ROCm 6.
+        steps = _number(energy.get("energy_accumulator", energy.get("power")))
+        step_uj = _number(energy.get("counter_resolution"))
         return GpuState(
             busy_pct=_number(activity.get("gfx_activity")),
-            used_bytes=_number(self._ask(self._used)),
+            used_bytes=_number(self._ask(smi.amdsmi_get_gpu_memory_usage, self._vram)),
             whole_bytes=_number(self._whole),
-            energy_j=_joules(self._ask(self._smi.amdsmi_get_energy_count) or {}),
+            energy_j=None if steps is None or step_uj is None else steps * step_uj / 1e6,
         )
 
 
 def _number(value: Any) -> float | None:
-    # "N/A" stands for what a model does not tell.
+    # The library returns "N/A" for what a model does not report.
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def _joules(count: Mapping[str, Any]) -> float | None:
-    # Named "power" before ROCm 6.
-    steps = _number(count.get("energy_accumulator", count.get("power")))
-    step_uj = _number(count.get("counter_resolution"))
-    return None if steps is None or step_uj is None else steps * step_uj / 1e6
-
-
-def _find(devices: list[_Amd], name: str) -> _Amd | None:
-    if name.isdecimal():
-        return devices[int(name)] if int(name) < len(devices) else None
-    wanted = name.lower().removeprefix("gpu-")
-    return next((d for d in devices if d.uuid.lower().replace("-", "").endswith(wanted)), None)

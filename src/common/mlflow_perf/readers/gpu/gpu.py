@@ -1,7 +1,7 @@
-"""The GPUs that the job owns: how busy, how full, how much energy. Imports the column table.
+"""The GPUs that the job owns: utilisation, memory, energy.
 
-The libraries of the makers are each imported by one module, in a thread of their own: opening a
-driver can take a second, and a sick one never answers.
+Each maker's library is imported by one module, and asked in a thread: opening a driver can take a
+second, and a broken one never answers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import GPU_COLUMNS, make_gpu_columns
@@ -24,8 +24,8 @@ __all__ = [
     "GpuState",
     "OpenGpus",
     "Others",
-    "gpus_of",
-    "visible_devices",
+    "find_visible_gpus",
+    "list_visible_devices",
 ]
 
 _JOULES_IN_WH = 3600.0
@@ -34,12 +34,12 @@ _DEVICE = re.compile(r"(nvidia|renderD)\d+")
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU at an instant; None where it does not tell.
+    """The state of a GPU at one instant; None for what it does not report.
 
     Attributes:
         busy_pct: Share of the last moment in which it computed.
         used_bytes: Memory in use.
-        whole_bytes: Memory there is.
+        whole_bytes: Its whole memory.
         energy_j: Energy used since its driver was loaded.
     """
 
@@ -50,18 +50,20 @@ class GpuState:
 
 
 class Gpu(Protocol):
-    """One GPU of the job, or one slice of one.
+    """One GPU of the job, or one slice of a GPU.
 
     Attributes:
-        uuid: Tells it from all others.
+        uuid: Its unique name.
     """
 
     uuid: str
 
     def state(self) -> GpuState:
-        """Return how it is now."""
+        """Return its present state."""
         ...
 
+
+GpuT = TypeVar("GpuT", bound=Gpu)
 
 OpenGpus = Callable[[], "Sequence[Gpu]"]
 """Opens a maker's library and returns the job's GPUs, in the job's order.
@@ -69,8 +71,11 @@ OpenGpus = Callable[[], "Sequence[Gpu]"]
 Called again now and then: a rank that starts late may bring a GPU of its own.
 """
 
+Others = Callable[[tuple[str, ...]], Iterable[Mapping[str, str]]]
+"""Returns the environments of the node's other ranks, given the variables that name devices."""
 
-def visible_devices(
+
+def list_visible_devices(
     names: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> list[str] | None:
     """Return the devices that the environment leaves visible, as it names them.
@@ -89,58 +94,41 @@ def visible_devices(
         return []
     devices: list[str] = []
     for device in (part.strip() for part in text.split(",")):
-        # As CUDA does: what comes after an entry that is no device is not visible.
+        # As in CUDA, an invalid entry hides itself and all entries after it.
         if not device or device.startswith("-"):
             break
         devices.append(device)
     return devices
 
 
-Others = Callable[[tuple[str, ...]], Iterable[Mapping[str, str]]]
-"""From the variables that name devices to the environments of the node's other ranks."""
-
-
-def gpus_of(
-    find: Callable[[str], Gpu | None],
+def find_visible_gpus(
+    find: Callable[[str], GpuT | None],
     names: tuple[str, ...],
     environ: Mapping[str, str],
     others: Others | None = None,
-) -> list[Gpu] | None:
-    """Return the GPUs that this rank or another one on the node may use.
+) -> list[GpuT] | None:
+    """Return the GPUs that any rank on this node may use.
 
     Args:
-        find: Returns the GPU of a name, as `names` hold it; None where there is none.
-        names: As for `visible_devices`.
+        find: Returns the GPU of a device name, None where there is none.
+        names: Variables that name devices, as for `list_visible_devices`.
         environ: This rank's environment.
         others: Returns the other ranks' environments, given `names`.
 
     Returns:
-        Each once, this rank's own first; None for all.
+        Each GPU once, this rank's own first; None for all GPUs.
     """
-    wanted = _visible_to_any(names, environ, others)
-    if wanted is None:
+    devices = list_visible_devices(names, environ)
+    if devices is None:
         return None
-    found = [gpu for name in wanted if (gpu := find(name)) is not None]
-    # One rank may name a GPU by its number, another one by its UUID.
-    return list({gpu.uuid: gpu for gpu in found}.values())
-
-
-def _visible_to_any(
-    names: tuple[str, ...], environ: Mapping[str, str], others: Others | None
-) -> list[str] | None:
-    found = visible_devices(names, environ)
-    if found is None or others is None:
-        return found
-    for other in others(names):
-        more = visible_devices(names, other)
-        if more is None:
+    for other in () if others is None else others(names):
+        visible = list_visible_devices(names, other)
+        if visible is None:
             return None
-        found += more
-    return list(dict.fromkeys(found))
-
-
-def _device_files(dev: Path) -> int:
-    return sum(1 for path in dev.iterdir() if _DEVICE.fullmatch(path.name)) if dev.is_dir() else 0
+        devices += visible
+    found = [gpu for device in devices if (gpu := find(device)) is not None]
+    # One rank may name a GPU by its index, another rank the same one by its UUID.
+    return list({gpu.uuid: gpu for gpu in found}.values())
 
 
 class GpuReader:
@@ -148,11 +136,11 @@ class GpuReader:
 
     Args:
         opener: Opens the maker's library.
-        marks: Files of which one is there when the driver is: asking costs next to nothing.
-        dev: Where the devices' files are; tells how many columns there can be.
+        marks: Files of which at least one exists where the driver is; checking them is cheap.
+        dev: Where the device files are; their number bounds the number of columns.
 
     Raises:
-        SourceUnavailableError: When there is no such driver here.
+        SourceUnavailableError: When the driver is not installed here.
     """
 
     name = "gpu"
@@ -161,69 +149,57 @@ class GpuReader:
         self, opener: OpenGpus, *, marks: Sequence[str] = (), dev: Path | str = "/dev"
     ) -> None:
         if marks and not any(Path(mark).exists() for mark in marks):
-            raise SourceUnavailableError(f"None of {', '.join(marks)} is there.")
+            raise SourceUnavailableError(f"None of {', '.join(marks)} exists.")
+        files = [file for file in Path(dev).glob("*") if _DEVICE.fullmatch(file.name)]
         # At least 8: slices of one GPU have no files of their own.
-        count = max(8, _device_files(Path(dev)))
         self.columns: Sequence[Column] = (
             *GPU_COLUMNS,
-            *(column for index in range(count) for column in make_gpu_columns(index)),
+            *(column for index in range(max(8, len(files))) for column in make_gpu_columns(index)),
         )
-        self._source = Background(lambda: _Gpus(opener).states, name="perf-gpu")
+
+        def open_source() -> Callable[[], list[GpuState]]:
+            gpus, asked = list(opener()), 0
+
+            def ask() -> list[GpuState]:
+                nonlocal asked
+                asked += 1
+                # At the 2nd, 4th, 8th … question, and then at every 64th.
+                if asked > 1 and asked % 64 & (asked % 64 - 1) == 0:
+                    known = {gpu.uuid for gpu in gpus}
+                    gpus.extend(gpu for gpu in opener() if gpu.uuid not in known)
+                return [gpu.state() for gpu in gpus]
+
+            return ask
+
+        self._source = Background(open_source, name="perf-gpu")
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the newest figures of the GPUs into the report."""
+        """Put the newest values of the GPUs into the report."""
         states = self._source.newest()
-        if states:
-            for index, state in enumerate(states):
-                report.update(_of_one(f"gpu{index}_", state))
-            report.update(_of_all(states))
+        if not states:
+            return
+        busy: list[float] = []
+        used = whole = 0.0
+        for index, state in enumerate(states):
+            if state.busy_pct is not None:
+                busy.append(_limit_percent(state.busy_pct))
+                report[f"gpu{index}_utilization_pct"] = busy[-1]
+            if state.used_bytes is not None and state.whole_bytes:
+                percent = _limit_percent(100.0 * state.used_bytes / state.whole_bytes)
+                report[f"gpu{index}_mem_percent"] = percent
+                used, whole = used + state.used_bytes, whole + state.whole_bytes
+            if state.energy_j is not None and state.energy_j >= 0:
+                report[f"gpu{index}_energy_wh"] = state.energy_j / _JOULES_IN_WH
+        report["gpu_count"] = float(len(states))
+        if busy:
+            report["gpu_utilization_pct"] = sum(busy) / len(busy)
+        if whole:
+            report["gpu_mem_percent"] = _limit_percent(100.0 * used / whole)
 
     def close(self) -> None:
         """End the thread."""
         self._source.close()
 
 
-class _Gpus:
-    """The job's GPUs, which may become more while its ranks start."""
-
-    def __init__(self, opener: OpenGpus) -> None:
-        self._opener = opener
-        self._gpus = list(opener())
-        self._asked = 0
-
-    def states(self) -> list[GpuState]:
-        self._asked += 1
-        # At the 2nd, 4th, 8th … time, and then at every 64th.
-        if self._asked > 1 and self._asked % 64 & (self._asked % 64 - 1) == 0:
-            known = {gpu.uuid for gpu in self._gpus}
-            self._gpus += [gpu for gpu in self._opener() if gpu.uuid not in known]
-        return [gpu.state() for gpu in self._gpus]
-
-
-def _of_one(prefix: str, state: GpuState) -> dict[str, float]:
-    values = {}
-    if state.busy_pct is not None:
-        values["utilization_pct"] = _percent(state.busy_pct)
-    if state.used_bytes is not None and state.whole_bytes:
-        values["mem_percent"] = _percent(100.0 * state.used_bytes / state.whole_bytes)
-    if state.energy_j is not None and state.energy_j >= 0:
-        values["energy_wh"] = state.energy_j / _JOULES_IN_WH
-    return {prefix + name: value for name, value in values.items()}
-
-
-def _percent(value: float) -> float:
+def _limit_percent(value: float) -> float:
     return min(100.0, max(0.0, float(value)))
-
-
-def _of_all(states: Sequence[GpuState]) -> dict[str, float]:
-    report = {"gpu_count": float(len(states))}
-    busy = [_percent(s.busy_pct) for s in states if s.busy_pct is not None]
-    if busy:
-        report["gpu_utilization_pct"] = sum(busy) / len(busy)
-    full = [
-        (s.used_bytes, s.whole_bytes) for s in states if s.used_bytes is not None and s.whole_bytes
-    ]
-    if full:
-        used, whole = map(sum, zip(*full, strict=True))
-        report["gpu_mem_percent"] = _percent(100.0 * used / whole)
-    return report

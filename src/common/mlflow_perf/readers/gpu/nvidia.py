@@ -1,19 +1,19 @@
-"""NVIDIA's GPUs, through nvidia-ml-py: the only module that imports `pynvml`. Imports gpu."""
+"""NVIDIA's GPUs, through nvidia-ml-py; no other module imports `pynvml`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, gpus_of
+from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
 
 __all__ = ["open_nvidia"]
 
-# The narrowest first. A scheduler's own list speaks of all of the job's ranks on the node.
+# The narrowest first. A scheduler's own list covers all of the job's ranks on the node.
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -28,7 +28,7 @@ def open_nvidia(
     Args:
         pynvml: The library, or a recorded stand-in for it.
         environ: Environment variables.
-        others: Returns the environments of the node's other ranks; see `gpus_of`.
+        others: Returns the environments of the node's other ranks; see `find_visible_gpus`.
 
     Raises:
         MissingDependencyError: When nvidia-ml-py is not installed.
@@ -39,34 +39,63 @@ def open_nvidia(
         except ImportError:
             raise MissingDependencyError("nvidia-ml-py", "gpu") from None
     pynvml.nvmlInit()
-    devices = list(_devices(pynvml))
-    found = gpus_of(lambda name: _find(devices, name), _VISIBLE, environ, others)
+    devices: list[_Nvidia] = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            devices.append(_Nvidia(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)))
+        except pynvml.NVMLError:  # another job's, which this one may not open
+            continue
+
+    def find(name: str) -> _Nvidia | None:
+        """Return the GPU or slice that a variable names: `0`, `GPU-8932f9`, `MIG-…`, `0:1`."""
+        gpu, has_slice, part = name.partition(":")
+        if gpu.isdecimal() and (part.isdecimal() or not has_slice):
+            if int(gpu) >= len(devices):
+                return None
+            slices = devices[int(gpu)].slices
+            if not has_slice:
+                return devices[int(gpu)]
+            return slices[int(part)] if int(part) < len(slices) else None
+        everything = [*devices, *(part for whole in devices for part in whole.slices)]
+        return next((device for device in everything if device.uuid.startswith(name)), None)
+
+    found = find_visible_gpus(find, _VISIBLE, environ, others)
     if found is None:
-        return [gpu for whole in devices for gpu in (whole.slices or [whole])]
-    return found
+        found = [gpu for whole in devices for gpu in (whole.slices or [whole])]
+    return [*found]
 
 
 class _Nvidia:
     """One GPU, or one MIG slice of one."""
 
-    def __init__(self, pynvml: Any, handle: Any, *, sliced: bool = False) -> None:
-        self._nvml, self._handle, self._sliced = pynvml, handle, sliced
-        self.uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+    def __init__(self, pynvml: Any, handle: Any, *, is_slice: bool = False) -> None:
+        self._nvml, self._handle, self._is_slice = pynvml, handle, is_slice
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        self.uuid: str = uuid.decode() if isinstance(uuid, bytes) else uuid
         self.slices: list[_Nvidia] = []
+        # None or 0 for a model without MIG, and for a slice.
+        mode = None if is_slice else self._ask(pynvml.nvmlDeviceGetMigMode)
+        count = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount) if mode and mode[0] else 0
+        for index in range(count or 0):
+            try:
+                part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+                self.slices.append(_Nvidia(pynvml, part, is_slice=True))
+            except pynvml.NVMLError:
+                continue
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         try:
             return question(self._handle)
-        except self._nvml.NVMLError:  # not supported by this model, or the GPU is lost
+        except self._nvml.NVMLError:  # this model does not support it, or the GPU is lost
             return None
 
     def state(self) -> GpuState:
-        """Return how it is now."""
+        """Return its present state."""
         memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo)
         used = whole = None
         if memory is not None:
             used, whole = float(memory.used), float(memory.total)
-        if self._sliced:
+        if self._is_slice:
             # Utilisation and energy are counted for whole GPUs only.
             return GpuState(None, used, whole, None)
         rates = self._ask(self._nvml.nvmlDeviceGetUtilizationRates)
@@ -77,46 +106,3 @@ class _Nvidia:
             whole_bytes=whole,
             energy_j=None if energy_mj is None else energy_mj / 1000.0,
         )
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _devices(pynvml: Any) -> Iterator[_Nvidia]:
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpu = _Nvidia(pynvml, handle)
-        except pynvml.NVMLError:  # another job's, which this one may not open
-            continue
-        gpu.slices = list(_slices(pynvml, handle))
-        yield gpu
-
-
-def _slices(pynvml: Any, handle: Any) -> Iterator[_Nvidia]:
-    try:
-        if not pynvml.nvmlDeviceGetMigMode(handle)[0]:
-            return
-        count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except pynvml.NVMLError:  # a model without MIG
-        return
-    for index in range(count):
-        try:
-            yield _Nvidia(
-                pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index), sliced=True
-            )
-        except pynvml.NVMLError:
-            continue
-
-
-def _find(devices: Sequence[_Nvidia], name: str) -> _Nvidia | None:
-    """Return the GPU or slice that a variable names: `0`, `GPU-8932f9`, `MIG-…`, `0:1`."""
-    if name.isdecimal():
-        return devices[int(name)] if int(name) < len(devices) else None
-    gpu, _, part = name.partition(":")
-    if gpu.isdecimal() and part.isdecimal() and int(gpu) < len(devices):
-        slices = devices[int(gpu)].slices
-        return slices[int(part)] if int(part) < len(slices) else None
-    everything = [*devices, *(part for whole in devices for part in whole.slices)]
-    return next((device for device in everything if device.uuid.startswith(name)), None)

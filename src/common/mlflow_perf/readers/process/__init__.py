@@ -1,1 +1,1 @@
-"""The job's processes: their CPU time, memory and I/O."""
+"""Readers of the job's processes: their CPU time, memory and disk I/O."""

@@ -1,4 +1,4 @@
-"""One process as procfs shows it. Imports ended and procfile."""
+"""One process as procfs shows it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.process.reaped import EndedChild, ended_child, reaped_sec
-from mlflow_perf.readers.procfile import ProcFile, ProcFolder, is_childless, read_text
+from mlflow_perf.readers.process.reaped import (
+    EndedChild,
+    find_ended_child,
+    is_childless,
+    read_reaped_sec,
+)
+from mlflow_perf.readers.procfile import ProcFile, ProcFolder, open_first, read_text
 
 __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
 
 CpuClock = Callable[[int], float]
-"""From a process's number to the CPU time that it used itself, in seconds."""
+"""Returns the CPU time that a process used itself, in seconds, by its PID."""
 
 _READ_BYTES = re.compile(rb"\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
 _PROPORTIONAL = re.compile(r"\nPss:\s*(\d+) kB")
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
-# A job has 1,024 descriptors at the least; these are of its own limit.
+# A job may open at least 1,024 files; ours count against that limit.
 _FILES_KEPT = 48
 
 
 def cpu_clock_sec(pid: int) -> float:
-    """Return the CPU time of a process, threads that ended included, to the nanosecond.
+    """Return the CPU time of a process, ended threads included, to the nanosecond.
 
     Raises:
         OSError: When there is no such process.
@@ -37,7 +41,7 @@ def cpu_clock_sec(pid: int) -> float:
 
 @dataclass(slots=True)
 class Usage:
-    """What a process used, its children that ended and were waited for included.
+    """What a process used, including its reaped children.
 
     Attributes:
         cpu_sec: CPU time.
@@ -50,7 +54,7 @@ class Usage:
     write_bytes: int = 0
 
     def add(self, other: Usage) -> None:
-        """Add another one's figures to this."""
+        """Add another usage to this one."""
         self.cpu_sec += other.cpu_sec
         self.read_bytes += other.read_bytes
         self.write_bytes += other.write_bytes
@@ -61,15 +65,15 @@ class Process:
     """A process at its newest reading.
 
     Attributes:
-        pid: Its number.
-        started: When it started, in the kernel's ticks: tells it from a later one of that number.
-        parent: Number of its parent, at the newest reading.
-        usage: What it and its ended children used.
-        children_sec: CPU time of its ended children, a part of `usage`.
+        pid: Its PID.
+        started: When it started, in the kernel's ticks; tells it from a later process of its PID.
+        parent: PID of its parent.
+        usage: What it and its reaped children used.
+        children_sec: CPU time of its reaped children, a part of `usage`.
         rss_bytes: Its resident memory.
-        clock_sec: Its own CPU time; what did not move since has nothing new to tell.
+        clock_sec: Its own CPU time; a process whose clock stands still has no new values.
         children_before_sec: `children_sec` at the reading before.
-        moved: Whether it did anything since the reading before.
+        moved: Whether it used CPU time since the reading before.
     """
 
     pid: int
@@ -90,7 +94,7 @@ class ProcessTable:
         proc: Where procfs is mounted.
         ticks_per_sec: The kernel's clock ticks in a second.
         page_bytes: Size of a page.
-        cpu_clock: Finer clock of a process's CPU time than `stat`; None for none.
+        cpu_clock: A finer clock of a process's CPU time than `stat`; None for none.
 
     Raises:
         SourceUnavailableError: When there is no procfs.
@@ -107,24 +111,23 @@ class ProcessTable:
         self._folder = ProcFolder(proc)
         self._tick = 1.0 / (ticks_per_sec or os.sysconf("SC_CLK_TCK"))
         self._page = page_bytes or os.sysconf("SC_PAGE_SIZE")
-        self._clock = cpu_clock
-        self._newest = _kept(f"{proc}/loadavg")
-        # A member's files are kept open as long as they are few: opening costs as much as reading.
+        self._newest = open_first(f"{proc}/loadavg")
+        # The files of the first members stay open: opening costs as much as reading.
         self._files: dict[bytes, ProcFile] = {}
-        self._own_pid = _own_pid(proc)
-        # In a mount of another PID namespace, the numbers here are not those of the clocks.
-        if self._own_pid != os.getpid() or not self._clock_works():
-            self._clock = None
-
-    def _clock_works(self) -> bool:
+        self._own_pid: int | None = None
+        self._clock: CpuClock | None = None
         try:
-            return self._clock is not None and self._clock(os.getpid()) >= 0
-        except (OSError, OverflowError):
-            return False
+            self._own_pid = int(Path(proc, "self").readlink().name)
+            # In a mount of another PID namespace, its PIDs are not those of the clocks.
+            if cpu_clock is not None and self._own_pid == os.getpid():
+                cpu_clock(self._own_pid)
+                self._clock = cpu_clock
+        except (OSError, ValueError, OverflowError):
+            pass
 
     @property
     def own_pid(self) -> int | None:
-        """This process's number in this procfs; None where it is not in it."""
+        """This process's PID in this procfs; None where it is not in it."""
         return self._own_pid
 
     @property
@@ -133,20 +136,20 @@ class ProcessTable:
         return self._tick
 
     def pids(self) -> set[int]:
-        """Return the numbers of all processes."""
+        """Return the PIDs of all processes."""
         return self._folder.pids()
 
     def is_childless(self, pid: int) -> bool:
-        """Return whether a process surely has no child; false where that cannot be told."""
+        """Return whether a process surely has no child; false where that is unknown."""
         return pid == self._own_pid == os.getpid() and is_childless()
 
     def newest(self) -> bytes | None:
-        """Return what changes whenever a process or thread is created; None where nothing does."""
+        """Return a value that changes with each new process or thread; None where unknown."""
         return None if self._newest is None else self._newest.read().rpartition(b" ")[2]
 
     def find(self, pid: int) -> Process | None:
         """Return a process that was not known before; None when it has ended."""
-        fields = self._stat(pid)
+        fields = self._read_stat(pid)
         return None if fields is None else Process(pid, int(fields[19]), int(fields[1]))
 
     def _read(self, name: bytes) -> bytes | None:
@@ -155,117 +158,109 @@ class ProcessTable:
             return self._folder.read(name)
         try:
             return file.read()
-        except OSError:  # it has ended; the number may be another's by now
+        except OSError:  # it has ended; another process may have its PID by now
             self._files.pop(name).close()
             return self._folder.read(name)
 
-    def keep(self, pid: int) -> None:
-        """Keep a process's files open, if there is room."""
-        for name in _names(pid, own=pid == self._own_pid):
-            file = _kept(f"{self._folder.path}/{name.decode()}")
-            if file is not None and len(self._files) < _FILES_KEPT:
-                self._files[name] = file
-            elif file is not None:
-                file.close()
-
-    def drop(self, pid: int) -> None:
-        """Close the files of a process that ended."""
-        for name in _names(pid, own=pid == self._own_pid):
-            if name in self._files:
-                self._files.pop(name).close()
-
-    def _stat(self, pid: int) -> list[bytes] | None:
+    def _read_stat(self, pid: int) -> list[bytes] | None:
         data = self._read(b"%d/stat" % pid)
         # The name, in brackets, may hold blanks and brackets; field 0 is the one after it.
         fields = [] if data is None else data[data.rfind(b")") + 2 :].split(None, 22)
         return fields if len(fields) > 21 else None
 
+    def _name_files(self, pid: int) -> list[bytes]:
+        first = b"statm" if pid == self._own_pid else b"stat"
+        return [b"%d/%s" % (pid, name) for name in (first, b"io", b"status")]
+
+    def keep(self, pid: int) -> None:
+        """Keep a process's files open, if there is room."""
+        for name in self._name_files(pid):
+            if len(self._files) < _FILES_KEPT:
+                file = open_first(f"{self._folder.path}/{name.decode()}")
+                if file is not None:
+                    self._files[name] = file
+
+    def drop(self, pid: int) -> None:
+        """Close the files of a process that ended."""
+        for name in self._name_files(pid):
+            if name in self._files:
+                self._files.pop(name).close()
+
     def refresh(self, process: Process) -> bool:
         """Bring a process up to date and return whether it still exists."""
-        clock = self._clock_of(process.pid)
+        pid, usage = process.pid, process.usage
+        try:
+            clock = None if self._clock is None else self._clock(pid)
+        except OSError:
+            clock = None
         process.children_before_sec = process.children_sec
-        # Only what runs can use CPU, move bytes, get memory or wait for a child.
+        # Only a process that runs can use CPU, move bytes, get memory or wait for a child.
         process.moved = clock is None or clock != process.clock_sec
         if not process.moved:
             return True
-        if clock is not None and process.pid == self._own_pid:
-            return self._refresh_own(process, clock)
-        fields = self._stat(process.pid)
-        if fields is None or int(fields[19]) != process.started:
-            return False
-        process.parent = int(fields[1])
-        process.rss_bytes = max(0, int(fields[21])) * self._page
-        process.children_sec = self._children_sec(process.pid, fields)
-        own = (int(fields[11]) + int(fields[12])) * self._tick if clock is None else clock
+        ended = None
+        if clock is not None and pid == self._own_pid:
+            # `stat` of this process costs as much as everything that is asked here.
+            own = clock
+            pages = (self._read(b"%d/statm" % pid) or b"").split(None, 2)
+            if len(pages) > 1:
+                process.rss_bytes = int(pages[1]) * self._page
+            process.children_sec = read_reaped_sec()
+        else:
+            fields = self._read_stat(pid)
+            if fields is None or int(fields[19]) != process.started:
+                return False
+            own = (int(fields[11]) + int(fields[12])) * self._tick if clock is None else clock
+            process.parent = int(fields[1])
+            process.rss_bytes = max(0, int(fields[21])) * self._page
+            process.children_sec = self._find_children_sec(pid, fields)
+            ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
         process.clock_sec = -1.0 if clock is None else clock
-        read, written = self._io(process.pid) or (
-            process.usage.read_bytes, process.usage.write_bytes
-        )  # fmt: skip
-        ended = self.ended_child(process.pid) if fields[0] == b"Z" else None
+        found = _READ_BYTES.search(self._read(b"%d/io" % pid) or b"")
+        read, written = map(int, found.groups()) if found else (usage.read_bytes, usage.write_bytes)
         used = own + process.children_sec if ended is None else ended.cpu_sec
         process.usage = Usage(used, read, written)
         return True
 
-    def _refresh_own(self, process: Process, clock: float) -> bool:
-        """Bring this very process up to date: `stat` costs as much as all that is asked here."""
-        pages = (self._read(b"%d/statm" % process.pid) or b"").split(None, 2)
-        if len(pages) > 1:
-            process.rss_bytes = int(pages[1]) * self._page
-        process.children_sec, process.clock_sec = reaped_sec(), clock
-        read, written = self._io(process.pid) or (0, 0)
-        process.usage = Usage(clock + process.children_sec, read, written)
-        return True
-
-    def _clock_of(self, pid: int) -> float | None:
-        try:
-            return None if self._clock is None else self._clock(pid)
-        except OSError:
-            return None
-
-    def _children_sec(self, pid: int, fields: list[bytes]) -> float:
+    def _find_children_sec(self, pid: int, fields: list[bytes]) -> float:
         if pid == self._own_pid == os.getpid():
-            return reaped_sec()
+            return read_reaped_sec()
         return (int(fields[13]) + int(fields[14])) * self._tick
 
     def children_sec(self, pid: int) -> float | None:
-        """Return the CPU time of a process's ended children as it is now."""
-        fields = self._stat(pid)
-        return None if fields is None else self._children_sec(pid, fields)
+        """Return the CPU time of a process's reaped children as it is now."""
+        fields = self._read_stat(pid)
+        return None if fields is None else self._find_children_sec(pid, fields)
 
-    def _io(self, pid: int) -> tuple[int, int] | None:
-        found = _READ_BYTES.search(self._read(b"%d/io" % pid) or b"")
-        return (int(found[1]), int(found[2])) if found else None
-
-    def ended_child(self, pid: int) -> EndedChild | None:
-        """Return the account of an ended child of this process that nobody waited for yet."""
-        return ended_child(pid) if self._own_pid == os.getpid() else None
+    def find_ended_child(self, pid: int) -> EndedChild | None:
+        """Return the account of an ended child of this process that nobody has waited for yet."""
+        return find_ended_child(pid) if self._own_pid == os.getpid() else None
 
     def is_copy(self, pid: int) -> bool:
-        """Return whether a process is a fork of this one that became no other program yet."""
+        """Return whether a process is a fork of this one that still runs this one's program."""
         if self._own_pid != os.getpid():
             return False
-        own, other = self._layout(self._own_pid), self._layout(pid)
-        return own is not None and own == other
-
-    def _layout(self, pid: int) -> list[bytes] | None:
-        data = self._folder.read(b"%d/stat" % pid)
-        fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
-        # Where its program, stack, arguments and environment lie: a fork's are its parent's.
-        return [*fields[23:26], *fields[42:49]] if len(fields) > 48 else None
+        layouts = []
+        for one in (self._own_pid, pid):
+            data = self._folder.read(b"%d/stat" % one)
+            fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
+            # Addresses of the program, stack, arguments and environment: a fork has its parent's.
+            layouts.append([*fields[23:26], *fields[42:49]])
+        return len(layouts[0]) == 10 and layouts[0] == layouts[1]
 
     def peak_bytes(self, pid: int) -> int:
-        """Return the most memory that a process ever had, as the kernel keeps it; 0 if unknown."""
+        """Return the kernel's record of a process's peak memory; 0 if unknown."""
         found = _PEAK.search(self._read(b"%d/status" % pid) or b"")
         return int(found[1]) * 1024 if found else 0
 
     def own_peak_bytes(self) -> int:
-        """Return the most memory that this process ever had; 0 where it is not in this procfs."""
+        """Return the peak memory of this process; 0 where it is not in this procfs."""
         return 0 if self._own_pid is None else self.peak_bytes(self._own_pid)
 
     def proportional_bytes(self, pid: int) -> int | None:
-        """Return a process's memory, what it shares divided by how many share it; None if unknown.
+        """Return a process's memory, with shared pages divided among their users; None if unknown.
 
-        The kernel walks the whole process for this, so other threads may run meanwhile.
+        The kernel walks the whole process for this, so the GIL is released meanwhile.
         """
         found = _PROPORTIONAL.search(read_text(f"{self._folder.path}/{pid}/smaps_rollup") or "")
         return int(found[1]) * 1024 if found else None
@@ -277,22 +272,3 @@ class ProcessTable:
             if file is not None:
                 file.close()
         self._files.clear()
-
-
-def _names(pid: int, *, own: bool) -> tuple[bytes, ...]:
-    first = b"%d/statm" if own else b"%d/stat"
-    return first % pid, b"%d/io" % pid, b"%d/status" % pid
-
-
-def _kept(path: str) -> ProcFile | None:
-    try:
-        return ProcFile(path)
-    except SourceUnavailableError:
-        return None
-
-
-def _own_pid(proc: Path | str) -> int | None:
-    try:
-        return int(Path(proc, "self").readlink().name)
-    except (OSError, ValueError):
-        return None

@@ -1,7 +1,7 @@
-"""The environments of the other ranks on this node, as they were started. Imports node, procfile.
+"""The environments that the other ranks on this node were started with.
 
-A launcher may leave each rank a GPU of its own, while one rank samples for the node. What a rank
-was left stands in its environment, which the kernel shows to processes of the same user.
+A launcher may leave each rank a GPU of its own, while one rank samples for the whole node. The GPUs
+that a rank may use are in its environment, which the kernel shows to processes of the same user.
 """
 
 from __future__ import annotations
@@ -37,57 +37,42 @@ class RankEnvironments:
         self._root, self._proc, self._environ = root_pid, Path(proc), environ
 
     def with_any_of(self, names: tuple[str, ...]) -> list[Mapping[str, str]]:
-        """Return, rank by rank, the environments of others that say what they may use.
+        """Return, rank by rank, the environments of the other ranks that have any of some names.
 
         Args:
-            names: Variables that say so. A rank of which no process has one, a wrapper's child
-                included, is in the answer with what it was started with.
+            names: Variables that say what a rank may use. For a rank of which no process has one
+                (wrapper scripts and their children included), its first environment is returned.
         """
         known_by = sorted(_RANKS & self._environ.keys())
         if self._root is None or not known_by:
             return []
         own = tuple(self._environ[name] for name in known_by)
         ranks: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
-        for environ in self._below():
+        for environ in self._read_below(self._root):
             rank = tuple(environ.get(name, "") for name in known_by)
             if all(rank) and rank != own:
                 ranks.setdefault(rank, []).append(environ)
-        return [
-            environ
-            for rank in sorted(ranks)
-            for environ in (
-                [e for e in ranks[rank] if e.keys() & set(names)] or ranks[rank][:1]
-            )
-        ]  # fmt: skip
+        found: list[Mapping[str, str]] = []
+        for rank in sorted(ranks):
+            found += [e for e in ranks[rank] if e.keys() & set(names)] or ranks[rank][:1]
+        return found
 
-    def _below(self) -> Iterator[Mapping[str, str]]:
-        parents = dict(self._parents())
-        for pid in sorted(parents):
-            if pid == self._root or not self._is_below(pid, parents):
-                continue
-            text = read_text(self._proc / str(pid) / "environ")
-            if text:
-                yield dict(_pairs(text))
-
-    def _is_below(self, pid: int, parents: Mapping[int, int]) -> bool:
-        for _ in range(len(parents)):
-            if pid == self._root:
-                return True
-            if pid not in parents:
-                return False
-            pid = parents[pid]
-        return False
-
-    def _parents(self) -> Iterator[tuple[int, int]]:
+    def _read_below(self, root: int) -> Iterator[Mapping[str, str]]:
+        """Yield the environments of the processes that descend from one, by PID."""
+        parents: dict[int, int] = {}
         for folder in self._proc.iterdir():
             if folder.name.isdecimal():
                 fields = (read_text(folder / "stat") or "").rpartition(")")[2].split()
                 if len(fields) > 1:
-                    yield int(folder.name), int(fields[1])
-
-
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for pair in text.split("\0"):
-        name, is_pair, value = pair.partition("=")
-        if is_pair:
-            yield name, value
+                    parents[int(folder.name)] = int(fields[1])
+        for pid in sorted(parents):
+            ancestor: int | None = parents[pid]
+            for _ in parents:  # a bound, for PIDs that were reused while they were listed
+                if ancestor is None or ancestor == root:
+                    break
+                ancestor = parents.get(ancestor)
+            if ancestor != root or pid == root:
+                continue
+            pairs = (read_text(self._proc / str(pid) / "environ") or "").split("\0")
+            if environ := dict(pair.split("=", 1) for pair in pairs if "=" in pair):
+                yield environ

@@ -1,29 +1,33 @@
-"""What children of this process used that have ended. Imports nothing of ours.
+"""The resource usage of ended children of this process.
 
-The kernel keeps the account of an ended child until its parent waits for it, and adds it to the
-parent's own account of children then. Both are exact: CPU time to the microsecond, peaks of memory.
+The kernel keeps the account of an ended child until its parent waits for it, and then adds it to
+the parent's own account of children. Both are exact: CPU time to the microsecond, and the peak of
+memory.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 from dataclasses import dataclass
 
-__all__ = ["EndedChild", "ended_child", "reaped_peak_bytes", "reaped_sec"]
+__all__ = ["EndedChild", "find_ended_child", "is_childless", "read_reaped_peak", "read_reaped_sec"]
 
 _KB = 1024
-# The C library's waitid has no place for the account, the system call behind it has.
+# The C library's waitid does not return the account; the system call behind it does.
 _WAITID = {
     "x86_64": 247, "aarch64": 95, "riscv64": 95, "loongarch64": 95, "ppc64le": 272, "s390x": 281,
 }  # fmt: skip
-_OF_ONE_PID = 1
+_P_ALL, _P_PID = 0, 1
 _LOOK_ONLY = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
+# Called with the GIL held: the kernel answers both questions at once.
+_LIBC = ctypes.PyDLL(None, use_errno=True) if hasattr(os, "waitid") else None
 
 
 class _Account(ctypes.Structure):
-    """The kernel's `struct rusage` on machines of 64 bits."""
+    """The kernel's `struct rusage` on 64-bit machines."""
 
     _fields_ = (
         ("user_sec", ctypes.c_long),
@@ -37,37 +41,35 @@ class _Account(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class EndedChild:
-    """The account of a child that ended and was not waited for yet, its own children included.
+    """The account of an ended child that nobody has waited for yet, with its own children.
 
     Attributes:
         cpu_sec: CPU time.
-        peak_bytes: Most memory that any one of them had. The kernel counts what the child shared
-            with this process before it became another program, too.
+        peak_bytes: The largest peak of memory of any one of them. The kernel includes what the
+            child shared with this process before it executed its own program.
     """
 
     cpu_sec: float
     peak_bytes: int
 
 
-def ended_child(pid: int) -> EndedChild | None:
-    """Return the account of an ended child and leave it to be waited for.
+def find_ended_child(pid: int) -> EndedChild | None:
+    """Return the account of an ended child, which can still be waited for afterwards.
 
     Args:
         pid: A process.
 
     Returns:
-        None while it runs, when it is no child of this process, or where the kernel does not tell.
+        None while it runs, when it is no child of this process, or where the kernel does not say.
     """
     number = _WAITID.get(platform.machine())
-    if number is None or not hasattr(os, "waitid") or ctypes.sizeof(ctypes.c_long) != 8:
+    if number is None or _LIBC is None or ctypes.sizeof(ctypes.c_long) != 8:
         return None
     info, account = ctypes.create_string_buffer(128), _Account()
-    # This keeps the GIL: the kernel answers at once.
-    libc = ctypes.PyDLL(None)
-    failed = libc.syscall(
-        number, _OF_ONE_PID, pid, ctypes.byref(info), _LOOK_ONLY, ctypes.byref(account)
+    failed = _LIBC.syscall(
+        number, _P_PID, pid, ctypes.byref(info), _LOOK_ONLY, ctypes.byref(account)
     )
-    if failed or not any(info.raw[:4]):  # nothing has happened to it yet
+    if failed or not any(info.raw[:4]):  # it still runs
         return None
     seconds = account.user_sec + account.system_sec
     return EndedChild(
@@ -75,8 +77,17 @@ def ended_child(pid: int) -> EndedChild | None:
     )
 
 
-def reaped_sec() -> float:
-    """Return the CPU time of all ended children of this process, to the microsecond."""
+def is_childless() -> bool:
+    """Return whether this process surely has no child; nothing is waited for."""
+    if _LIBC is None:
+        return False
+    ctypes.set_errno(0)
+    answer = _LIBC.waitid(_P_ALL, 0, ctypes.create_string_buffer(128), _LOOK_ONLY)
+    return answer == -1 and ctypes.get_errno() == errno.ECHILD
+
+
+def read_reaped_sec() -> float:
+    """Return the CPU time of all reaped children of this process, to the microsecond."""
     # Imported here, as Windows has no such module.
     from resource import RUSAGE_CHILDREN, getrusage
 
@@ -84,11 +95,11 @@ def reaped_sec() -> float:
     return children.ru_utime + children.ru_stime
 
 
-def reaped_peak_bytes() -> int:
-    """Return the peak memory of the largest ended child of this process.
+def read_reaped_peak() -> int:
+    """Return the peak memory, in bytes, of the largest reaped child of this process.
 
-    The kernel counts what a child shared with this process before it became another program, so a
-    figure below this process's own peak may be that.
+    The kernel includes what a child shared with this process before it executed its own program.
+    So a peak below this process's own may be memory that was only shared.
     """
     from resource import RUSAGE_CHILDREN, getrusage
 

@@ -1,0 +1,138 @@
+"""The choice of readers: for each source the kernel's own files where they exist, else psutil."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.background import warn_left_out
+from mlflow_perf.readers.base import Reader
+from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
+from mlflow_perf.readers.energy import RaplReader
+from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader
+from mlflow_perf.readers.job import JobSources
+from mlflow_perf.readers.memory import MemoryReader
+from mlflow_perf.readers.network import NetworkReader
+from mlflow_perf.readers.process.rank_environments import RankEnvironments
+from mlflow_perf.readers.user_reader import UserReader
+
+__all__ = ["ReaderFactory", "add_reader", "default_readers", "open_readers"]
+
+_log = logging.getLogger(__name__)
+
+ReaderFactory = Callable[[], Reader]
+"""Makes a reader, or raises `SourceUnavailableError` where the source does not exist."""
+
+_added: list[ReaderFactory] = []
+
+
+def add_reader(factory: ReaderFactory) -> None:
+    """Add a source of your own to every sampler that starts from now on.
+
+    Args:
+        factory: Makes the reader when a block starts; where the source does not exist it raises
+            `SourceUnavailableError`. Adding the same factory again changes nothing.
+    """
+    if factory not in _added:
+        _added.append(factory)
+
+
+def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
+    """Return a reader for each source that this machine has.
+
+    Args:
+        sources: For each source, the factories to try in turn. A factory raises
+            `SourceUnavailableError` where its source does not exist; any other exception is warned
+            of, and the source is left out.
+    """
+    readers = []
+    for factories in sources:
+        for make in factories:
+            try:
+                readers.append(make())
+                break
+            except SourceUnavailableError as error:
+                _log.debug("Source not used: %s", error)
+            except Exception as error:  # noqa: BLE001 - an odd machine costs one source, never the job
+                warn_left_out(error)
+                break
+    return readers
+
+
+def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -> list[Reader]:
+    """Return the readers of this node and of the job.
+
+    Args:
+        root_pid: The job's first process; the job is that process and its descendants. Default:
+            this process.
+        carbon: The country whose electricity to estimate emissions for, as three letters; default:
+            that of `MLFLOW_PERF_CARBON`; without one there is no estimate.
+    """
+    # The imports inside functions are made only where a source needs them: psutil alone costs
+    # 10 ms and 2 MB, and a GPU library is loaded only where its driver is, in the reader's thread.
+    job = JobSources(root_pid)
+    ranks = RankEnvironments(root_pid)
+
+    def from_psutil(name: str) -> ReaderFactory:
+        def make() -> Reader:
+            from mlflow_perf.readers import psutil_readers
+
+            reader: Reader = getattr(psutil_readers, name)()
+            return reader
+
+        return make
+
+    def psutil_tree() -> Reader:
+        from mlflow_perf.readers.process.tree_psutil import PsutilProcessTreeReader
+
+        return PsutilProcessTreeReader(root_pid)
+
+    def open_nvidia() -> Sequence[Gpu]:
+        from mlflow_perf.readers.gpu import nvidia
+
+        return nvidia.open_nvidia(others=ranks.with_any_of)
+
+    def open_amd() -> Sequence[Gpu]:
+        from mlflow_perf.readers.gpu import amd
+
+        return amd.open_amd(others=ranks.with_any_of)
+
+    def codecarbon() -> Reader:
+        if not carbon and not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
+            raise SourceUnavailableError("No country is given to estimate emissions for.")
+        from mlflow_perf.readers.carbon import carbon_reader
+
+        return carbon_reader(carbon)
+
+    def from_user(factory: ReaderFactory) -> ReaderFactory:
+        def make() -> Reader:
+            try:
+                return UserReader(factory())
+            except SystemExit as error:
+                raise RuntimeError("the reader calls sys.exit") from error
+
+        return make
+
+    # One row per source: the ways to read it, the best first.
+    return open_readers(
+        [
+            (job.cpu, from_psutil("PsutilCpuReader")),
+            (MemoryReader, from_psutil("PsutilMemoryReader")),
+            (DiskUsageReader, from_psutil("PsutilDiskUsageReader")),
+            (DiskIoReader, from_psutil("PsutilDiskIoReader")),
+            (NetworkReader, from_psutil("PsutilNetworkReader")),
+            (job.limits_reader,),
+            (job.cgroup,),
+            (job.pressure,),
+            (job.tree, psutil_tree),
+            (
+                lambda: GpuReader(open_nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
+                lambda: GpuReader(open_amd, marks=("/dev/kfd",)),
+            ),
+            (RaplReader,),
+            (codecarbon,),
+            *((from_user(factory),) for factory in _added),
+        ]
+    )
