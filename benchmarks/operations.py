@@ -64,19 +64,18 @@ def add_time() -> list[Row]:
     from proxystore.store.metrics import StoreMetrics
 
     from mlflow_perf import OperationMetrics
-    from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 
     rows = []
     key = ("store", "0123456789abcdef")
     with tempfile.TemporaryDirectory() as folder:
         peer, ours, spooled = StoreMetrics(), OperationMetrics(), OperationMetrics()
-        spooled.attach(OperationSpool(Path(folder), spooled))
+        spooled.spool_to(Path(folder))
         theirs, mine, written = best(
             lambda: peer.add_time("op", key, 1.5),
             lambda: ours.add_time("op", key, 1.5),
             lambda: spooled.add_time("op", key, 1.5),
         )
-        spooled.attach(None)
+        spooled.spool_to(None)
     what = "add_time, key known, one thread"
     rows.append(Row(what, "ProxyStore", theirs, mine, "µs", "<= 1.0 x", mine <= theirs))
     what = "the same, into the spool file of a worker"
@@ -106,8 +105,8 @@ def _threads(recorder: Any) -> float:
 
 def timers() -> list[Row]:
     """Time a block: against a bare pair of clock readings, with and without a session."""
+    import mlflow_perf
     from mlflow_perf import OperationMetrics
-    from mlflow_perf.recorders.operations import current as context
 
     recorder = OperationMetrics()
 
@@ -120,7 +119,7 @@ def timers() -> list[Row]:
             pass
 
     def idle() -> None:
-        with context.time("op"):
+        with mlflow_perf.time("op"):
             pass
 
     def nothing() -> None:

@@ -140,24 +140,24 @@ def journal() -> Target:
 
 def spool() -> Target:
     """What the processes of a job wrote of their operations."""
+    from mlflow_perf.recorders.collect import collect_operations
     from mlflow_perf.recorders.operations import OperationMetrics
-    from mlflow_perf.recorders.operations.operation_spool import OperationSpool, drain
 
     folder = _scratch()
     metrics = OperationMetrics()
-    metrics.attach(OperationSpool(folder, metrics))
+    metrics.spool_to(folder)
     for number in range(3):
         metrics.add_time("load", "k", float(number))
         metrics.add_counter("rows", ["k1", "k2"], 2)
         metrics.add_attribute("dataset", None, "higgs")
-    metrics.attach(None)
+    metrics.spool_to(None)
     (written,) = folder.iterdir()
     seed = written.read_bytes()
 
     def run(data: bytes) -> None:
         written.write_bytes(data)
         into = OperationMetrics()
-        drain(folder, into)
+        collect_operations(folder, into)
         into.as_dict()
 
     return Target(run, [seed])

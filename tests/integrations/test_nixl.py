@@ -144,7 +144,9 @@ import json, multiprocessing, os, sys, time
 from multiprocessing.connection import Connection
 from pathlib import Path
 import numpy as np
-from mlflow_perf.recorders import spool, transfers
+from mlflow_perf import OperationMetrics
+from mlflow_perf.recorders import current, spool, transfers
+from mlflow_perf.recorders.collect import collect_transfers
 from mlflow_perf.integrations import nixl
 
 def memory(agent, size, fill):
@@ -178,8 +180,7 @@ def decode(pipe, size, count, blocks):
 
 if __name__ == "__main__":
     folder = spool.create(Path.cwd())
-    os.environ[spool.VARIABLE] = str(folder)
-    transfers.activate(folder)
+    current.activate(OperationMetrics(), folder=folder)
     here, there = multiprocessing.Pipe()
     spawn = multiprocessing.get_context("spawn")
     ends = [spawn.Process(target=prefill, args=(here, 2**22)),
@@ -187,7 +188,7 @@ if __name__ == "__main__":
     for end in ends: end.start()
     for end in ends: end.join()
     assert [end.exitcode for end in ends] == [0, 0]
-    stats = transfers.collect(folder)["nixl"]
+    stats = collect_transfers(folder)["nixl"]
     print("RESULT", json.dumps([stats.reduce(), transfers.summary_metrics("nixl", stats)]))
 """
 

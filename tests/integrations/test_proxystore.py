@@ -20,9 +20,8 @@ import pytest
 
 from mlflow_perf import OperationMetrics
 from mlflow_perf.integrations import proxystore as gather
-from mlflow_perf.recorders import spool
-from mlflow_perf.recorders.operations import current as context
-from mlflow_perf.recorders.operations.operation_spool import drain
+from mlflow_perf.recorders import current, spool
+from mlflow_perf.recorders.collect import collect_operations
 
 proxystore_store = pytest.importorskip("proxystore.store")
 from proxystore.connectors.file import FileConnector  # noqa: E402 - after the check that it is there
@@ -43,11 +42,11 @@ def session(tmp_path: Path) -> Iterator[tuple[OperationMetrics, Path]]:
     forkserver._forkserver._stop()  # type: ignore[attr-defined] # there is no public way
     folder = spool.create(tmp_path)
     recorder = OperationMetrics()
-    context.activate(recorder, spool=folder)
+    current.activate(recorder, folder=folder)
     gather.install()
     yield recorder, folder
     gather.uninstall()
-    context.deactivate()
+    current.deactivate()
 
 
 @pytest.fixture(scope="module")
@@ -180,11 +179,11 @@ def test_store_made_before_the_session(tmp_path: Path) -> None:
     with Store("before", LocalConnector(), metrics=True) as store:
         store.put(1)
         recorder = OperationMetrics()
-        context.activate(recorder, spool=None)
+        current.activate(recorder, folder=None)
         gather.install()
         store.put(2)
         gather.uninstall()
-        context.deactivate()
+        current.deactivate()
         store.put(3)
     assert _counts(recorder)["store.put"] == 1
 
@@ -257,7 +256,7 @@ def test_proxies_resolved_in_workers(session: Any, tmp_path: Path, method: str) 
         proxies = [store.proxy([0] * n, populate_target=False) for n in range(10)]
         with multiprocessing.get_context(method).Pool(2) as pool:
             assert pool.map(_resolve, proxies, chunksize=1) == list(range(10))
-    drain(folder, recorder)
+    collect_operations(folder, recorder)
     counts = _counts(recorder)
     assert (counts["store.put"], counts["store.proxy"]) == (10, 10)
     assert (counts["factory.resolve"], counts["store.get"]) == (10, 10)
@@ -284,7 +283,7 @@ def test_program_that_knows_nothing_of_us(session: Any, tmp_path: Path) -> None:
         os._exit(0)
     """
     assert _run(script, tmp_path).stderr == ""
-    drain(folder, recorder)
+    collect_operations(folder, recorder)
     assert _counts(recorder)["store.put"] == 1
 
 

@@ -30,7 +30,7 @@ _PUBLIC = {
     "compare": "analysis.compare",
     "load": "tracking.load",
     "report": "session.report",
-    "time": "recorders.operations.current",
+    "time": "recorders.timing",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come from the table above

@@ -9,34 +9,39 @@ from typing import Any
 
 import pytest
 
+import mlflow_perf
 from mlflow_perf import OperationMetrics, Timer
-from mlflow_perf.recorders.operations import current as context
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.operations import OperationTimer
+from mlflow_perf.recorders.timing import IdleTimer
+
+Time = tuple[Callable[..., OperationTimer | IdleTimer], OperationMetrics]
 
 
-@pytest.fixture(params=["bound", "context", "context before the session"])
-def time(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[..., Any], OperationMetrics]]:
+@pytest.fixture(params=["bound", "session", "before the session"])
+def time(request: pytest.FixtureRequest) -> Iterator[Time]:
     """A function that makes timers, and where they record: three ways that must do the same."""
     recorder = OperationMetrics()
     if request.param == "bound":
         yield recorder.time, recorder
         return
-    if request.param == "context":
-        context.activate(recorder, spool=None)
-        yield context.time, recorder
-        context.deactivate()
+    if request.param == "session":
+        current.activate(recorder, folder=None)
+        yield mlflow_perf.time, recorder
+        current.deactivate()
         return
 
     def make(*args: Any, **kwargs: Any) -> Any:
-        timer = context.time(*args, **kwargs)
-        context.activate(recorder, spool=None)
+        timer = mlflow_perf.time(*args, **kwargs)
+        current.activate(recorder, folder=None)
         return timer
 
     def late(*args: Any, **kwargs: Any) -> Any:
-        context.deactivate()
+        current.deactivate()
         return make(*args, **kwargs)
 
     yield late, recorder
-    context.deactivate()
+    current.deactivate()
 
 
 def _counts(recorder: OperationMetrics) -> dict[str, int]:
@@ -70,7 +75,7 @@ class TestTimer:
 class TestRecording:
     """What a timer records."""
 
-    def test_block(self, time: Any) -> None:
+    def test_block(self, time: Time) -> None:
         """A block is recorded once, under its name and key."""
         make, recorder = time
         with make("load", "k"):
@@ -78,14 +83,14 @@ class TestRecording:
         assert _counts(recorder) == {"load": 1}
         assert recorder.get_metrics("k") is not None
 
-    def test_block_that_raises(self, time: Any) -> None:
+    def test_block_that_raises(self, time: Time) -> None:
         """A block that raises is recorded, and its exception passes through."""
         make, recorder = time
         with pytest.raises(KeyError), make("load"):
             raise KeyError
         assert _counts(recorder) == {"load": 1}
 
-    def test_start_and_stop(self, time: Any) -> None:
+    def test_start_and_stop(self, time: Time) -> None:
         """Start and stop record once, however often stop is called."""
         make, recorder = time
         timer = make("load").start()
@@ -93,7 +98,7 @@ class TestRecording:
         timer.stop()
         assert _counts(recorder) == {"load": 1}
 
-    def test_function(self, time: Any) -> None:
+    def test_function(self, time: Time) -> None:
         """Each call of a decorated function is recorded, recursive ones too; its name stays."""
         make, recorder = time
 
@@ -106,7 +111,7 @@ class TestRecording:
         assert _counts(recorder) == {"fac": 5}
         assert (fac.__name__, fac.__doc__) == ("fac", "Docstring.")
 
-    def test_coroutine(self, time: Any) -> None:
+    def test_coroutine(self, time: Time) -> None:
         """A decorated coroutine function stays one, and each await is recorded."""
         make, recorder = time
 
@@ -122,7 +127,7 @@ class TestRecording:
         assert asyncio.run(both()) == [3, 3]
         assert _counts(recorder) == {"fetch": 2}
 
-    def test_generator(self, time: Any) -> None:
+    def test_generator(self, time: Time) -> None:
         """A decorated generator yields, takes, throws and returns as before, and counts once."""
         make, recorder = time
 
@@ -144,7 +149,7 @@ class TestRecording:
             next(generator)
         assert _counts(recorder) == {"rows": 1}
 
-    def test_generator_left_early(self, time: Any) -> None:
+    def test_generator_left_early(self, time: Time) -> None:
         """A generator that its consumer leaves is closed, and recorded once."""
         make, recorder = time
         closed = []
@@ -162,7 +167,7 @@ class TestRecording:
         assert closed == [True]
         assert _counts(recorder) == {"rows": 1}
 
-    def test_async_generator(self, time: Any) -> None:
+    def test_async_generator(self, time: Time) -> None:
         """A decorated async generator yields, takes, throws, closes as before, and counts once."""
         make, recorder = time
         seen: list[Any] = []
@@ -190,7 +195,7 @@ class TestRecording:
         assert seen == ["sent", "closed", None, "closed"]
         assert _counts(recorder) == {"rows": 2}
 
-    def test_exception_of_a_generator_passes_through(self, time: Any) -> None:
+    def test_exception_of_a_generator_passes_through(self, time: Time) -> None:
         """An error inside a decorated generator reaches its consumer, and the time is recorded."""
         make, recorder = time
 
@@ -203,7 +208,7 @@ class TestRecording:
             list(rows())
         assert _counts(recorder) == {"rows": 1}
 
-    def test_nested_names(self, time: Any) -> None:
+    def test_nested_names(self, time: Time) -> None:
         """nested=True puts a name below the nested timers around, and only those."""
         make, recorder = time
         with make("epoch", nested=True), make("plain"), make("load", nested=True):
@@ -246,31 +251,3 @@ def test_nested_names_are_kept_apart_by_task() -> None:
 
     asyncio.run(main())
     assert set(recorder.aggregate_times()) == {"a", "b", "a.inner", "b.inner"}
-
-
-def test_no_session_records_nothing() -> None:
-    """Without a session, a timer and a decorated function do nothing but run the code."""
-
-    @context.time("f")
-    def function() -> int:
-        return 3
-
-    with context.time("x") as timer:
-        assert function() == 3
-    assert context.recorder() is None
-    assert timer.elapsed_ms == 0
-
-
-def test_decorated_before_a_session_records_within_it() -> None:
-    """A function decorated at import is timed once a session is on, and no longer after it."""
-
-    @context.time("f")
-    def function() -> None: ...
-
-    recorder = OperationMetrics()
-    function()
-    context.activate(recorder, spool=None)
-    function()
-    context.deactivate()
-    function()
-    assert _counts(recorder) == {"f": 1}

@@ -11,7 +11,7 @@ import pytest
 
 from mlflow_perf import OperationMetrics
 from mlflow_perf.errors import SettingError
-from mlflow_perf.recorders.operations.wrap import wrap_in
+from mlflow_perf.recorders.operations.wrap import wrap
 
 Decorate = Callable[[Any], Any]
 
@@ -30,7 +30,7 @@ def decorate(request: pytest.FixtureRequest) -> tuple[Decorate, list[str]]:
 
     if request.param == "a timer":
         return OperationMetrics().time("decorated"), log
-    return lambda function: wrap_in(function, block), log
+    return lambda function: wrap(function, block), log
 
 
 def test_an_async_generator_is_sent_thrown_and_closed_as_without_us(

@@ -17,9 +17,10 @@ from importlib import import_module
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, SourceUnavailableError
-from mlflow_perf.recorders.transfers import NixlKVConnectorStats, Telemetry, record
+from mlflow_perf.recorders.current import record_transfers
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats, Telemetry
 
-__all__ = ["TrackedAgent", "agent", "telemetry", "track"]
+__all__ = ["TrackedAgent", "agent", "record_transfers", "telemetry", "track"]
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def track(
         name: Name of the connector in the report: `transfers/<name>/…`.
         stats: Where to record; the current session's if not given.
     """
-    return TrackedAgent(agent, record(name) if stats is None else stats)
+    return TrackedAgent(agent, record_transfers(name) if stats is None else stats)
 
 
 def telemetry(agent: Any, handle: Any) -> Telemetry:

@@ -27,8 +27,8 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.integrations import startup
+from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
-from mlflow_perf.recorders.operations import current as context
 
 __all__ = ["follow", "install", "uninstall"]
 
@@ -107,7 +107,7 @@ def _also(original: Any, tell: Callable[[OperationMetrics, str, Any], None]) -> 
     @functools.wraps(original)
     def record(self: Any, name: str, key: Any, value: Any) -> None:
         original(self, name, key, value)
-        recorder = context.recorder()
+        recorder = current.recorder()
         if recorder is None:
             return
         try:

@@ -30,9 +30,9 @@ from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
 from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, live, lock, state_folder
 from mlflow_perf.publish.node_writer import MlflowSink
-from mlflow_perf.recorders import spool, transfers
+from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
-from mlflow_perf.recorders.operations.operation_spool import drain
 from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery, add_recorded
 from mlflow_perf.tracking.page_probe import has_page
@@ -282,8 +282,8 @@ def _spool_folder(parent: Path, name: object) -> Path | None:
 def _add_spooled(folder: Path, document: NodeDocument) -> None:
     """Add the operations and transfers that the job's processes had written before they ended."""
     operations = OperationMetrics()
-    drain(folder, operations)
-    add_recorded(document, operations, transfers.collect(folder))
+    collect_operations(folder, operations)
+    add_recorded(document, operations, collect_transfers(folder))
 
 
 def _check_store(delivery: Delivery) -> None:

@@ -1,1 +1,1 @@
-"""What code of the job records: operations and transfers, gathered from all its processes."""
+"""Recorders of operations and transfers, and how the session collects them from all processes."""

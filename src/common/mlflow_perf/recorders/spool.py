@@ -1,15 +1,14 @@
-"""Files through which the processes of a job hand their figures to the session: one per process.
+"""Spool files: each process of a job writes its records into a file that the session reads.
 
-Imports only errors. Each process writes into a shared memory map of a file of its own, so that what
-it recorded is in the file at once, and still there when the process is killed: it takes no thread,
-no handler at exit and no word between the processes. A file holds a snapshot (JSON) and the records
-that came after it; when the room for records is used up, a new file with a new snapshot takes its
-place by a rename, so that a file is whole at any instant.
+A process writes into a shared memory map of a file of its own. A record is in the file as soon as
+it is made and stays there if the process is killed; no thread and no exit handler is needed. A file
+holds a snapshot (JSON) and the records that came after it. When the room for records is used up, a
+new file with a new snapshot replaces it by a rename, so a reader always finds a whole file.
 
     magic (8 bytes) | length of the snapshot (8) | snapshot, padded to 8 | records of 24 bytes each
 
-A record is two floats, a number and its kind; the kind is written last and is zero where no record
-stands. One of kind `BLOB` and above has its bytes in the records that follow it.
+A record is two floats, a number and a kind. The kind is written last; zero marks the end of the
+records. The bytes of a record of kind `BLOB` and above follow it, padded to whole records.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from mlflow_perf.errors import DocumentError
 
 __all__ = [
     "BLOB", "VARIABLE", "Record", "SpoolFile", "SpoolWriter", "create", "read", "remove",
-    "warn_given_up",
 ]  # fmt: skip
 
 VARIABLE = "MLFLOW_PERF_SPOOL"
@@ -46,13 +44,16 @@ _RECORD = struct.Struct("<ddII")
 _BYTES = struct.Struct("<QQII")
 _put = _RECORD.pack_into
 _SUFFIX = ".spool"
+# Room for 340 records, then four times as much with each new file, up to 21,800: ten thousand
+# short-lived processes take 80 MB, and a process with many records makes few snapshots. A snapshot
+# takes about 20 ns per byte, so that all of them together cost less than 0.1 µs per record.
 _FIRST_ROOM = 8 * 1024
 _ROOM = 512 * 1024
 _ROOM_PER_SNAPSHOT = 8
-# Room for 340 records, then four times as much with each new file, up to 21,800: ten thousand
-# short-lived processes take 80 MB, and who records much makes few snapshots. One takes about 20 ns
-# per byte, so that all of them together cost less than 0.1 µs per record.
 _MAX_SIZE = 256 * 1024 * 1024
+# The C library keeps each value that an environment variable ever had, so a process that opens many
+# sessions takes the names of its folders in turn. No process of a session that long ago still runs.
+_created: deque[Path] = deque(maxlen=16)
 _logger = logging.getLogger(__name__)
 
 
@@ -61,7 +62,7 @@ class Record:
     """One record after the snapshot.
 
     Attributes:
-        kind: What it is; its meaning is the writer's.
+        kind: What kind of record it is; the writer gives it its meaning.
         ident: A number of the writer's.
         a: First float.
         b: Second float.
@@ -80,9 +81,9 @@ class SpoolFile:
     """What one process has written.
 
     Attributes:
-        source: Name that no other process has or will have.
-        snapshot: What the writer's `snapshot` gave when the file was begun.
-        records: What came after it.
+        source: Name of the file's writer, unique among all processes.
+        snapshot: What the writer had recorded when it began the file.
+        records: What the writer has recorded since.
     """
 
     source: str
@@ -91,30 +92,29 @@ class SpoolFile:
 
 
 class SpoolWriter:
-    """Writes the file of this process. Not thread-safe: its user's lock is held around each call.
+    """Writes the file of this process. Not thread-safe: the caller holds its lock around each call.
 
     Args:
         folder: Where to write.
-        kind: First part of the file's name: which figures these are.
-        snapshot: Returns everything recorded so far as strict JSON; asked at the start and each
-            time the room is used up. What is recorded while it runs goes into the file after it.
+        kind: First part of the file's name: which figures the file holds.
+        snapshot: Returns everything recorded so far as strict JSON. It is called at the start and
+            each time the room is used up.
+
+    Attributes:
+        source: Name under which `read` gives what this process writes.
 
     Raises:
         OSError: If the file cannot be made.
     """
 
     def __init__(self, folder: Path, kind: str, snapshot: Callable[[], dict[str, Any]]) -> None:
+        self.source = f"{kind}-{os.getpid()}-{os.urandom(8).hex()}"
+        self._path = folder / f"{self.source}{_SUFFIX}"
         self._snapshot = snapshot
-        self._path = folder / f"{kind}-{os.getpid()}-{os.urandom(8).hex()}{_SUFFIX}"
         self._map: mmap.mmap | None = None
         self._room = _FIRST_ROOM
         self._at = self._end = 0
-        self._begin()
-
-    @property
-    def source(self) -> str:
-        """Name under which `read` gives what this process writes."""
-        return self._path.stem
+        self.renew()
 
     def append(self, kind: int, ident: int, a: float, b: float) -> None:
         """Write a record of two floats.
@@ -124,8 +124,8 @@ class SpoolWriter:
         """
         at = self._at
         if at + 24 > self._end:
-            self._begin()
-            return  # The new snapshot holds what this record says.
+            self.renew()
+            return  # The new snapshot includes this record.
         assert self._map is not None
         _put(self._map, at, a, b, ident, kind)
         self._at = at + 24
@@ -139,7 +139,7 @@ class SpoolWriter:
         size = -(-len(blob) // 24) * 24
         at = self._at
         if at + 24 + size > self._end:
-            self._begin()
+            self.renew()
             return
         assert self._map is not None
         self._map[at + 24 : at + 24 + len(blob)] = blob
@@ -147,26 +147,29 @@ class SpoolWriter:
         self._at = at + 24 + size
 
     def renew(self) -> None:
-        """Put a new file in the place of this one, with everything recorded by now.
+        """Replace the file by a new one: a snapshot of everything recorded, and room for records.
 
         Raises:
-            OSError: If it cannot be made; the old one stays.
+            OSError: If it cannot be made; the old file stays.
         """
-        self._begin()
-
-    def close(self) -> None:
-        """Let go of the file; it stays where it is."""
-        if self._map is not None:
-            self._map.close()
-            self._map = None
-
-    def _begin(self) -> None:
-        """Put a new file, with a new snapshot and room for records, in the place of the old one."""
         snapshot = json.dumps(self._snapshot(), allow_nan=False).encode()
         start = _HEAD.size + -(-len(snapshot) // 8) * 8
         end = start + max(self._room, _ROOM_PER_SNAPSHOT * len(snapshot))
         begun = self._path.with_name(f".{self._path.name}")
-        new = _mapped(begun, end)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(begun, flags, 0o600)
+        try:
+            # Reserved, not sparse: writing to a sparse map when the disk is full kills the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, end)
+            else:
+                os.write(descriptor, bytes(end))
+            new = mmap.mmap(descriptor, end)
+        except OSError:
+            begun.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
         new[_HEAD.size : _HEAD.size + len(snapshot)] = snapshot
         _HEAD.pack_into(new, 0, _MAGIC, len(snapshot))
         begun.replace(self._path)
@@ -174,22 +177,11 @@ class SpoolWriter:
         self._map, self._at, self._end = new, start, end
         self._room = min(4 * self._room, _ROOM)
 
-
-def _mapped(path: Path, size: int) -> mmap.mmap:
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        # Reserved, not sparse: writing to a sparse map when the disk is full kills the process.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)
-        else:
-            os.write(descriptor, bytes(size))
-        return mmap.mmap(descriptor, size)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
+    def close(self) -> None:
+        """Close the file; it stays where it is."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
 
 
 def create(parent: Path | None = None) -> Path:
@@ -201,25 +193,19 @@ def create(parent: Path | None = None) -> Path:
     Raises:
         OSError: If it cannot be made.
     """
-    if len(_made) == _made.maxlen:
-        again = _made.popleft()
+    if len(_created) == _created.maxlen:
+        again = _created.popleft()
         with contextlib.suppress(OSError):
             if again.parent == parent:
                 again.mkdir(mode=0o700)
-                _made.append(again)
+                _created.append(again)
                 return again
-    # Here: it takes as long to import as all the rest, and only a session makes folders.
+    # Only a session makes folders, and importing tempfile takes as long as the rest of this module.
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-spool-", dir=parent))
-    _made.append(folder)
+    _created.append(folder)
     return folder
-
-
-# The names of this process's last folders are taken again in turn: the C library keeps each value
-# that an environment variable ever had, and there they stand. So many sessions later, no process of
-# the first one writes any more.
-_made: deque[Path] = deque(maxlen=16)
 
 
 def remove(folder: Path) -> None:
@@ -231,43 +217,21 @@ def remove(folder: Path) -> None:
         folder.rmdir()
 
 
-def warn_given_up(what: str, error: Exception) -> None:
-    """Say, once for each journal, that a process can write no more; not when the session is over.
-
-    Args:
-        what: What will be missing: `Operations`.
-        error: Why.
-    """
-    if isinstance(error, FileNotFoundError):
-        return  # The session is over, and has removed its folder.
-    _logger.warning(
-        "%s of this process can no longer be written to the spool folder, and those from now on "
-        "will be missing in the report: %s", what, error,
-    )  # fmt: skip
-
-
 def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
-    """Yield what each process has written so far, processes that still run and dead ones alike.
+    """Yield what each process has written so far, whether it still runs or is dead.
 
-    A file that is damaged, too large, a link, or no file at all is left out; one warning tells how
-    many.
+    A file that is damaged, too large or not a regular file is skipped; one warning says how many
+    were. A file that a killed process had only begun has a hidden name and is not read: the one
+    before it is whole.
 
     Args:
-        folder: The spool folder; nothing is yielded when it is not there.
+        folder: The spool folder; nothing is yielded when it does not exist.
         kind: Which figures.
     """
     damaged = []
-    try:
-        found = sorted(folder.iterdir())
-    except OSError:
-        found = []
-    for path in found:
-        if not path.name.startswith((f"{kind}-", f".{kind}-")) or path.suffix != _SUFFIX:
-            continue
-        if path.name.startswith("."):
-            continue  # A file that a killed process had begun; the one before it is whole.
+    for path in sorted(folder.glob(f"{kind}-*{_SUFFIX}")):
         try:
-            yield _parse(path.stem, _content(path))
+            yield _read_file(path)
         except (OSError, ValueError, struct.error, RecursionError) as error:
             damaged.append((path.name, error))
     if damaged:
@@ -277,43 +241,35 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         )  # fmt: skip
 
 
-def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+def _read_file(path: Path) -> SpoolFile:
+    # Without O_NONBLOCK, a pipe in the folder would hold up the session.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise DocumentError("It is not a regular file.")
         if status.st_size > _MAX_SIZE:
             raise DocumentError(f"It is larger than {_MAX_SIZE} bytes.")
-        return file.read()
-
-
-# A pipe put into the folder must not hold up the session.
-_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
-
-
-def _parse(source: str, content: bytes) -> SpoolFile:
+        content = file.read()
     magic, length = _HEAD.unpack_from(content)
     if magic != _MAGIC or length > len(content) - _HEAD.size:
         raise DocumentError("It does not begin as a spool file does.")
     snapshot = json.loads(content[_HEAD.size : _HEAD.size + length])
     if not isinstance(snapshot, dict):
         raise DocumentError("Its snapshot is not a JSON object.")
-    start = _HEAD.size + -(-length // 8) * 8
-    return SpoolFile(source, snapshot, list(_records(content, start)))
-
-
-def _records(content: bytes, at: int) -> Iterator[Record]:
+    records = []
+    at = _HEAD.size + -(-length // 8) * 8
     while at + 24 <= len(content):
         a, b, ident, kind = _RECORD.unpack_from(content, at)
         if kind == 0:
-            return
+            break
         at += 24
         if kind < BLOB:
-            yield Record(kind, ident, a, b)
+            records.append(Record(kind, ident, a, b))
             continue
-        (length, _, _, _) = _BYTES.unpack_from(content, at - 24)
-        if length > len(content) - at:
+        size, _, _, _ = _BYTES.unpack_from(content, at - 24)
+        if size > len(content) - at:
             raise DocumentError("A record is longer than its file.")
-        yield Record(kind, ident, 0.0, 0.0, content[at : at + length])
-        at += -(-length // 24) * 24
+        records.append(Record(kind, ident, 0.0, 0.0, content[at : at + size]))
+        at += -(-size // 24) * 24
+    return SpoolFile(path.stem, snapshot, records)

@@ -21,10 +21,9 @@ from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal, state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
 from mlflow_perf.readers import host_facts
-from mlflow_perf.recorders import transfers
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
-from mlflow_perf.recorders.operations import current as context
-from mlflow_perf.recorders.operations.operation_spool import drain
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.session.run_sources import (
@@ -135,8 +134,7 @@ class Recording:
             return
         self._spool = SpoolFolder(self.node, self.run_id, parent=state_folder())
         folder = self._spool.path
-        context.activate(self.operations, spool=folder, spooled=folder is not None)
-        transfers.activate(folder, spooled=folder is not None)
+        current.activate(self.operations, folder=folder, spooled=folder is not None)
         proxystore.install()
 
     def _start_sampling(self, root_pid: int | None) -> None:
@@ -273,21 +271,19 @@ class Recording:
         """Take over what the other processes of the job recorded."""
         spool = self._spool
         folder = None if spool is None else spool.path
-        context.deactivate()
+        recorders = current.deactivate()
         if spool is not None and not self.node.samples:
-            transfers.deactivate()
             spool.leave()
             return
         if spool is not None and folder is not None:
             left = deadline - time.monotonic()
             spool.wait_for_others(left / 2)
-            drain(folder, self.operations)
-        self._transfers = transfers.collect(folder)
+            collect_operations(folder, self.operations)
+        self._transfers = collect_transfers(folder, recorders.transfers)
         for scraper in self._scrapers:
             stats = scraper.transfers()
             if not stats.is_empty():
                 self._transfers.setdefault("nixl", type(stats)()).aggregate(stats)
-        transfers.deactivate()
         proxystore.uninstall()
 
     def _node_document(self, status: str) -> NodeDocument:

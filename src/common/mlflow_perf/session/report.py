@@ -19,8 +19,8 @@ from mlflow_perf.core import settings
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.node.exit_cause import signal_name
-from mlflow_perf.recorders.operations import current as context
-from mlflow_perf.recorders.operations.wrap import wrap_in
+from mlflow_perf.recorders import timing
+from mlflow_perf.recorders.operations.wrap import wrap
 from mlflow_perf.session.recording import Outcome, Recording
 from mlflow_perf.session.run_target import check_run
 from mlflow_perf.session.signals import SignalWatch
@@ -166,7 +166,7 @@ class Session:
 
     def __call__(self, function: F) -> F:
         """Return the function with each call, or each iteration of a generator, as a block."""
-        wrapped: F = wrap_in(function, self._again)
+        wrapped: F = wrap(function, self._again)
         return wrapped
 
     def _again(self) -> Session:
@@ -177,7 +177,7 @@ class Session:
         return self.document._repr_html_()
 
     # The function itself: a method around it would cost a tenth of what a timer costs.
-    time = staticmethod(context.time)
+    time = staticmethod(timing.time)
 
     def add_time(self, name: str, time_ms: float, *, key: Any = None) -> None:
         """Record one duration of an operation, in milliseconds."""

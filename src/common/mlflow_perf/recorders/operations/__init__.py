@@ -1,7 +1,4 @@
-"""Operations: attributes, counters and times that any code of the job records.
-
-The package may import errors, clock, records, metric_table, node, sketch and spool.
-"""
+"""Operations: attributes, counters and times that any code of the job records."""
 
 from __future__ import annotations
 

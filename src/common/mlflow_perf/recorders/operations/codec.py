@@ -1,7 +1,4 @@
-"""Recorded operations as JSON and back.
-
-Imports only errors, sketch, `entry` and `keys`.
-"""
+"""Recorded operations as JSON and back."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import Any
 
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.sketch import Buckets, Sketch, finite
-from mlflow_perf.recorders.operations.entry import Count, Entry, Times
 from mlflow_perf.recorders.operations.keys import as_text, json_key, unjson_key
+from mlflow_perf.recorders.operations.stats import Metrics, TimeStats
 
 __all__ = ["from_dict", "json_value", "to_dict"]
 
@@ -21,111 +18,100 @@ _MAX_ATTRIBUTE = 10_000
 
 
 def to_dict(
-    entries: Mapping[Any, Entry], buckets: Mapping[str, Buckets], max_keys: int | None
+    by_key: Mapping[Any, Metrics], buckets: Mapping[str, Buckets], max_keys: int | None
 ) -> dict[str, Any]:
     """Return what was recorded as strict JSON.
 
     Args:
-        entries: By key.
+        by_key: What was recorded for each key.
         buckets: Distribution of each operation, over all keys.
-        max_keys: How many keys to tell apart; None for all.
+        max_keys: How many keys to list separately; None for all.
 
     Returns:
-        `times`, `counters` and `attributes` of all that is not told apart, `sketches` of the times,
-        and `keys`, a list of the keys told apart with theirs.
+        `keys`, a list of the separate keys with their figures; `times`, `counters` and `attributes`
+        of all others; `sketches` of the times.
     """
-    rest = Entry()
+    rest = Metrics()
     keys: list[dict[str, Any]] = []
-    for key, entry in entries.items():
+    for key, metrics in by_key.items():
         if key is not None and (max_keys is None or len(keys) < max_keys):
-            keys.append({"key": json_key(key), **_entry_to_dict(entry)})
-        else:
-            _add(rest, entry, first=key is None)
-    data = _entry_to_dict(rest)
+            keys.append({"key": json_key(key), **_metrics_to_dict(metrics)})
+            continue
+        for name, times in metrics.times.items():
+            rest.times.setdefault(name, TimeStats()).add_sums(times)
+        for name, value in metrics.counters.items():
+            rest.counters[name] = rest.counters.get(name, 0) + value
+        # An attribute without a key is one of the whole: those of single keys do not replace it.
+        mine, theirs = rest.attributes, metrics.attributes
+        rest.attributes = mine | theirs if key is None else theirs | mine
+    data = _metrics_to_dict(rest)
     data["sketches"] = {name: Sketch(counts).as_dict() for name, counts in buckets.items()}
     if keys:
         data["keys"] = keys
     return {part: value for part, value in data.items() if value}
 
 
-def _add(to: Entry, entry: Entry, *, first: bool) -> None:
-    for name, times in entry.times.items():
-        to.times.setdefault(name, Times(name, None, {})).absorb(times)
-    for name, count in entry.counters.items():
-        to.counters.setdefault(name, Count(name, None)).value += count.value
-    # An attribute of no key stands for the whole: those of single keys do not replace it.
-    to.attributes = to.attributes | entry.attributes if first else entry.attributes | to.attributes
-
-
-def _entry_to_dict(entry: Entry) -> dict[str, Any]:
+def _metrics_to_dict(metrics: Metrics) -> dict[str, Any]:
     return {
-        "times": {name: _times_to_dict(times) for name, times in entry.times.items()},
-        "counters": {name: count.value for name, count in entry.counters.items()},
-        "attributes": {name: json_value(value) for name, value in entry.attributes.items()},
+        "times": {
+            name: {
+                "count": times.count,
+                "total_ms": times.total_time_ms,
+                "min_ms": times.min_time_ms if times.count else 0.0,
+                "max_ms": times.max_time_ms,
+                "last_ms": times.last_time_ms,
+                "last_timestamp": times.last_timestamp,
+            }
+            for name, times in metrics.times.items()
+        },
+        "counters": dict(metrics.counters),
+        "attributes": {name: json_value(value) for name, value in metrics.attributes.items()},
     }
 
 
-def _times_to_dict(times: Times) -> dict[str, Any]:
-    return {
-        "count": times.count,
-        "total_ms": times.total,
-        "min_ms": times.smallest if times.count else 0.0,
-        "max_ms": times.largest,
-        "last_ms": times.last,
-        "last_timestamp": times.timestamp,
-    }
-
-
-def from_dict(data: Mapping[str, Any]) -> tuple[list[tuple[Any, Entry]], dict[str, Sketch]]:
+def from_dict(data: Mapping[str, Any]) -> tuple[list[tuple[Any, Metrics]], dict[str, Buckets]]:
     """Read what `to_dict` wrote.
 
     Returns:
-        Keys with their entries, and the distributions by operation.
+        The keys with their figures, and the distributions by operation.
 
     Raises:
-        DocumentError: If it is something else.
+        DocumentError: If the data is something else.
     """
     try:
-        entries = [(None, _entry(data))]
-        entries += [(unjson_key(part["key"]), _entry(part)) for part in data.get("keys", ())]
-        sketches = {
-            str(name): Sketch.from_dict(part) for name, part in data.get("sketches", {}).items()
+        by_key = [(None, _metrics_from_dict(data))]
+        by_key += [
+            (unjson_key(part["key"]), _metrics_from_dict(part)) for part in data.get("keys", ())
+        ]
+        buckets = {
+            str(name): Sketch.from_dict(part).buckets
+            for name, part in data.get("sketches", {}).items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DocumentError(f"Recorded operations cannot be read: {error!r}.") from error
-    return entries, sketches
+    return by_key, buckets
 
 
-def _entry(data: Mapping[str, Any]) -> Entry:
-    entry = Entry()
-    entry.attributes = {str(name): value for name, value in data.get("attributes", {}).items()}
+def _metrics_from_dict(data: Mapping[str, Any]) -> Metrics:
+    metrics = Metrics({str(name): value for name, value in data.get("attributes", {}).items()})
     for name, value in data.get("counters", {}).items():
-        entry.counters[name] = Count(name, None, _number(value))
+        # Not `isfinite`, which takes no whole number beyond the floats: a counter may be one.
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+            raise ValueError(f"{value!r} is not a finite number")
+        metrics.counters[name] = value
     for name, part in data.get("times", {}).items():
-        entry.times[name] = _times(name, part)
-    return entry
-
-
-def _times(name: str, data: Mapping[str, Any]) -> Times:
-    times = Times(name, None, {})
-    times.count = int(finite(data["count"]))
-    times.total = finite(data["total_ms"])
-    times.smallest = finite(data["min_ms"]) if times.count else math.inf
-    times.largest = finite(data["max_ms"])
-    times.last = finite(data["last_ms"])
-    times.timestamp = finite(data["last_timestamp"])
-    return times
-
-
-def _number(value: Any) -> float:
-    # Not `isfinite`, which takes no whole number beyond the floats: a counter may be one.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
-        raise ValueError(f"{value!r} is not a finite number")
-    return value
+        times = metrics.times[name] = TimeStats()
+        times.count = int(finite(part["count"]))
+        times.total_time_ms = finite(part["total_ms"])
+        times.min_time_ms = finite(part["min_ms"]) if times.count else math.inf
+        times.max_time_ms = finite(part["max_ms"])
+        times.last_time_ms = finite(part["last_ms"])
+        times.last_timestamp = finite(part["last_timestamp"])
+    return metrics
 
 
 def json_value(value: Any) -> Any:
-    """Return an attribute's value for JSON: as it is if it is JSON and not large, else as text."""
+    """Return an attribute's value for JSON: unchanged if it is JSON and not large, else as text."""
     try:
         if len(json.dumps(value, allow_nan=False)) <= _MAX_ATTRIBUTE:
             return value

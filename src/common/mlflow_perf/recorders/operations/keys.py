@@ -1,4 +1,4 @@
-"""Names and keys of operations: checks, what keys compare by, their JSON. Imports only errors."""
+"""Names and keys of operations: their checks, their comparable form and their JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 def check_name(name: object) -> None:
-    """Do nothing if this can be the name of an operation.
+    """Check that this can be the name of an operation.
 
     Raises:
         SettingError: If it is not a string, or an empty one.
@@ -27,7 +27,7 @@ def check_name(name: object) -> None:
 
 
 def plain_key(key: Any) -> Any:
-    """Return what a key compares by: a list becomes a tuple, a ProxyStore proxy its object's key.
+    """Return a key's comparable form: of a list its tuple, of a ProxyStore proxy its object's key.
 
     Raises:
         SettingError: If the key cannot be hashed.
@@ -35,7 +35,8 @@ def plain_key(key: Any) -> Any:
     if type(key) in (str, int, type(None)):
         return key
     if hasattr(type(key), "__factory__"):
-        return _proxy_key(key)
+        # Hashing a proxy would resolve it; its factory has the key.
+        return getattr(object.__getattribute__(key, "__factory__"), "key", None)
     if isinstance(key, (list, tuple)) and any(hasattr(type(k), "__factory__") for k in key):
         return tuple(plain_key(k) for k in key)
     if isinstance(key, Sequence) and not isinstance(key, (tuple, str, bytes)):
@@ -50,14 +51,8 @@ def plain_key(key: Any) -> Any:
     return key
 
 
-def _proxy_key(proxy: Any) -> Any:
-    """Return a proxy's key without resolving it, which hashing it would do."""
-    factory = object.__getattribute__(proxy, "__factory__")
-    return getattr(factory, "key", None)
-
-
 def json_key(key: Any) -> Any:
-    """Return a key for JSON: scalars as they are, tuples as `{"all": […]}`, the rest as text."""
+    """Return a key for JSON: scalars unchanged, tuples as `{"all": […]}`, the rest as text."""
     if isinstance(key, tuple):
         return {"all": [json_key(part) for part in key]}
     if type(key) in _SCALARS and (type(key) is not float or math.isfinite(key)):
@@ -79,7 +74,7 @@ def unjson_key(key: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return `str(value)`, cut where it is long; the type's name where that fails."""
+    """Return `str(value)`, cut to 1,000 characters; the type's name if `str` fails."""
     try:
         return str(value)[:_MAX_TEXT]
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything; the job must not see it

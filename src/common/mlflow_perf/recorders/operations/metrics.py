@@ -1,10 +1,8 @@
-"""`OperationMetrics`: attributes, counters and times of operations, by name and key.
-
-Imports only errors, sketch and the rest of this package.
-"""
+"""`OperationMetrics`: attributes, counters and times of operations, by name and key."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
@@ -12,15 +10,16 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf, log
+from pathlib import Path
 from time import time
 from typing import Any
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
 from mlflow_perf.recorders.operations import codec, names
-from mlflow_perf.recorders.operations.entry import Count, Entry, Times
+from mlflow_perf.recorders.operations.entry import Count, Entry, RecordedTimes
 from mlflow_perf.recorders.operations.keys import check_name, plain_key
-from mlflow_perf.recorders.operations.listener import RecordListener
+from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats, as_number, as_time
 from mlflow_perf.recorders.operations.timer import OperationTimer
 
@@ -28,23 +27,23 @@ __all__ = ["OperationMetrics"]
 
 _logger = logging.getLogger(__name__)
 _PLAIN_KEYS = (str, int)
-_Snapshot = tuple[dict[Any, Entry], dict[str, Buckets], set[str]]
+_Snapshot = tuple[dict[Any, Metrics], dict[str, Buckets], set[str]]
 _alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()
 
 
 class OperationMetrics:
     """Records attributes, counters and times of operations, from any number of threads.
 
-    A key tells one object of an operation from another (a file, a request); a list of keys is one
-    super key; None stands for no key. Names are free; dots make them hierarchical. The percentiles
-    of an operation are kept over all its keys.
+    A key identifies the object of an operation (a file, a request). A list of keys is one super
+    key; None means no key. Names are free; dots make them hierarchical. The percentiles of an
+    operation are kept over all its keys.
 
-    Memory is bounded: what is recorded for a key beyond the first `max_keys` goes to the key None,
-    and for a name beyond the first `max_names` to the name `other`, so that no total is lost.
+    Memory is bounded, and no total is lost: records of keys beyond the first `max_keys` go to the
+    key None, and records of names beyond the first `max_names` to the name `other`.
 
     Args:
-        max_keys: How many keys are kept apart.
-        max_names: How many names are kept apart.
+        max_keys: How many keys are kept separately.
+        max_names: How many names are kept separately.
 
     Raises:
         SettingError: If a bound is not a whole number of at least one.
@@ -58,7 +57,7 @@ class OperationMetrics:
         self._max_names = max_names
         # Reentrant: a signal handler may record while its thread is inside.
         self._lock = threading.RLock()
-        self._journal: RecordListener | None = None
+        self._spool: OperationSpool | None = None
         self._clear()
         _alive.add(self)
 
@@ -82,8 +81,8 @@ class OperationMetrics:
             if kept is None and key is not None:
                 return
             entry.attributes[self._name(name)] = value
-            if self._journal is not None:
-                self._journal.add_attribute(name, kept, value)
+            if self._spool is not None:
+                self._spool.add_attribute(name, kept, value)
 
     def add_counter(self, name: str, key: Any, value: float) -> None:
         """Add to a counter of a key.
@@ -97,8 +96,8 @@ class OperationMetrics:
         with self._lock:
             count = self._count(name, key)
             count.value += value
-            if self._journal is not None:
-                self._journal.add_count(count, value)
+            if self._spool is not None:
+                self._spool.add_count(count, value)
 
     def add_time(self, name: str, key: Any, time_ms: float) -> None:
         """Record how long an operation took, in milliseconds.
@@ -113,30 +112,30 @@ class OperationMetrics:
             key = plain_key(key)  # a proxy must not be hashed: that would fetch its object
         now = time()
         bucket = int(log(time_ms) * SCALE + OFFSET) if time_ms >= SMALLEST else 0
-        # The body of Times.add, in line: its call would cost a fifth of the whole, under the lock.
+        # TimeStats.add_time, in line: the call would cost a fifth of the whole, under the lock.
         with self._lock:
             try:
                 times = self._entries[key].times[name]
             except (KeyError, TypeError):
                 times = self._times(name, key)
             times.count += 1
-            times.total += time_ms
-            if time_ms < times.smallest:  # noqa: PLR1730 - min() takes three times as long
-                times.smallest = time_ms
-            if time_ms > times.largest:  # noqa: PLR1730 - likewise
-                times.largest = time_ms
-            times.last = time_ms
-            times.timestamp = now
+            times.total_time_ms += time_ms
+            if time_ms < times.min_time_ms:  # noqa: PLR1730 - min() takes three times as long
+                times.min_time_ms = time_ms
+            if time_ms > times.max_time_ms:  # noqa: PLR1730 - likewise
+                times.max_time_ms = time_ms
+            times.last_time_ms = time_ms
+            times.last_timestamp = now
             buckets = times.buckets
             if bucket in buckets:
                 buckets[bucket] += 1
             else:
                 buckets[bucket] = 1
-            if self._journal is not None:
-                self._journal.add_time(times, time_ms, now)
+            if self._spool is not None:
+                self._spool.add_time(times, time_ms, now)
 
     def add_past_time(self, name: str, key: Any, time_ms: float, timestamp: float) -> None:
-        """Record how long an operation took that another process recorded at `timestamp`.
+        """Record a time that another process recorded at `timestamp`.
 
         Args:
             name: Name of the operation.
@@ -147,9 +146,8 @@ class OperationMetrics:
         Raises:
             SettingError: As `add_time`.
         """
-        time_ms = as_time(name, time_ms)
         with self._lock:
-            self._times(name, key).add(time_ms, timestamp)
+            self._times(name, key).add_time(as_time(name, time_ms), timestamp)
 
     def time(self, name: str, key: Any = None, *, nested: bool = False) -> OperationTimer:
         """Return a timer that records here: a context manager and a decorator.
@@ -169,16 +167,20 @@ class OperationMetrics:
         key = plain_key(key)
         with self._lock:
             entry = self._entries.get(key)
-            return None if entry is None or entry.is_empty() else entry.metrics()
+            if entry is None or entry.is_empty():
+                return None
+            return copy.deepcopy(entry.copy_metrics())
 
     def aggregate_times(self) -> dict[str, TimeStats]:
         """Return the statistics of each operation over all its keys, with percentiles."""
         with self._lock:
-            sums: dict[str, Times] = {}
+            sums: dict[str, TimeStats] = {}
             for entry in self._entries.values():
                 for name, times in entry.times.items():
-                    sums.setdefault(name, Times(name, None, {})).absorb(times)
-            return {n: t.stats(Sketch(dict(self._buckets[n]))) for n, t in sums.items()}
+                    sums.setdefault(name, TimeStats()).add_sums(times)
+            for name, stats in sums.items():
+                stats.buckets = dict(self._buckets[name])
+            return sums
 
     def aggregate_counters(self) -> dict[str, float]:
         """Return the sum of each counter over all its keys."""
@@ -190,68 +192,71 @@ class OperationMetrics:
             return sums
 
     def is_empty(self) -> bool:
-        """Tell whether nothing was recorded."""
+        """Return whether nothing was recorded."""
         with self._lock:
             return all(entry.is_empty() for entry in self._entries.values())
 
     def merge(self, other: OperationMetrics) -> None:
-        """Take in all that `other` has recorded: exactly as if it had been recorded here.
+        """Add everything that `other` has recorded, as if it had been recorded here.
 
-        What `other` had drained from a spool folder counts as drained here too.
+        What `other` had collected from a spool folder counts as collected here too.
         """
         self.__setstate__(other._snapshot())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy what was recorded; the lock and the journal stay."""
+        """Pickle and copy what was recorded, without the lock and the spool."""
         return partial(type(self), self._max_keys, max_names=self._max_names), (), self._snapshot()
 
     def __setstate__(self, snapshot: _Snapshot) -> None:
-        entries, buckets, sources = snapshot
+        by_key, buckets, sources = snapshot
         with self._lock:
             self._sources |= sources
-            for key, entry in entries.items():
-                self._absorb(key, entry)
+            for key, metrics in by_key.items():
+                self._add_metrics(key, metrics)
             for name, counts in buckets.items():
-                Sketch(self._buckets_of(self._name(name))).merge(Sketch(counts))
+                self._add_buckets(name, counts)
 
     def merge_from(self, source: str, load: Callable[[], OperationMetrics]) -> None:
-        """Merge what a process has written, unless it was merged before.
+        """Merge what a process has written, unless it is included already.
 
         Args:
-            source: The process's own name.
-            load: Reads what it has written.
+            source: Name of the process's spool file.
+            load: Reads what the process has written.
         """
-        if source not in self._sources:
+        own = self._spool is not None and self._spool.source == source
+        if not own and source not in self._sources:
             self.merge(load())
-            self.contains(source)
+            with self._lock:
+                self._sources.add(source)
 
-    def contains(self, source: str) -> None:
-        """Take note that what this process has written is in here already."""
+    def spool_to(self, folder: Path | None) -> None:
+        """Write each record to a file in a spool folder from now on; None ends the writing."""
         with self._lock:
-            self._sources.add(source)
-
-    def attach(self, journal: RecordListener | None) -> None:
-        """Tell a journal of each record from now on; None for no journal."""
-        with self._lock:
-            before, self._journal = self._journal, journal
-        if before is not None:
-            before.close()
+            if self._spool is not None:
+                self._spool.close()
+                if self._spool.source is not None:
+                    self._sources.add(self._spool.source)
+            self._spool = None
+            if folder is not None:
+                self._spool = OperationSpool(folder, partial(self.as_dict, max_keys=None))
+                if not self.is_empty():
+                    self._spool.write_all()
 
     def renew_lock(self) -> None:
-        """Take a new lock: in a forked child, for another thread may have held the old one."""
+        """Take a new lock: in a forked child, another thread may hold the old one."""
         self._lock = threading.RLock()
 
     def forget(self) -> None:
-        """Forget everything, the journal too: in a forked child, it is the parent's to report."""
+        """Forget everything and write no more: a forked child's parent reports it."""
         with self._lock:
-            self._journal = None
+            self._spool = None
             self._clear()
 
     def as_dict(self, *, max_keys: int | None = 0) -> dict[str, Any]:
         """Return everything for JSON.
 
         Args:
-            max_keys: How many keys are told apart; the others are summed up. None for all.
+            max_keys: How many keys to list separately; the others are summed up. None for all.
         """
         return codec.to_dict(*self._snapshot()[:2], max_keys)
 
@@ -263,43 +268,47 @@ class OperationMetrics:
             DocumentError: If this is not what `as_dict` wrote.
         """
         new = cls()
-        entries, buckets = codec.from_dict(data)
-        for key, entry in entries:
-            new._absorb(key, entry)
-        for name, sketch in buckets.items():
-            Sketch(new._buckets_of(new._name(name))).merge(sketch)
+        by_key, buckets = codec.from_dict(data)
+        for key, metrics in by_key:
+            new._add_metrics(key, metrics)
+        for name, counts in buckets.items():
+            new._add_buckets(name, counts)
         return new
 
     def summary_metrics(self) -> dict[str, float]:
         """Return the metrics `ops/<name>/count`, `…/total_ms` and so on, by MLflow's rules.
 
         A counter gives its sum as `ops/<name>/count`. Only the few hundred operations with the most
-        total time are told; a warning names how many are not.
+        total time become metrics; a warning says how many were recorded.
         """
         return names.summary_metrics(self.aggregate_times(), self.aggregate_counters())
 
     def _snapshot(self) -> _Snapshot:
         with self._lock:
-            entries = {key: entry.copy() for key, entry in self._entries.items()}
+            by_key = {key: entry.copy_metrics() for key, entry in self._entries.items()}
             buckets = {name: dict(counts) for name, counts in self._buckets.items()}
-            return entries, buckets, set(self._sources)
+            own = self._spool.source if self._spool is not None else None
+            return by_key, buckets, self._sources | ({own} if own else set())
 
-    def _absorb(self, key: Any, entry: Entry) -> None:
-        """Add an entry's sums, without its share in the percentiles."""
-        for name, times in entry.times.items():
-            self._times(name, key).absorb(times)
-        for name, count in entry.counters.items():
-            self._count(name, key).value += count.value
+    def _add_metrics(self, key: Any, metrics: Metrics) -> None:
+        for name, times in metrics.times.items():
+            self._times(name, key).add_sums(times)
+        for name, value in metrics.counters.items():
+            self._count(name, key).value += value
         mine, kept = self._entry(key)
         if kept is not None or key is None:
-            mine.attributes.update(entry.attributes)
+            mine.attributes.update(metrics.attributes)
 
-    def _times(self, name: str, key: Any) -> Times:
+    def _add_buckets(self, name: str, counts: Buckets) -> None:
+        Sketch(self._buckets.setdefault(self._name(name), {})).merge(Sketch(counts))
+
+    def _times(self, name: str, key: Any) -> RecordedTimes:
         entry, key = self._entry(key)
         name = self._name(name)
         times = entry.times.get(name)
         if times is None:
-            times = entry.times[name] = Times(name, key, self._buckets_of(name))
+            buckets = self._buckets.setdefault(name, {})
+            times = entry.times[name] = RecordedTimes(name, key, buckets)
         return times
 
     def _count(self, name: str, key: Any) -> Count:
@@ -331,13 +340,10 @@ class OperationMetrics:
             self._warned = True
             _logger.warning(
                 "More than %d names of operations: further ones, such as %r, are summed up as %r. "
-                "Put what differs into the key.",
+                "Put the part that differs into the key.",
                 self._max_names, name, names.OTHER,
             )  # fmt: skip
         return names.OTHER
-
-    def _buckets_of(self, name: str) -> Buckets:
-        return self._buckets.setdefault(name, {})
 
 
 def _renew_locks() -> None:

@@ -1,4 +1,4 @@
-"""Operations as MLflow metrics: which, and under which keys. Imports only `stats`."""
+"""Operations as MLflow metrics: which operations, and under which keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER = "other"
 """Name under which operations beyond the bound on names are summed up."""
 
 MAX_OPERATIONS = 300
-"""How many operations become metrics: with eight each, the page of a run still opens at once."""
+"""How many operations become metrics. With eight metrics each, a run's page still opens at once."""
 
 _MAX_NAME = 200
 _FORBIDDEN = re.compile(r"[^\w.\- /]", re.ASCII)
@@ -24,10 +24,10 @@ _logger = logging.getLogger(__name__)
 
 
 def metric_name(name: str) -> str:
-    """Return a name that MLflow takes within a metric's key.
+    """Return a name that MLflow accepts within a metric's key.
 
-    Characters that it refuses become `_`; empty parts and dots alone between slashes go; what is
-    too long is cut and ends in a hash of the whole.
+    Characters that MLflow refuses become `_`. Parts between slashes that are empty or only dots are
+    dropped. A name that is too long is cut and ends in a hash of the whole name.
     """
     parts = [part.strip() for part in _FORBIDDEN.sub("_", name).split("/")]
     clean = "/".join(part for part in parts if part.strip(".")) or "_"
@@ -49,52 +49,34 @@ def summary_metrics(
     counts: dict[str, float] = {}
     for name, value in counters.items():
         counts[metric_name(name)] = counts.get(metric_name(name), 0) + value
-    metrics: dict[str, float] = {}
-    for name in _largest(sums):
-        metrics |= _of(name, sums[name])
     # A name used for both keeps its number of times; the counter's sum is in the document.
-    only = [name for name in counts if name not in sums]
-    _warn_beyond(len(only), "counters were recorded: only the first %d become metrics")
-    for name in only[:MAX_OPERATIONS]:
-        metrics[f"ops/{name}/count"] = _as_float(counts[name])
-    return metrics
-
-
-def _as_float(number: float) -> float:
-    """Return a number as a float; a sum that no float can hold becomes the largest of its sign."""
-    try:
-        return float(number)
-    except OverflowError:
-        return -sys.float_info.max if number < 0 else sys.float_info.max
-
-
-def _largest(sums: Mapping[str, TimeStats]) -> list[str]:
+    counted = [name for name in counts if name not in sums]
+    for number, said in (
+        (len(sums), "operations were recorded: only the %d with the most total time become"),
+        (len(counted), "counters were recorded: only the first %d become"),
+    ):
+        if number > MAX_OPERATIONS:
+            limited = said % MAX_OPERATIONS
+            _logger.warning("%d %s metrics; all of them are in the document.", number, limited)
+    metrics: dict[str, float] = {}
     ordered = sorted(sums, key=lambda name: (-sums[name].total_time_ms, name))
-    _warn_beyond(
-        len(ordered),
-        "operations were recorded: only the %d with the most total time become metrics",
-    )
-    return ordered[:MAX_OPERATIONS]
-
-
-def _warn_beyond(count: int, what: str) -> None:
-    if count > MAX_OPERATIONS:
-        said = what % MAX_OPERATIONS
-        _logger.warning("%d %s; all of them are in the document.", count, said)
-
-
-def _of(name: str, stats: TimeStats) -> dict[str, float]:
-    if not stats.count:
-        return {}
-    metrics = {
-        "count": float(stats.count),
-        "total_ms": stats.total_time_ms,
-        "avg_ms": stats.avg_time_ms,
-        "min_ms": stats.min_time_ms,
-        "max_ms": stats.max_time_ms,
-    }
-    for percent in (50, 95, 99):
-        estimate = stats.percentile(percent)
-        if estimate is not None:
-            metrics[f"p{percent}_ms"] = estimate
-    return {f"ops/{name}/{figure}": value for figure, value in metrics.items()}
+    for name in ordered[:MAX_OPERATIONS]:
+        if not (stats := sums[name]).count:
+            continue
+        metrics[f"ops/{name}/count"] = float(stats.count)
+        metrics[f"ops/{name}/total_ms"] = stats.total_time_ms
+        metrics[f"ops/{name}/avg_ms"] = stats.avg_time_ms
+        metrics[f"ops/{name}/min_ms"] = stats.min_time_ms
+        metrics[f"ops/{name}/max_ms"] = stats.max_time_ms
+        for percent in (50, 95, 99):
+            estimate = stats.percentile(percent)
+            if estimate is not None:
+                metrics[f"ops/{name}/p{percent}_ms"] = estimate
+    for name in counted[:MAX_OPERATIONS]:
+        try:
+            metrics[f"ops/{name}/count"] = float(counts[name])
+        except OverflowError:  # A sum that no float can hold becomes the largest of its sign.
+            metrics[f"ops/{name}/count"] = (
+                sys.float_info.max if counts[name] > 0 else -sys.float_info.max
+            )
+    return metrics

@@ -1,7 +1,4 @@
-"""What operations add up to: statistics of times, and the figures of one key.
-
-Imports only errors and sketch.
-"""
+"""Sums of operations: the statistics of times, and everything recorded for one key."""
 
 from __future__ import annotations
 
@@ -12,54 +9,93 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.sketch import Sketch
+from mlflow_perf.model.sketch import Buckets, Sketch
 
 __all__ = ["Metrics", "TimeStats", "as_number", "as_time"]
 
 
-@dataclass
 class TimeStats:
     """Statistics of the times of one operation. Two of them add up; `TimeStats()` is the identity.
 
-    Attributes:
+    Args:
         count: How often the operation happened.
         avg_time_ms: Mean time in milliseconds.
         min_time_ms: Shortest time in milliseconds; infinity when there was none.
         max_time_ms: Longest time in milliseconds.
         last_time_ms: The most recent time in milliseconds.
         last_timestamp: When the most recent one was recorded, in seconds since the Unix epoch.
+
+    Attributes:
+        total_time_ms: Sum of the times in milliseconds.
+        buckets: Distribution of the times, for percentiles; None where it is not known.
     """
 
-    count: int = 0
-    avg_time_ms: float = 0.0
-    min_time_ms: float = math.inf
-    max_time_ms: float = 0.0
-    last_time_ms: float = 0.0
-    last_timestamp: float = 0.0
-    _sketch: Sketch | None = field(default=None, repr=False, compare=False)
+    __slots__ = (
+        "buckets", "count", "last_time_ms", "last_timestamp", "max_time_ms", "min_time_ms",
+        "total_time_ms",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 - the order of ProxyStore's class
+        self,
+        count: int = 0,
+        avg_time_ms: float = 0.0,
+        min_time_ms: float = math.inf,
+        max_time_ms: float = 0.0,
+        last_time_ms: float = 0.0,
+        last_timestamp: float = 0.0,
+    ) -> None:
+        self.count = count
+        self.total_time_ms = avg_time_ms * count
+        self.min_time_ms = min_time_ms
+        self.max_time_ms = max_time_ms
+        self.last_time_ms = last_time_ms
+        self.last_timestamp = last_timestamp
+        self.buckets: Buckets | None = None
 
     @property
-    def total_time_ms(self) -> float:
-        """Sum of the times in milliseconds."""
-        return self.avg_time_ms * self.count
+    def avg_time_ms(self) -> float:
+        """Mean time in milliseconds."""
+        return self.total_time_ms / self.count if self.count else 0.0
 
-    def add_time(self, time_ms: float) -> None:
-        """Take in one more time, as of now.
+    def add_time(self, time_ms: float, timestamp: float | None = None) -> None:
+        """Add one time.
+
+        Args:
+            time_ms: The time in milliseconds.
+            timestamp: When it was recorded, in seconds since the Unix epoch; now if not given.
 
         Raises:
             SettingError: If the time is negative, not finite or not a number.
         """
         time_ms = as_time("time", time_ms)
-        if self._sketch is None and self.count == 0:
-            self._sketch = Sketch()
-        if self._sketch is not None:
-            self._sketch.add(time_ms)
-        self.avg_time_ms = (self.avg_time_ms * self.count + time_ms) / (self.count + 1)
+        if self.buckets is None and self.count == 0:
+            self.buckets = {}
+        if self.buckets is not None:
+            Sketch(self.buckets).add(time_ms)
         self.count += 1
+        self.total_time_ms += time_ms
         self.min_time_ms = min(self.min_time_ms, time_ms)
         self.max_time_ms = max(self.max_time_ms, time_ms)
         self.last_time_ms = time_ms
-        self.last_timestamp = time.time()
+        self.last_timestamp = time.time() if timestamp is None else timestamp
+
+    def add_sums(self, other: TimeStats) -> None:
+        """Add the sums of `other` without its distribution, where that is kept elsewhere."""
+        if not other.count:
+            return
+        self.count += other.count
+        self.total_time_ms += other.total_time_ms
+        self.min_time_ms = min(self.min_time_ms, other.min_time_ms)
+        self.max_time_ms = max(self.max_time_ms, other.max_time_ms)
+        if other.last_timestamp >= self.last_timestamp:
+            self.last_time_ms = other.last_time_ms
+            self.last_timestamp = other.last_timestamp
+
+    def copy_sums(self) -> TimeStats:
+        """Return statistics of their own with the same sums, without the distribution."""
+        new = TimeStats()
+        new.add_sums(self)
+        return new
 
     def percentile(self, percent: float) -> float | None:
         """Estimate a percentile of the times, within 1%.
@@ -68,8 +104,8 @@ class TimeStats:
             percent: From 0 to 100.
 
         Returns:
-            Milliseconds; None where no distribution is kept: for the times of one key among others
-            (they are kept per operation, over all its keys) and when there was none.
+            Milliseconds; None where there was no time or the distribution is not known. It is kept
+            per operation, over all its keys, so the times of a single key have none.
 
         Raises:
             SettingError: If the percentage is not from 0 to 100.
@@ -78,13 +114,13 @@ class TimeStats:
             raise SettingError(f"A percentile is {percent!r}: give a number from 0 to 100.")
         if self.count and self.min_time_ms == self.max_time_ms:
             return self.max_time_ms
-        if self._sketch is None or not self.count:
+        if self.buckets is None or not self.count:
             return None
-        estimate = self._sketch.percentiles([percent])[0]
+        estimate = Sketch(self.buckets).percentiles([percent])[0]
         return min(max(estimate, self.min_time_ms), self.max_time_ms)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the six attributes."""
+        """Return the six arguments that make the same statistics."""
         return {
             "count": self.count,
             "avg_time_ms": self.avg_time_ms,
@@ -97,36 +133,27 @@ class TimeStats:
     def __add__(self, other: TimeStats) -> TimeStats:
         if not isinstance(other, TimeStats):
             return NotImplemented
-        if not self.count or not other.count:
-            return _copy(self if self.count else other)
-        last = self if self.last_timestamp > other.last_timestamp else other
-        count = self.count + other.count
-        return TimeStats(
-            count=count,
-            avg_time_ms=(self.total_time_ms + other.total_time_ms) / count,
-            min_time_ms=min(self.min_time_ms, other.min_time_ms),
-            max_time_ms=max(self.max_time_ms, other.max_time_ms),
-            last_time_ms=last.last_time_ms,
-            last_timestamp=last.last_timestamp,
-            _sketch=_merged(self._sketch, other._sketch),
-        )
+        new = self.copy_sums()
+        new.add_sums(other)
+        parts = [stats.buckets for stats in (self, other) if stats.count]
+        if parts and None not in parts:
+            sketch = Sketch()
+            for buckets in parts:
+                sketch.merge(Sketch(buckets))
+            new.buckets = sketch.buckets
+        return new
 
     def __radd__(self, other: object) -> TimeStats:
         """Let `sum()` start from its 0."""
-        return _copy(self) if other == 0 else NotImplemented
+        return self + TimeStats() if other == 0 else NotImplemented
 
+    def __eq__(self, other: object) -> bool:
+        return self.as_dict() == other.as_dict() if isinstance(other, TimeStats) else NotImplemented
 
-def _copy(stats: TimeStats) -> TimeStats:
-    sketch = stats._sketch.copy() if stats._sketch is not None else None  # noqa: SLF001 - same module
-    return TimeStats(**stats.as_dict(), _sketch=sketch)
+    __hash__ = None  # type: ignore[assignment]  # it can change, like a list
 
-
-def _merged(left: Sketch | None, right: Sketch | None) -> Sketch | None:
-    if left is None or right is None:
-        return None
-    both = left.copy()
-    both.merge(right)
-    return both
+    def __repr__(self) -> str:
+        return f"TimeStats({', '.join(f'{k}={v!r}' for k, v in self.as_dict().items())})"
 
 
 @dataclass
@@ -170,7 +197,7 @@ def as_number(name: object, value: Any) -> float:
     """Return a number as a plain int or float, whatever library it comes from.
 
     Raises:
-        SettingError: If it is not finite or not a number; names what it was meant for.
+        SettingError: If it is not finite or not a number; names the figure.
     """
     if isinstance(value, int):
         return int(value)

@@ -1,7 +1,4 @@
-"""Timers: a plain stopwatch, and one that records what it measured.
-
-Imports only `keys`, `path` and `wrap`.
-"""
+"""Timers: a plain stopwatch, and a timer that records what it measured."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from mlflow_perf.recorders.operations.keys import check_name, plain_key
-from mlflow_perf.recorders.operations.path import Recorder, nest, unnest
-from mlflow_perf.recorders.operations.wrap import wrap
+from mlflow_perf.recorders.operations.nesting import Recorder, nest, unnest
+from mlflow_perf.recorders.operations.wrap import StepTimer, wrap
 
-__all__ = ["OperationTimer", "Timer"]
+__all__ = ["OperationTimer", "Timer", "time_calls"]
 
 _SelfT = TypeVar("_SelfT", bound="Timer")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -47,7 +44,7 @@ class Timer:
         return self
 
     def stop(self: _SelfT) -> _SelfT:
-        """Stop and return the timer; one that does not run stays as it is."""
+        """Stop and return the timer; a timer that is not running stays unchanged."""
         if self._elapsed_ns is None:
             self._elapsed_ns = perf_counter_ns() - self._start_ns
         return self
@@ -77,16 +74,16 @@ class Timer:
 class OperationTimer(Timer):
     """A timer that records its time under a name when its block ends, also by an exception.
 
-    It is a decorator too, for plain, generator and async functions; each call gets a fresh timer.
+    It is also a decorator of plain, generator and async functions; each call gets a new timer.
 
     Args:
         recorder: Where to record.
         name: Name of the operation.
         key: Its key.
-        nested: Whether the name goes below that of the nested timer around.
+        nested: Whether to prefix the name with that of the nested timer around.
 
     Raises:
-        SettingError: If the name is not a string with something in it, or the key not hashable.
+        SettingError: If the name is not a non-empty string, or the key is not hashable.
     """
 
     __slots__ = ("_key", "_name", "_nested", "_recorder", "_token")
@@ -94,7 +91,7 @@ class OperationTimer(Timer):
     def __init__(
         self, recorder: Recorder, name: str, key: Any = None, nested: bool = False
     ) -> None:
-        # Here rather than when the block ends: the error belongs to the call that is wrong.
+        # Checked here, not when the block ends: the error belongs to the call that is wrong.
         if type(name) is not str or not name:
             check_name(name)
         if key is not None:
@@ -130,7 +127,34 @@ class OperationTimer(Timer):
 
     def __call__(self, function: _F) -> _F:
         """Wrap a function so that each of its calls is timed."""
-        wrapped: _F = wrap(
-            function, self._name, self._key, nested=self._nested, find=lambda: self._recorder
+        return time_calls(
+            function, lambda: self._recorder, self._name, self._key, nested=self._nested
         )
-        return wrapped
+
+
+def time_calls(
+    function: _F, find: Callable[[], Recorder | None], name: str, key: Any, *, nested: bool
+) -> _F:
+    """Wrap a function so that each of its calls is timed.
+
+    Args:
+        function: The function.
+        find: Returns where to record, at each call; None to measure nothing.
+        name: Name of the operation.
+        key: Its key.
+        nested: Whether to prefix the name with that of the nested timer around.
+
+    Raises:
+        SettingError: If `function` is a class.
+    """
+
+    def block() -> OperationTimer | None:
+        recorder = find()
+        return None if recorder is None else OperationTimer(recorder, name, key, nested)
+
+    def steps() -> StepTimer | None:
+        recorder = find()
+        return None if recorder is None else StepTimer(recorder, name, key, nested)
+
+    wrapped: _F = wrap(function, block, steps)
+    return wrapped

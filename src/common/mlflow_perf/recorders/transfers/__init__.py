@@ -1,11 +1,7 @@
-"""Transfers of key-value caches: vLLM's statistics of them, from every process of the job.
-
-The package may import errors, clock, records, metric_table, node, sketch and spool.
-"""
+"""Transfers of key-value caches: vLLM's statistics of them, from every process of the job."""
 
 from __future__ import annotations
 
-from mlflow_perf.recorders.transfers.current import activate, collect, deactivate, record
 from mlflow_perf.recorders.transfers.stats import KVConnectorStats, NixlKVConnectorStats, Telemetry
 from mlflow_perf.recorders.transfers.transfer_metrics import (
     as_dict,
@@ -15,15 +11,6 @@ from mlflow_perf.recorders.transfers.transfer_metrics import (
 )
 
 __all__ = [
-    "KVConnectorStats",
-    "NixlKVConnectorStats",
-    "Telemetry",
-    "activate",
-    "as_dict",
-    "collect",
-    "deactivate",
-    "from_dict",
-    "merge",
-    "record",
+    "KVConnectorStats", "NixlKVConnectorStats", "Telemetry", "as_dict", "from_dict", "merge",
     "summary_metrics",
-]
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """`KVConnectorStats` and `NixlKVConnectorStats`: vLLM's recorders and figures, in bounded memory.
 
-Imports only errors and sketch. vLLM keeps a list of every transfer until the next log line; here
-each figure is a `Distribution`: exact while the transfers are few, within 1% after that.
+vLLM keeps a list of every transfer until the next log line. Here each figure is a `Distribution`:
+exact while the transfers are few, within 1% after that.
 """
 
 from __future__ import annotations
@@ -9,30 +9,34 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.sketch import Distribution
+from mlflow_perf.recorders.transfers.transfer_spool import TransferSpool
 
-__all__ = ["COUNTS", "FIGURES", "Journal", "KVConnectorStats", "NixlKVConnectorStats", "Telemetry"]
+__all__ = ["COUNTS", "FIGURES", "KVConnectorStats", "NixlKVConnectorStats", "Telemetry"]
 
 FIGURES = ("transfer_duration", "post_duration", "bytes_transferred", "num_descriptors")
-"""What is known of each successful transfer, by vLLM's names: seconds, seconds, bytes, a number."""
+"""The figures of a successful transfer, by vLLM's names: seconds, seconds, bytes, a number."""
 
 COUNTS = ("num_failed_transfers", "num_failed_notifications", "num_kv_expired_reqs")
-"""What is only counted, by vLLM's names."""
+"""The events that are counted, by vLLM's names."""
 
 _MIB = 2**20
+# NIXL's name of each of `FIGURES`, and how many of its units make one of ours.
+_TELEMETRY = (("xferDuration", 1e6), ("postDuration", 1e6), ("totalBytes", 1), ("descCount", 1))
 
 
 class Telemetry(Protocol):
-    """What NIXL tells of a finished transfer (`nixlXferTelemetry`).
+    """NIXL's figures of a finished transfer (`nixlXferTelemetry`).
 
     Attributes:
-        xferDuration: From the post to the end, in microseconds.
-        postDuration: Of the post, in microseconds.
-        totalBytes: How much was transferred.
-        descCount: How many descriptors it took.
+        xferDuration: Microseconds from the post to the end.
+        postDuration: Microseconds of the post.
+        totalBytes: Bytes transferred.
+        descCount: Number of descriptors.
     """
 
     xferDuration: float  # noqa: N815 - NIXL's name
@@ -41,31 +45,15 @@ class Telemetry(Protocol):
     descCount: int  # noqa: N815 - NIXL's name
 
 
-class Journal(Protocol):
-    """What is told of each record as it is made, under the statistics' lock."""
-
-    def add_transfer(self, figures: tuple[float, ...]) -> None:
-        """Keep a successful transfer: its `FIGURES`."""
-        ...
-
-    def add_count(self, place: int) -> None:
-        """Keep an event: the place of its name in `COUNTS`."""
-        ...
-
-    def add_all(self) -> None:
-        """Keep what was taken in from other statistics: everything anew."""
-        ...
-
-
 class KVConnectorStats:
-    """Statistics of a connector between two times: what every connector's have in common."""
+    """The interface of a connector's statistics over an interval."""
 
     def reset(self) -> None:
         """Forget everything."""
         raise NotImplementedError
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
-        """Take in what `other` has, and return these statistics."""
+        """Add the statistics of `other`, and return these statistics."""
         raise NotImplementedError
 
     def reduce(self) -> dict[str, float]:
@@ -73,7 +61,7 @@ class KVConnectorStats:
         raise NotImplementedError
 
     def is_empty(self) -> bool:
-        """Tell whether nothing was recorded."""
+        """Return whether nothing was recorded."""
         raise NotImplementedError
 
 
@@ -89,11 +77,25 @@ class NixlKVConnectorStats(KVConnectorStats):
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         self._lock = threading.RLock()
-        self._journal: Journal | None = None
-        self._feeds: NixlKVConnectorStats | None = None
+        self._spool: TransferSpool | None = None
+        self._fed: NixlKVConnectorStats | None = None
         self.reset()
-        if data:
-            self._read(data)
+        try:
+            for name in FIGURES if data else ():
+                figure = (data or {}).get(name, ())
+                if isinstance(figure, Mapping):
+                    self._figures[name] = Distribution.from_dict(figure)
+                    continue
+                for value in figure:
+                    self._figures[name].add(_check_figure(value))
+            for name in COUNTS if data else ():
+                count = (data or {}).get(name, 0)
+                number = sum(count) if isinstance(count, list) else count  # vLLM: a list of ones
+                if type(number) is not int or not 0 <= number < 1 << 63:
+                    raise ValueError(f"{number!r} is not a count")
+                self._counts[name] = number
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise DocumentError(f"Statistics of transfers cannot be read: {error!r}.") from error
 
     def reset(self) -> None:
         """Forget everything."""
@@ -110,23 +112,31 @@ class NixlKVConnectorStats(KVConnectorStats):
         Raises:
             SettingError: If a figure of it is negative, not finite or not a number.
         """
-        figures = tuple(
-            _figure(res, attribute) / divisor
-            for attribute, divisor in (
-                ("xferDuration", 1e6), ("postDuration", 1e6), ("totalBytes", 1), ("descCount", 1),
-            )
-        )  # fmt: skip
-        self.record_figures(figures)
+        figures = []
+        for name, divisor in _TELEMETRY:
+            value = getattr(res, name, None)
+            try:
+                # NIXL's bindings give timedeltas for durations in some versions.
+                seconds = getattr(value, "total_seconds", None)
+                figures.append(
+                    _check_figure(value if seconds is None else seconds() * 1e6) / divisor
+                )
+            except (TypeError, ValueError, OverflowError) as error:
+                raise SettingError(
+                    f"A transfer's {name} is {value!r}: give NIXL's telemetry of a finished "
+                    "transfer."
+                ) from error
+        self.record_figures(tuple(figures))
 
     def record_figures(self, figures: tuple[float, ...]) -> None:
         """Record a successful transfer by its `FIGURES`: seconds, seconds, bytes, descriptors."""
         with self._lock:
             for distribution, value in zip(self._figures.values(), figures, strict=True):
                 distribution.add(value)
-            if self._journal is not None:
-                self._journal.add_transfer(figures)
-        if self._feeds is not None:
-            self._feeds.record_figures(figures)
+            if self._spool is not None:
+                self._spool.add_transfer(figures)
+        if self._fed is not None:
+            self._fed.record_figures(figures)
 
     def record_failed_transfer(self) -> None:
         """Record that a transfer failed."""
@@ -144,10 +154,10 @@ class NixlKVConnectorStats(KVConnectorStats):
         """Record an event by the place of its name in `COUNTS`."""
         with self._lock:
             self._counts[COUNTS[place]] += 1
-            if self._journal is not None:
-                self._journal.add_count(place)
-        if self._feeds is not None:
-            self._feeds.record_count(place)
+            if self._spool is not None:
+                self._spool.add_count(place)
+        if self._fed is not None:
+            self._fed.record_count(place)
 
     @property
     def num_successful_transfers(self) -> int:
@@ -160,7 +170,7 @@ class NixlKVConnectorStats(KVConnectorStats):
             return not self.num_successful_transfers and not any(self._counts.values())
 
     def clone_and_reset(self) -> NixlKVConnectorStats:
-        """Hand over everything recorded so far, and begin anew; no record between is lost."""
+        """Return everything recorded so far and begin again; no record in between is lost."""
         clone = NixlKVConnectorStats()
         with self._lock:
             clone._figures, clone._counts = self._figures, self._counts
@@ -168,10 +178,10 @@ class NixlKVConnectorStats(KVConnectorStats):
         return clone
 
     def aggregate(self, other: KVConnectorStats) -> NixlKVConnectorStats:
-        """Take in what `other` has.
+        """Add the statistics of `other`.
 
         Args:
-            other: Statistics of ours, or of vLLM's own class.
+            other: Statistics of this class, or of vLLM's own class.
 
         Returns:
             These statistics.
@@ -179,21 +189,27 @@ class NixlKVConnectorStats(KVConnectorStats):
         Raises:
             DocumentError: If `other` is neither.
         """
-        taken: NixlKVConnectorStats = _snapshot(other)
+        data = getattr(other, "data", None)
+        if not isinstance(data, Mapping):
+            raise DocumentError(
+                f"An object of type {type(other).__name__} has no statistics of transfers: give "
+                "NixlKVConnectorStats."
+            )
+        taken = NixlKVConnectorStats(data)  # a copy that nobody else changes
         with self._lock:
             for name, distribution in taken._figures.items():
                 self._figures[name].merge(distribution)
             for name, count in taken._counts.items():
                 self._counts[name] += count
-            if self._journal is not None:
-                self._journal.add_all()
-        # What was made by `record` has told the session already.
-        if self._feeds is not None and getattr(other, "_feeds", None) is None:
-            self._feeds.aggregate(taken)
+            if self._spool is not None:
+                self._spool.write_all()
+        # Statistics of `record_transfers` have counted for the session already.
+        if self._fed is not None and getattr(other, "_fed", None) is None:
+            self._fed.aggregate(taken)
         return self
 
     def reduce(self) -> dict[str, float]:
-        """Return vLLM's figures, in ms and MiB, rounded; all zeros without a success."""
+        """Return vLLM's figures, in ms and MiB, rounded; zeros without a transfer."""
         exact = self.figures()
         return {
             "Num successful transfers": self.num_successful_transfers,
@@ -209,8 +225,8 @@ class NixlKVConnectorStats(KVConnectorStats):
     def figures(self) -> dict[str, float]:
         """Return all figures by the names of their metrics, unrounded.
 
-        Throughput is all bytes over the sum of the transfers' durations, as vLLM's: what one of
-        several that run at the same time gets, not what they get together.
+        Throughput is all bytes over the sum of the transfers' durations, as in vLLM: the rate of a
+        single transfer, not of several that run at the same time.
         """
         with self._lock:
             xfer, post, size, descriptors = self._figures.values()
@@ -235,96 +251,60 @@ class NixlKVConnectorStats(KVConnectorStats):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What a worker sends to its scheduler: `as_dict`."""
+        """The data that a worker sends to its scheduler: `as_dict`."""
         return self.as_dict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy what was recorded; the lock, the journal and whom it feeds stay."""
+        """Pickle and copy what was recorded, without the lock, the spool and the fed statistics."""
         return type(self), (self.as_dict(),)
 
-    def attach(self, journal: Journal | None) -> None:
-        """Tell a journal of each record from now on; None for no journal."""
+    @property
+    def source(self) -> str | None:
+        """Name of the spool file that has these statistics; None if there is none."""
+        return None if self._spool is None else self._spool.source
+
+    def spool_to(self, folder: Path | None, name: str) -> None:
+        """Write each record to a file in a spool folder from now on.
+
+        Args:
+            folder: The folder; None ends the writing.
+            name: Name of these statistics in the report.
+        """
         with self._lock:
-            self._journal = journal
+            if self._spool is not None:
+                self._spool.close()
+            if folder is not None:
+                self._spool = TransferSpool(folder, name, self.as_dict)
 
     def feed(self, other: NixlKVConnectorStats) -> NixlKVConnectorStats:
-        """Tell `other` of each record too, whatever becomes of these, and return these."""
-        self._feeds = other
+        """Record into `other` too from now on, and return these statistics."""
+        self._fed = other
         return self
 
     def forget(self) -> None:
-        """Forget everything, the lock and the journal too: in a forked child."""
+        """Forget everything, including the lock and the spool: in a forked child."""
         self._lock = threading.RLock()
-        self._journal = None
+        self._spool = None
         self.reset()
 
     @classmethod
     def from_distributions(
         cls, figures: Mapping[str, Distribution], counts: Mapping[str, int]
     ) -> NixlKVConnectorStats:
-        """Make statistics of what someone else has counted.
+        """Make statistics from distributions and counts taken elsewhere.
 
         Args:
-            figures: Distribution of some or all of `FIGURES`.
-            counts: Number of some or all of `COUNTS`.
+            figures: Distributions of some or all of `FIGURES`.
+            counts: Numbers of some or all of `COUNTS`.
         """
         new = cls()
         new._figures |= figures
         new._counts |= counts
         return new
 
-    def _read(self, data: Mapping[str, Any]) -> None:
-        try:
-            for name in FIGURES:
-                self._figures[name] = _distribution(data.get(name, ()))
-            for name in COUNTS:
-                self._counts[name] = _count(data.get(name, 0))
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise DocumentError(f"Statistics of transfers cannot be read: {error!r}.") from error
 
-
-def _snapshot(stats: Any) -> NixlKVConnectorStats:
-    """Return a copy that nobody else changes."""
-    data = getattr(stats, "data", None)
-    if not isinstance(data, Mapping):
-        raise DocumentError(
-            f"An object of type {type(stats).__name__} has no statistics of transfers: give "
-            "NixlKVConnectorStats."
-        )
-    return NixlKVConnectorStats(data)
-
-
-def _distribution(data: Any) -> Distribution:
-    if isinstance(data, Mapping):
-        return Distribution.from_dict(data)
-    distribution = Distribution()
-    for value in data:
-        distribution.add(_number(value))
-    return distribution
-
-
-def _count(data: Any) -> int:
-    """Return a count, which vLLM keeps as a list of ones."""
-    number = sum(data) if isinstance(data, list) else data
-    if type(number) is not int or not 0 <= number < 1 << 63:
-        raise ValueError(f"{number!r} is not a count")
-    return number
-
-
-def _number(value: Any) -> float:
+def _check_figure(value: Any) -> float:
     number = float(value)
     if not 0 <= number < math.inf:
         raise ValueError(f"{value!r} is not a finite number of at least zero")
     return number
-
-
-def _figure(res: Telemetry, attribute: str) -> float:
-    value = getattr(res, attribute, None)
-    try:
-        # NIXL's bindings give timedeltas for durations in some versions.
-        seconds = getattr(value, "total_seconds", None)
-        return _number(seconds() * 1e6 if seconds is not None else value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise SettingError(
-            f"A transfer's {attribute} is {value!r}: give NIXL's telemetry of a finished transfer."
-        ) from error

@@ -1,4 +1,4 @@
-"""Transfers in the document and as metrics. Imports only errors and `stats`."""
+"""Transfers in the document and as metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def summary_metrics(name: str, stats: NixlKVConnectorStats) -> dict[str, float]:
     """Return the metrics `transfers/<name>/…`; none when nothing was recorded.
 
     Args:
-        name: Name of the connector; what MLflow's keys do not allow becomes `_`.
+        name: Name of the connector; characters that MLflow refuses in a key become `_`.
         stats: Its statistics.
     """
     if stats.is_empty():

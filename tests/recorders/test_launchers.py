@@ -22,22 +22,24 @@ pytestmark = pytest.mark.e2e
 _HEAD = """
 import json, os, sys
 from pathlib import Path
-from mlflow_perf import OperationMetrics, spool
+import mlflow_perf
+from mlflow_perf import OperationMetrics
+from mlflow_perf.recorders import spool
 from mlflow_perf.integrations import proxystore as gather
-from mlflow_perf.recorders.operations import current as context
-from mlflow_perf.recorders.operations.operation_spool import drain
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.collect import collect_operations
 
 recorder = OperationMetrics()
 
 def begin(spooled=False, folder=None):
     folder = folder or spool.create(Path.cwd())
-    context.activate(recorder, spool=folder, spooled=spooled)
+    current.activate(recorder, folder=folder, spooled=spooled)
     gather.install()
     return folder
 
 def tell(folder):
-    context.deactivate()
-    drain(folder, recorder)
+    current.deactivate()
+    collect_operations(folder, recorder)
     times = {name: stats.count for name, stats in recorder.aggregate_times().items()}
     told = {"times": times, "counters": recorder.aggregate_counters()}
     Path("told.json").write_text(json.dumps(told))  # a launcher mixes what its ranks print
@@ -80,8 +82,8 @@ def test_parsl_htex_workers(tmp_path: Path) -> None:
 
         @parsl.python_app
         def timed(number):
-            import mlflow_perf.recorders.operations.current as context
-            with context.time("task", number):
+            import mlflow_perf
+            with mlflow_perf.time("task", number):
                 return number
 
         if __name__ == "__main__":
@@ -115,8 +117,8 @@ def test_dask_workers(tmp_path: Path) -> None:
     told = _run(
         """
         def work(number):
-            import mlflow_perf.recorders.operations.current as context
-            with context.time("task", number):
+            import mlflow_perf
+            with mlflow_perf.time("task", number):
                 return number
 
         if __name__ == "__main__":
@@ -149,7 +151,7 @@ def test_mpi_ranks(tmp_path: Path) -> None:
         if world.rank > 0:
             begin(spooled=True, folder=folder)
         for number in range(5):
-            with context.time("step", number):
+            with mlflow_perf.time("step", number):
                 pass
         recorder.add_counter("ranks", None, 1)
         world.Barrier()

@@ -1,4 +1,4 @@
-"""The names of the timers around: what hierarchical names are made of. Imports nothing of ours."""
+"""The names of the nested timers that are running: they prefix the name of the next one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 __all__ = ["Recorder", "nest", "unnest"]
 
+# Name of the innermost running timer that was made with `nested=True`, per thread and task.
 _path: contextvars.ContextVar[str] = contextvars.ContextVar("mlflow_perf_operation", default="")
-# Name of the innermost timer around that was made with `nested=True`, per thread and task.
 
 
 class Recorder(Protocol):
-    """What a timer records into."""
+    """The target of a timer."""
 
     def add_time(self, name: str, key: Any, time_ms: float) -> None:
         """Record one time."""
@@ -20,10 +20,10 @@ class Recorder(Protocol):
 
 
 def nest(name: str) -> tuple[str, contextvars.Token[str]]:
-    """Put a name below the one around and make it the innermost.
+    """Prefix a name with the innermost one and make it the innermost.
 
     Returns:
-        The whole name, and what `unnest` needs.
+        The whole name, and the token for `unnest`.
     """
     around = _path.get()
     whole = f"{around}.{name}" if around else name
@@ -31,7 +31,7 @@ def nest(name: str) -> tuple[str, contextvars.Token[str]]:
 
 
 def unnest(whole: str, token: contextvars.Token[str]) -> str:
-    """Leave a name again and return its own part."""
+    """Undo `nest` and return the name without its prefix."""
     around = token.old_value if token.old_value is not contextvars.Token.MISSING else ""
     _path.set(around)
     return whole[len(around) + 1 :] if around else whole

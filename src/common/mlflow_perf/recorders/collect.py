@@ -1,0 +1,94 @@
+"""Collect what the processes of a job have written to the session's spool folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.operations import operation_spool
+from mlflow_perf.recorders.operations.keys import unjson_key
+from mlflow_perf.recorders.operations.metrics import OperationMetrics
+from mlflow_perf.recorders.transfers import transfer_spool
+from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
+
+__all__ = ["collect_operations", "collect_transfers"]
+
+_UNREADABLE = (
+    MlflowPerfError, ValueError, KeyError, TypeError, IndexError, OverflowError, struct.error
+)  # fmt: skip
+_MESSAGE = "The records of process %s cannot be read: %s"
+_logger = logging.getLogger(__name__)
+
+
+def collect_operations(folder: Path, into: OperationMetrics) -> None:
+    """Add what each process has recorded so far, each process once.
+
+    A second call adds only the records of new processes. Damaged files are left out with one
+    warning.
+
+    Args:
+        folder: The spool folder; may be gone.
+        into: The session's recorder, which remembers the processes that it has.
+    """
+    for file in spool.read(folder, operation_spool.KIND):
+
+        def replay(file: spool.SpoolFile = file) -> OperationMetrics:
+            recorder = OperationMetrics.from_dict(file.snapshot)
+            named: dict[int, tuple[str, Any]] = {}
+            for record in file.records:
+                match record.kind:
+                    case operation_spool.NAME_TIME | operation_spool.NAME_COUNT:
+                        name, key = json.loads(record.blob)
+                        named[record.ident] = name, unjson_key(key)
+                    case operation_spool.TIME:
+                        recorder.add_past_time(*named[record.ident], record.a, record.b)
+                    case operation_spool.COUNT:
+                        value = int(record.a) if record.b else record.a
+                        recorder.add_counter(*named[record.ident], value)
+                    case operation_spool.BIG_COUNT:
+                        recorder.add_counter(*named[record.ident], int(record.blob))
+                    case operation_spool.ATTRIBUTE:
+                        name, key, attribute = json.loads(record.blob)
+                        recorder.add_attribute(name, unjson_key(key), attribute)
+            return recorder
+
+        try:
+            into.merge_from(file.source, replay)
+        except _UNREADABLE as error:
+            _logger.warning(_MESSAGE, file.source, error)
+
+
+def collect_transfers(
+    folder: Path | None, own: Mapping[str, NixlKVConnectorStats] | None = None
+) -> dict[str, NixlKVConnectorStats]:
+    """Return the sums of the transfers of all processes by name.
+
+    Args:
+        folder: The spool folder; None for the sums of this process alone.
+        own: The sums of this process by name.
+    """
+    own = own or {}
+    sums = {name: NixlKVConnectorStats().aggregate(stats) for name, stats in own.items()}
+    sources = {stats.source for stats in own.values()}
+    for file in () if folder is None else spool.read(folder, transfer_spool.KIND):
+        if file.source in sources:
+            continue
+        try:
+            stats = NixlKVConnectorStats(file.snapshot["stats"])
+            for record in file.records:
+                if record.kind == transfer_spool.TRANSFER:
+                    stats.record_figures(transfer_spool.FIGURES.unpack(record.blob))
+                elif record.kind == transfer_spool.COUNT:
+                    stats.record_count(record.ident)
+        except _UNREADABLE as error:
+            _logger.warning(_MESSAGE, file.source, error)
+            continue
+        name = str(file.snapshot.get("name"))
+        sums.setdefault(name, NixlKVConnectorStats()).aggregate(stats)
+    return {name: stats for name, stats in sums.items() if not stats.is_empty()}

@@ -1,0 +1,116 @@
+"""`time`: a timer that finds the session of the process by itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.operations.keys import as_text
+from mlflow_perf.recorders.operations.timer import OperationTimer, time_calls
+
+__all__ = ["IdleTimer", "time"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_MAX_IDLE = 1000
+_idle: dict[str, IdleTimer] = {}
+_warned = False
+_log = logging.getLogger(__name__)
+
+
+def time(name: str, key: Any = None, *, nested: bool = False) -> OperationTimer | IdleTimer:
+    """Return a timer that records into the current session, from any process of the job.
+
+    It is a context manager, and a decorator of plain, generator and async functions. A decorated
+    function looks up the session at each call. Without a session nothing is measured.
+
+    Args:
+        name: Name of the operation; dots make it hierarchical.
+        key: Which object the operation is on.
+        nested: Put the name below that of the nested timer around: `epoch.load`.
+
+    Example:
+        >>> with time("load_data"):
+        ...     pass
+    """
+    recorder = current.process.operations
+    if recorder is None:
+        # One object per name is kept: making a new one would cost as much as all the rest.
+        if key is None and not nested:
+            try:
+                return _idle[name]
+            except (KeyError, TypeError):
+                pass
+        idle = IdleTimer(name, key, nested)
+        if type(name) is str and key is None and not nested and len(_idle) < _MAX_IDLE:
+            _idle[name] = idle
+        return idle
+    try:
+        return OperationTimer(recorder, name, key, nested)
+    except SettingError as error:
+        # The job is running, so a wrong name or key must not raise.
+        global _warned  # noqa: PLW0603 - one warning for each process
+        if not _warned:
+            _warned = True
+            _log.warning("%s It is recorded as text, or without its key.", error)
+        return time(as_text(name) or "unnamed", nested=nested)
+
+
+class IdleTimer:
+    """The timer of a process without a session; shared by all callers that use its name.
+
+    A timer that was made before the session began, for example at the top of a module, measures as
+    soon as there is a session.
+
+    Args:
+        name: Name of the operation.
+        key: Its key.
+        nested: Whether to prefix the name with that of the nested timer around.
+
+    Attributes:
+        elapsed_ns: 0: nothing is measured. Use `Timer` for a time that the code itself needs.
+        elapsed_ms: 0.
+        elapsed_s: 0.
+    """
+
+    __slots__ = ("_key", "_name", "_nested", "_open")
+
+    elapsed_ns = 0
+    elapsed_ms = 0.0
+    elapsed_s = 0.0
+
+    def __init__(self, name: str, key: Any, nested: bool) -> None:
+        self._name = name
+        self._key = key
+        self._nested = nested
+        self._open: dict[int, list[OperationTimer | IdleTimer]] = {}
+
+    def __enter__(self) -> IdleTimer:
+        if current.process.operations is not None:
+            timer = time(self._name, self._key, nested=self._nested).start()
+            self._open.setdefault(threading.get_ident(), []).append(timer)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._open:
+            self.stop()
+
+    def start(self) -> IdleTimer:
+        """Start as a timer does."""
+        return self.__enter__()
+
+    def stop(self) -> IdleTimer:
+        """Stop as a timer does."""
+        timers = self._open.get(threading.get_ident())
+        if timers:
+            timers.pop().stop()
+            if not timers:
+                self._open.pop(threading.get_ident(), None)
+        return self
+
+    def __call__(self, function: _F) -> _F:
+        """Wrap a function so that each call within a session is timed."""
+        return time_calls(function, current.recorder, self._name, self._key, nested=self._nested)

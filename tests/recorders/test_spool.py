@@ -1,0 +1,86 @@
+"""Rules of spool files and their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.spool import BLOB, Record, SpoolWriter
+
+
+def _writer(folder: Path, snapshot: dict[str, Any] | None = None) -> SpoolWriter:
+    return SpoolWriter(folder, "test", lambda: {} if snapshot is None else snapshot)
+
+
+def test_records_are_in_the_file_at_once(tmp_path: Path) -> None:
+    """A reader gets the snapshot and every record in order while the writer is still at work."""
+    writer = _writer(tmp_path, {"a": 1})
+    writer.append(1, 7, 0.5, 2.0)
+    writer.append_blob(BLOB, 8, b"thirty bytes are more than 24.")
+    writer.append(2, 9, 1.0, 0.0)
+    (file,) = spool.read(tmp_path, "test")
+    writer.close()
+    assert (file.source, file.snapshot) == (writer.source, {"a": 1})
+    assert file.records == [
+        Record(1, 7, 0.5, 2.0),
+        Record(BLOB, 8, 0.0, 0.0, b"thirty bytes are more than 24."),
+        Record(2, 9, 1.0, 0.0),
+    ]
+
+
+def test_a_full_file_is_replaced(tmp_path: Path) -> None:
+    """When the room is used up, one file with a new snapshot takes the place of the old one."""
+    snapshot = {"made": 0}
+    writer = _writer(tmp_path, snapshot)
+    for number in range(1000):
+        snapshot["made"] = number + 1
+        writer.append(1, number, 0.0, 0.0)
+    (file,) = spool.read(tmp_path, "test")
+    writer.close()
+    assert file.snapshot["made"] + len(file.records) == 1000
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_other_kinds_of_files_are_not_read(tmp_path: Path) -> None:
+    """A reader gets the files of the kind it asks for."""
+    _writer(tmp_path).close()
+    assert list(spool.read(tmp_path, "tes")) == []
+    assert len(list(spool.read(tmp_path, "test"))) == 1
+
+
+@pytest.mark.parametrize("size", [2**62, 200])
+def test_a_record_longer_than_its_file_is_damage(
+    tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The length in a record of bytes is not trusted."""
+    text = b"{}      "
+    record = size.to_bytes(8, "little") + bytes(8) + (1).to_bytes(4, "little")
+    content = b"MLPERF1\n" + (2).to_bytes(8, "little") + text + record
+    (tmp_path / "test-1-x.spool").write_bytes(content + BLOB.to_bytes(4, "little"))
+    assert list(spool.read(tmp_path, "test")) == []
+    assert "longer than its file" in caplog.text
+
+
+def test_remove_leaves_what_is_not_ours(tmp_path: Path) -> None:
+    """Remove deletes the spool files and keeps all other files."""
+    folder = spool.create(tmp_path)
+    _writer(folder).close()
+    (folder / "notes.txt").write_text("mine")
+    spool.remove(folder)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_folders_take_the_names_of_earlier_ones(tmp_path: Path) -> None:
+    """Session after session uses few names, never one that is still in use."""
+    names = set()
+    for _ in range(100):
+        folder = spool.create(tmp_path)
+        names.add(folder.name)
+        spool.remove(folder)
+    assert len(names) <= 32
+    kept = [spool.create(tmp_path) for _ in range(40)]
+    assert len(set(kept)) == 40
+    assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in kept)
