@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import main
-from mlflow_perf.cli.pipeline import _import_spans, _Progress, _terminating_as_interrupt
+from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show, _terminating_as_interrupt
 from mlflow_perf.errors import SettingError
-from mlflow_perf.pipelines.graph import Graph, Step
+from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.pipelines.step import Outcome
-from mlflow_perf.pipelines.step_table import Row, render, rows_of
-from mlflow_perf.publish.workflow_writer import embedded, place_for
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.pipelines.step_table import Row
+from mlflow_perf.publish.workflow_writer import Place, embedded, place_for
 
 
 def _run(*arguments: str) -> Any:
@@ -75,39 +75,24 @@ ROWS = [
 ]
 
 
-def test_the_table_has_a_line_per_step() -> None:
-    """Missing figures are dashes; what the runner measured is marked and explained."""
-    lines = render(ROWS).splitlines()
-    assert lines[0].split()[:3] == ["step", "status", "seconds"]
-    assert lines[2].split() == [
+def test_the_table_has_a_line_per_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Missing figures are dashes; figures that the runner measured are marked and explained."""
+    monkeypatch.setattr("mlflow_perf.pipelines.step_table.build_rows", lambda *_: ROWS)
+    place = Place("http://host")
+    graph, result = Graph("g", "A title", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
+    _show(graph, result, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "A title: FINISHED in 3.0 s"
+    assert lines[3].split()[:3] == ["step", "status", "seconds"]
+    assert lines[4].split() == [
         "make", "FINISHED", "1.2", "1", "0.50000", "0.25000", "100", "1.0", "2.0",
     ]  # fmt: skip
-    assert lines[3].split()[0] == "plain*"
-    assert lines[4].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–"]
-    assert lines[5].startswith("* measured by the runner")
-
-
-def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hours and traffic are summed over the nodes, memory is that of the worst."""
-    from mlflow_perf.model.document import NodeDocument, PerfDocument
-    from mlflow_perf.pipelines import step_table as table
-
-    node = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io_read_mb": 8.0}
-    document = PerfDocument(
-        {
-            0: NodeDocument(summary=node | {"job_max_mem_mb": 10.0}),
-            1: NodeDocument(summary=node | {"job_max_mem_mb": 30.0}),
-        }
-    )
-    child = PerfRun("train", run_id="child", document=document)
-    monkeypatch.setattr(table, "get_run", lambda _: PerfRun("parent"))
-    monkeypatch.setattr(table, "children", lambda *_, **__: [child])
-    graph = Graph("g", "g", "e", {"train": Step("train", "c", "x", None, instances=2)})
-    outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0)
-    (row,) = rows_of(graph, Result("parent", "1", steps={"train": outcome}))
-    assert row == Row(
-        "train", "FINISHED", 3.0, 2, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
-    )
+    assert lines[5].split()[0] == "plain*"
+    assert lines[6].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–"]
+    assert lines[7].startswith("* measured by the runner")
+    assert lines[8].startswith("run: http://host/")
 
 
 def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,6 @@ import pytest
 from click.testing import Result
 from mlflow import MlflowClient
 
-from mlflow_perf.cli import _tables
-
 Call = Callable[..., Result]
 
 
@@ -47,24 +45,6 @@ def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:
     for nodes in (1, 3, 12):
         output = cli("show", write_document(*[changes] * nodes)).output
         assert max(map(len, output.splitlines())) <= 80
-
-
-def test_keys_that_are_cut_stay_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table too narrow for its keys takes their middle: their ends tell them apart."""
-    keys = [f"cpu_avg_utilization_over{threshold}_pct" for threshold in (20, 40, 80)]
-    _tables.table(["metric", "value"], [(key, "9" * 60) for key in keys], right=1)
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert names == ["cpu_avg_u…er20_pct", "cpu_avg_u…er40_pct", "cpu_avg_u…er80_pct"]
-
-
-@pytest.mark.parametrize("length", range(1, 40))
-def test_each_line_of_a_sentence_fits(length: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines after the first stand under its words and are no longer than it may be."""
-    _tables.paragraph("Evidence", [" ".join(["x" * length] * 100)])
-    first, *others = capsys.readouterr().out.splitlines()[2:]
-    assert first.startswith("- x")
-    assert all(line.startswith("  x") for line in others)
-    assert max(map(len, [first, *others])) <= 80
 
 
 @pytest.mark.parametrize("command", ["show", "compare", "advise"])

@@ -22,7 +22,7 @@ from azure.ai.ml import load_component
 from mlflow import MlflowClient
 
 from mlflow_perf.pipelines.snapshot import copy_code
-from mlflow_perf.pipelines.values import fill
+from mlflow_perf.pipelines.values import fill_command
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.e2e
@@ -38,7 +38,7 @@ def _run_as_azure(name: str, folder: Path, run_id: str, root: str, **inputs: str
     for path in outputs.values():
         Path(path).mkdir()
     given = {key: inputs.get(key) for key in component.inputs}
-    words = shlex.split(fill(component.command, inputs=given, outputs=outputs))
+    words = shlex.split(fill_command(component.command, inputs=given, outputs=outputs))
     environ = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     environ |= {
         "MLFLOW_TRACKING_URI": os.environ["MLFLOW_TRACKING_URI"],

@@ -20,9 +20,9 @@ pytest.importorskip("lightgbm")
 
 from azure.ai.ml import load_component
 
-from mlflow_perf.pipelines.read_graph import ports_of
+from mlflow_perf.pipelines.read_graph import read_ports
 from mlflow_perf.pipelines.snapshot import copy_code
-from mlflow_perf.pipelines.values import fill, text_of
+from mlflow_perf.pipelines.values import fill_command, format_literal
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = sorted((ROOT / "components").glob("*/component.yaml"))
@@ -77,7 +77,7 @@ def test_every_input_and_output_is_used(component: Any) -> None:
 def test_optional_inputs_stand_in_brackets(component: Any) -> None:
     """An optional input may be left out, so its argument has to be able to go."""
     bracketed = set(re.findall(r"inputs\.(\w+)", " ".join(_brackets(component.command))))
-    optional = {n for n, p in ports_of(component.inputs).items() if p.optional}
+    optional = {n for n, p in read_ports(component.inputs).items() if p.optional}
     assert bracketed == optional
 
 
@@ -91,11 +91,11 @@ def test_the_script_takes_what_the_command_gives(
 ) -> None:
     """The command with its defaults parses, and gives every argument that is required."""
     inputs: dict[str, str | None] = {}
-    for name, port in ports_of(component.inputs).items():
+    for name, port in read_ports(component.inputs).items():
         value = port.default if port.default is not None else _sample(name, port.type)
-        inputs[name] = None if port.optional and given == "required" else text_of(value)
+        inputs[name] = None if port.optional and given == "required" else format_literal(value)
     outputs = {name: f"/out/{name}" for name in component.outputs}
-    words = shlex.split(fill(component.command, inputs=inputs, outputs=outputs))
+    words = shlex.split(fill_command(component.command, inputs=inputs, outputs=outputs))
     args = parser.parse_args(words[2:])
     flags = {word for word in words if word.startswith("--")}
     known = {flag for action in parser._actions for flag in action.option_strings}

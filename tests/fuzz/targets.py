@@ -351,7 +351,7 @@ def names() -> Target:
     from mlflow_perf.cli._tables import clean
     from mlflow_perf.core.format import clean_metric_key
     from mlflow_perf.errors import MlflowPerfError
-    from mlflow_perf.pipelines.values import parse
+    from mlflow_perf.pipelines.values import parse_literal
     from mlflow_perf.recorders.operations.names import metric_name
 
     def run(data: bytes) -> None:
@@ -362,7 +362,7 @@ def names() -> Target:
         assert "\n" not in escape(text) + format_code(text)
         for kind in ("integer", "number", "boolean"):
             with suppress(MlflowPerfError):
-                parse(text, kind, where="x")
+                parse_literal(text, kind, where="x")
         parse_limit(text)
 
     return Target(run, [b"node_cpu_hours=+10%", b"../x//..", b"train:cpu<=90", b"a\x1b[31m|`<b>"])

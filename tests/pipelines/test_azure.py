@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlflow_perf.errors import PipelineError, StepFailedError
-from mlflow_perf.pipelines.azure import submit, workspace
+from mlflow_perf.pipelines.azure import connect_workspace, submit
 from mlflow_perf.pipelines.loading import load_job
 
 WritePipeline = Callable[[str], Path]
@@ -104,7 +104,7 @@ def test_the_rest_form_of_the_job_holds_all_of_it(job: Any) -> None:
 def test_a_workspace_comes_from_the_environment() -> None:
     """Azure's usual variables name the workspace."""
     pytest.importorskip("azure.identity")
-    client = workspace(
+    client = connect_workspace(
         {
             "AZURE_SUBSCRIPTION_ID": "sub",
             "AZURE_RESOURCE_GROUP": "group",
@@ -121,7 +121,7 @@ def test_a_workspace_that_nobody_names(tmp_path: Path, monkeypatch: pytest.Monke
     pytest.importorskip("azure.identity")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PipelineError, match=r"config\.json here or above, or set AZURE_SUB"):
-        workspace({})
+        connect_workspace({})
 
 
 PIPELINES = sorted((Path(__file__).resolve().parents[2] / "pipelines").glob("*.py"))

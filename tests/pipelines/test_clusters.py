@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 import mlflow_perf
 from mlflow_perf.cli import main
-from mlflow_perf.pipelines.launch import search_path
+from mlflow_perf.pipelines.launch import make_search_path
 
 pytest.importorskip("parsl")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -115,7 +115,7 @@ def ran(
     source = str(Path(mlflow_perf.__file__).parents[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", source)
-        patch.setenv("PATH", search_path(os.environ))
+        patch.setenv("PATH", make_search_path(os.environ))
         patch.setenv("MLFLOW_TRACKING_URI", "set by the command")
         on = ["--to", str(folder / "store"), "--on", str(folder / "config.py")]
         done = CliRunner().invoke(main, ["pipeline", "run", str(path), "--json", *on])

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import main
-from mlflow_perf.pipelines.launch import search_path
+from mlflow_perf.pipelines.launch import make_search_path
 
 Write = Callable[[Path, str, str], Path]
 pytest.importorskip("parsl")
@@ -126,7 +126,7 @@ def _environ() -> dict[str, str]:
     import mlflow_perf
 
     source = str(Path(mlflow_perf.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "PATH": search_path(os.environ)}
+    return {**os.environ, "PYTHONPATH": source, "PATH": make_search_path(os.environ)}
 
 
 def _command(path: Path, store: Path, *options: str) -> list[str]:

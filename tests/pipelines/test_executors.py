@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("parsl")
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.executors import load_config, outcome_of
+from mlflow_perf.pipelines.executors import load_config, read_outcome
 from mlflow_perf.pipelines.step import Outcome, StepEndedError
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "pipelines" / "clusters"
@@ -114,7 +114,7 @@ FAILED = Outcome("a", "FAILED", "it broke")
 )
 def test_every_future_is_an_outcome(future: Any, status: str, message: str) -> None:
     """However a step's future ends, the runner gets a record."""
-    outcome = outcome_of("a", future)
+    outcome = read_outcome("a", future)
     assert (outcome.status, outcome.message) == (status, message)
 
 

@@ -11,12 +11,12 @@ import pytest
 
 import mlflow_perf
 from mlflow_perf.node.place import detect
-from mlflow_perf.pipelines.launch import Rank, ranks_of
+from mlflow_perf.pipelines.launch import Rank, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 
 
 def _ranks(distribution: str | None, instances: int, processes: int, **environ: str) -> list[Rank]:
-    return ranks_of(
+    return plan_ranks(
         "true",
         instances=instances,
         processes=processes,
@@ -92,7 +92,7 @@ def test_torch_computes_over_the_ranks(
     """Real torch.distributed: the ranks of all instances add up their numbers."""
     (tmp_path / "script.py").write_text(ALL_REDUCE)
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(mlflow_perf.__file__).parents[1])}
-    ranks = ranks_of(
+    ranks = plan_ranks(
         f"{torch_python} script.py",
         instances=instances, processes=processes, distribution="pytorch", environ=path,
     )  # fmt: skip

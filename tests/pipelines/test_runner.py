@@ -147,7 +147,7 @@ def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
         "alone": "FINISHED",
     }
     assert result.status == "FAILED"
-    assert result.steps["second"].message == "not run, for first did not finish"
+    assert result.steps["second"].message == "not run because first did not finish"
     assert set(result.outputs) == {"side"}
     unrun = [r for r in tracking.runs.values() if r["name"] in ("second", "third")]
     assert [r["status"] for r in unrun] == ["KILLED", "KILLED"]
@@ -189,8 +189,8 @@ def test_a_lost_part_of_the_executor_ends_the_pipeline(tmp_path: Path) -> None:
     result = runner.run(lambda: pool)
     assert {n: (o.status, o.message) for n, o in result.steps.items()} == {
         "first": ("FINISHED", ""),
-        "second": ("SKIPPED", "not run, for the interchange ended with -9"),
-        "third": ("SKIPPED", "not run, for the interchange ended with -9"),
+        "second": ("SKIPPED", "not run because the interchange ended with -9"),
+        "third": ("SKIPPED", "not run because the interchange ended with -9"),
         "alone": ("FAILED", "the interchange ended with -9"),
     }
     assert (result.status, pool.closed) == ("FAILED", True)
@@ -212,7 +212,7 @@ def test_an_interrupt_stops_everything_and_ends_the_runs(tmp_path: Path) -> None
     result = runner.run(lambda: pool)
     assert (result.status, pool.closed) == ("KILLED", True)
     assert result.steps["first"].status == "FINISHED"
-    assert result.steps["third"].message == "not run, for the pipeline was stopped"
+    assert result.steps["third"].message == "not run because the pipeline was stopped"
     assert (tmp_path / "w" / "stop").exists()
     assert tracking.runs[result.run_id]["status"] == "KILLED"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.snapshot import copy_code, files_of
+from mlflow_perf.pipelines.snapshot import copy_code, list_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +78,7 @@ def test_the_snapshot_is_what_azure_would_upload(name: str) -> None:
     component = load_component(str(ROOT / "components" / name / "component.yaml"))
     base = Path(component.base_path)
     includes = tuple((base / i).resolve() for i in component.additional_includes)
-    ours = {path for _, path in files_of(base, includes)}
+    ours = {path for _, path in list_files(base, includes)}
     with component._build_code() as code:
         found = get_upload_files_from_folder(code.path, ignore_file=code._ignore_file)
         top = Path(code.path).name + "/"

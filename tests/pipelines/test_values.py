@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Port
-from mlflow_perf.pipelines.values import check, did_you_mean, fill, parse, text_of
+from mlflow_perf.pipelines.values import (
+    check_literal,
+    fill_command,
+    format_literal,
+    parse_literal,
+    suggest_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +31,14 @@ from mlflow_perf.pipelines.values import check, did_you_mean, fill, parse, text_
 )
 def test_texts_become_values_of_their_type(text: str, kind: str, value: object) -> None:
     """What a person types is read as the declared type."""
-    assert parse(text, kind, where="it") == value
+    assert parse_literal(text, kind, where="it") == value
 
 
 @pytest.mark.parametrize(("text", "kind"), [("3.5", "integer"), ("x", "number"), ("2", "boolean")])
 def test_a_text_of_another_type_is_refused(text: str, kind: str) -> None:
     """The message says what was typed."""
     with pytest.raises(PipelineError, match="it is"):
-        parse(text, kind, where="it")
+        parse_literal(text, kind, where="it")
 
 
 @given(st.integers(-100, 100), st.integers(-50, 50), st.integers(-50, 50))
@@ -40,10 +46,10 @@ def test_bounds_include_their_ends(value: int, low: int, high: int) -> None:
     """A number passes if and only if it lies between its minimum and maximum."""
     port = Port("n", "integer", minimum=low, maximum=high)
     if low <= value <= high:
-        assert check(value, port, where="n") == value
+        assert check_literal(value, port, where="n") == value
     else:
         with pytest.raises(PipelineError, match=r"minimum|maximum"):
-            check(value, port, where="n")
+            check_literal(value, port, where="n")
 
 
 _KINDS = {bool: "boolean", int: "integer", float: "number"}
@@ -53,7 +59,7 @@ _KINDS = {bool: "boolean", int: "integer", float: "number"}
 @example(2**53 + 1)  # whole, and no float
 def test_a_literal_survives_its_text(value: float | bool) -> None:
     """The text of a literal in a command reads back as the literal."""
-    assert parse(text_of(value), _KINDS[type(value)], where="it") == value
+    assert parse_literal(format_literal(value), _KINDS[type(value)], where="it") == value
 
 
 @pytest.mark.parametrize("value", [True, False, 3, 0.5, "a b"])
@@ -62,35 +68,35 @@ def test_a_literal_is_written_as_azure_ml_gets_it(value: float | str) -> None:
     from azure.ai.ml.entities._job._input_output_helpers import to_rest_dataset_literal_inputs
 
     sent = to_rest_dataset_literal_inputs({"it": value}, job_type="command")["it"].value
-    assert text_of(value) == sent
+    assert format_literal(value) == sent
 
 
 def test_a_number_that_is_none_is_refused() -> None:
     """NaN and infinity reach no command."""
     with pytest.raises(PipelineError, match="finite"):
-        check(float("nan"), Port("n", "number"), where="n")
+        check_literal(float("nan"), Port("n", "number"), where="n")
 
 
 def test_places_are_filled_and_optional_parts_left_out() -> None:
     """What stands in $[[…]] goes when its input is not given, and stays when it is."""
     command = "run ${{inputs.a}} $[[--b ${{inputs.b}}]] $[[--c ${{inputs.c}}]] > ${{outputs.o}}"
-    filled = fill(command, inputs={"a": "1", "b": None, "c": "x"}, outputs={"o": "/o"})
+    filled = fill_command(command, inputs={"a": "1", "b": None, "c": "x"}, outputs={"o": "/o"})
     assert filled.split() == ["run", "1", "--c", "x", ">", "/o"]
 
 
 def test_a_name_that_does_not_exist_is_named_with_the_nearest() -> None:
     """A typing error in a component's command is found before it runs."""
     with pytest.raises(PipelineError, match=r"inputs\.rwos.*did you mean 'rows'"):
-        fill("x ${{inputs.rwos}}", inputs={"rows": "1"}, outputs={})
+        fill_command("x ${{inputs.rwos}}", inputs={"rows": "1"}, outputs={})
 
 
 def test_an_optional_input_outside_of_brackets_is_refused() -> None:
     """A command that needs an input which may be missing says where to put it."""
     with pytest.raises(PipelineError, match=r"\$\[\["):
-        fill("x ${{inputs.a}}", inputs={"a": None}, outputs={})
+        fill_command("x ${{inputs.a}}", inputs={"a": None}, outputs={})
 
 
 def test_where_nothing_is_near_all_names_are_told() -> None:
     """A message never leaves its reader without the names there are."""
-    assert did_you_mean("zzz", ["rows", "kind"]) == " (there is: kind, rows)"
-    assert did_you_mean("zzz", []) == " (there is none)"
+    assert suggest_name("zzz", ["rows", "kind"]) == " (there is: kind, rows)"
+    assert suggest_name("zzz", []) == " (there is none)"

@@ -1,8 +1,7 @@
-"""The command `mlflow-perf`: one file per command, found by its name and loaded when it is called.
+"""The command `mlflow-perf`: each command is a file of this folder, imported when it is called.
 
-A command's file `cli/<name>.py` holds a click command or group named `command`. This module turns
-our errors into one line and the exit codes of the contract (0 done, 1 a gate or a pipeline failed,
-2 bad usage or input); a command never prints a traceback of ours for bad input.
+The file `cli/<name>.py` holds a click command or group named `command`. Errors of ours end with one
+line and an exit code: 0 done, 1 a gate or a pipeline failed, 2 bad usage or input.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from typing import Any
 import click
 
 from mlflow_perf._version import __version__
-from mlflow_perf.cli import _tables
+from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 __all__ = ["main"]
 
 _USAGE_ERROR = 2
 _FAILED = 1
-_SENTENCE = 200  # characters: more than any first sentence has
+_SENTENCE = 200  # characters: longer than any first sentence
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(_options.SuggestingGroup):
     """A group whose commands are the modules of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,20 +51,14 @@ class _LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; end with one line and a status where the error is one of ours."""
+        """Run the command; an error of ours becomes one line and an exit code."""
         try:
             return super().invoke(ctx)
-        except StepFailedError as error:
-            _end(error, _FAILED)
         except MlflowPerfError as error:
-            _end(error, _USAGE_ERROR)
-
-
-def _end(error: MlflowPerfError, status: int) -> None:
-    # What it quotes of somebody's file must not steer the terminal.
-    lines = [_tables.clean(line) for line in str(error).split("\n")]
-    click.echo("mlflow-perf: " + "\n".join(lines), err=True)
-    sys.exit(status)
+            # Text that it quotes from a file must not act on the terminal.
+            lines = [_tables.clean(line) for line in str(error).split("\n")]
+            click.echo("mlflow-perf: " + "\n".join(lines), err=True)
+            sys.exit(_FAILED if isinstance(error, StepFailedError) else _USAGE_ERROR)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

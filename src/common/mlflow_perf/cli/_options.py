@@ -1,4 +1,4 @@
-"""What several commands share: options, several runs in one word, and failing soon."""
+"""Share what several commands need: options, groups, lists of runs, and output files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,30 @@ from typing import Any
 
 import click
 
-from mlflow_perf.cli import _progress
 from mlflow_perf.errors import SettingError
-from mlflow_perf.tracking.search import watch
 
-__all__ = ["as_json", "prepare", "split", "write"]
+__all__ = ["SuggestingGroup", "as_json", "prepare", "split", "write"]
+
+
+class SuggestingGroup(click.Group):
+    """A group that suggests the right name for a mistyped command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names.
+
+        Raises:
+            SettingError: There is no such command.
+        """
+        name, known = args[0], self.list_commands(ctx)
+        if name in known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Commands: {', '.join(known)}."
+        raise SettingError(f"There is no command {name!r}. {hint}")
 
 
 def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,27 +43,30 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def prepare() -> None:
-    """Let MLflow give up while somebody is still watching, and show what takes long.
+    """Make MLflow give up while the user still waits, and show the progress of long searches.
 
-    Its own defaults wait for 247 s when the connection is refused; what the user set stands.
+    MLflow's own defaults wait for 247 s if the connection is refused; the user's settings are kept.
     """
+    from mlflow_perf.cli import _progress
+    from mlflow_perf.tracking.search import watch
+
     watch.set(_progress.watched)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 
 
 def split(text: str) -> list[str]:
-    """Return the runs in `A,B,C`; a path that exists is one, commas or not."""
+    """Return the runs in `A,B,C`; an existing path is one run even if it contains commas."""
     if Path(text).exists():
         return [text]
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def write(path: str, text: str) -> None:
-    """Write a file, or standard output where it is `-`.
+    """Write a text to a file, or to standard output for `-`.
 
     Raises:
-        SettingError: When the place cannot be written.
+        SettingError: The file cannot be written.
     """
     if path == "-":
         click.echo(text, nl=not text.endswith("\n"))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import re
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_HEADER = ("step", "status", "seconds", "nodes", "CPU h used", "unused", "peak MB", "read MB",
+           "wrote")  # fmt: skip
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
-@click.group()
+@click.group(cls=_options.SuggestingGroup)
 def command() -> None:
-    """Run pipelines of components, each step an MLflow run with its performance."""
+    """Run pipelines of components; each step is an MLflow run with its performance."""
 
 
 @command.command()
@@ -54,7 +56,7 @@ def command() -> None:
 @click.option(
     "--monitor", is_flag=True, help="Record the tasks and import them as spans (spans.sqlite3)."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
+@_options.as_json
 @click.option("--no-wait", is_flag=True, help="On Azure ML: submit, and do not follow the job.")
 def run(
     file: str,
@@ -68,56 +70,45 @@ def run(
     no_wait: bool,
 ) -> None:
     """Run the @dsl.pipeline that FILE defines (FILE:NAME picks one of several)."""
+    from mlflow_perf.pipelines import azure
     from mlflow_perf.pipelines.loading import load_job, parse_settings
 
-    _quiet_libraries()
+    # Messages of MLflow's store and of azure-ai-ml would clutter the table.
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    for library in ("alembic", "mlflow.store", "azure"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     job, path = load_job(file, parse_settings(settings))
     if on == "azureml":
-        _submit(job, wait=not no_wait)
+        azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
-    asked = _Asked(on, to, retries, monitor=monitor, as_json=as_json)
-    _run_here(job, path.resolve(), asked)
 
-
-def _submit(job: Any, *, wait: bool) -> None:
-    from mlflow_perf.pipelines import azure
-
-    azure.submit(job, azure.workspace(), wait=wait, say=click.echo)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """The options of a run on Parsl."""
-
-    on: str
-    to: Path | None
-    retries: int
-    monitor: bool
-    as_json: bool
-
-
-def _run_here(job: Any, path: Path, asked: _Asked) -> None:
     from mlflow_perf.pipelines.executors import Pool, load_config
     from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.runner import Runner
+    from mlflow_perf.pipelines.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Tracking, place_for
 
-    graph = read_graph(job, source=path)
-    config = load_config(asked.on)
-    place = place_for(asked.to)
+    graph = read_graph(job, source=path.resolve())
+    config = load_config(on)
+    place = place_for(to)
     place.make_default()
     base = place.folder or Path("pipeline-runs")
-    work = base / "work" / _folder_name(graph.name)
+    name = re.sub(r"[^\w-]", "-", graph.name)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    work = base / "work" / f"{name}-{stamp}-{secrets.token_hex(2)}"
     tracking = Tracking(place)
-    progress = _Progress(list(graph.steps))
-    runner = Runner(graph, tracking, work, retries=asked.retries, watch=progress.tell)
+    runner = Runner(graph, tracking, work, retries=retries, watch=_Progress(graph.steps).tell)
     with _terminating_as_interrupt():
-        result = runner.run(lambda: Pool(config, work / "parsl", monitor=asked.monitor))
-    _log_whole(result, tracking)
-    _report(graph, result, tracking, as_json=asked.as_json)
-    if asked.monitor:
+        result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor))
+    try:
+        log_workflow(result.run_id, tracking)
+    # The edge to MLflow: the table and the outcome are shown even if the report cannot be logged.
+    except Exception:  # noqa: BLE001 - see above
+        _log.warning("The workflow's report could not be logged.", exc_info=True)
+    _show(graph, result, tracking, as_json=as_json)
+    if monitor:
         _import_spans(work / "parsl", base / "spans.sqlite3")
-    _leave(result)
+    _raise_failure(result)
 
 
 def _import_spans(parsl: Path, db: Path) -> None:
@@ -126,83 +117,83 @@ def _import_spans(parsl: Path, db: Path) -> None:
 
     try:
         found = import_sources([parsl / MONITORING_DB], db)
-    # Of a pipeline that was stopped early there may be none: its own outcome is what is told.
+    # A pipeline that was stopped early may have no tasks; its own outcome is reported all the same.
     except (MlflowPerfError, OSError) as error:
         _log.warning("The tasks are not among the spans: %s", error)
         return
     click.echo(f"spans: {sum(f.spans for f in found)} in {os.path.relpath(db)}", err=True)
 
 
-def _log_whole(result: Result, tracking: Tracking) -> None:
-    from mlflow_perf.pipelines.workflow_report import log_workflow
+def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) -> None:
+    """Print the figures of each step, the pipeline's outputs, and how to see the run."""
+    from mlflow_perf.pipelines.step_table import build_rows
 
-    try:
-        log_workflow(result.run_id, tracking)
-    # The edge to MLflow: a report that cannot be logged costs neither the table nor the outcome.
-    except Exception:  # noqa: BLE001 - see above
-        _log.warning("The workflow's report could not be logged.", exc_info=True)
-
-
-def _report(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) -> None:
-    from mlflow_perf.pipelines.step_table import render, rows_of
-
-    rows = rows_of(graph, result)
-    link = tracking.place.link(result.run_id, result.experiment_id)
+    rows = build_rows(graph, result)
     if as_json:
-        found = {
-            "run_id": result.run_id,
-            "status": result.status,
-            "steps": [row.as_dict() for row in rows],
-            "outputs": {name: str(path) for name, path in result.outputs.items()},
-        }
-        click.echo(json.dumps(found, indent=2))
+        _tables.echo_json(
+            {
+                "run_id": result.run_id,
+                "status": result.status,
+                "steps": [row.as_dict() for row in rows],
+                "outputs": {name: str(path) for name, path in result.outputs.items()},
+            }
+        )
         return
     click.echo(f"\n{graph.title}: {result.status} in {result.duration_sec:.1f} s\n")
-    click.echo(render(rows))
+    cells = []
+    for row in rows:
+        mark = "" if row.reported or row.cpu_hours_used is None else "*"
+        figures = [
+            (row.cpu_hours_used, 5),
+            (row.cpu_hours_unused, 5),
+            (row.max_mem_mb, 0),
+            (row.io_read_mb, 1),
+            (row.io_write_mb, 1),
+        ]
+        texts = ["–" if value is None else f"{value:.{places}f}" for value, places in figures]
+        cells.append([row.step + mark, row.status, f"{row.duration_sec:.1f}", row.nodes, *texts])
+    _tables.table(_HEADER, cells, right=7)
+    if any(not r.reported and r.status == "FINISHED" for r in rows):
+        click.echo("* measured by the runner: the step does not report itself")
     for name, path in result.outputs.items():
         click.echo(f"output {name}: {path}")
+    link = tracking.place.link(result.run_id, result.experiment_id)
     if tracking.place.folder:
-        click.echo(f"to see it: {_server_line(tracking.place.folder)}")
+        folder = os.path.relpath(tracking.place.folder)
+        click.echo(
+            "to see it: mlflow server --workers 1 --app-name mlflow-perf --backend-store-uri "
+            f"sqlite:///{folder}/mlflow.db --artifacts-destination {folder}/artifacts"
+        )
         click.echo(f"then open: {link}")
     else:
         click.echo(f"run: {link}")
 
 
-def _server_line(folder: Path) -> str:
-    shown = os.path.relpath(folder)
-    return (
-        "mlflow server --workers 1 --app-name mlflow-perf "
-        f"--backend-store-uri sqlite:///{shown}/mlflow.db --artifacts-destination {shown}/artifacts"
-    )
+def _raise_failure(result: Result) -> None:
+    """Raise an error that names each failed step, if the pipeline did not finish.
 
-
-def _leave(result: Result) -> None:
-    """End with the status of the contract, after a line for each step that failed."""
-    if result.status == "FINISHED":
-        return
+    Raises:
+        StepFailedError: A step failed, or the pipeline was stopped.
+    """
     if result.status == "KILLED":
         unfinished = [n for n, o in result.steps.items() if o.status != "FINISHED"]
-        _fail(unfinished[0] if unfinished else "", "Stopped by an interrupt; all steps were ended.")
-    failed = [o for o in result.steps.values() if o.status in ("FAILED", "KILLED")]
-    lines = [_sentence(outcome) for outcome in failed]
-    _fail(failed[0].name if failed else "", "\nmlflow-perf: ".join(lines))
-
-
-def _sentence(outcome: Outcome) -> str:
-    log = f" Its log: {outcome.log}" if outcome.log else ""
-    return f"Step {outcome.name!r} failed: {outcome.message}.{log}"
-
-
-def _fail(step: str, message: str) -> NoReturn:
-    raise StepFailedError(step, message)
+        message = "Stopped by an interrupt; all steps were ended."
+        raise StepFailedError(unfinished[0] if unfinished else "", message)
+    if result.status != "FINISHED":
+        failed = [o for o in result.steps.values() if o.status in ("FAILED", "KILLED")]
+        lines = [
+            f"Step {o.name!r} failed: {o.message}.{f' Its log: {o.log}' if o.log else ''}"
+            for o in failed
+        ]
+        raise StepFailedError(failed[0].name if failed else "", "\nmlflow-perf: ".join(lines))
 
 
 class _Progress:
-    """Tells of steps as they begin and end; on a terminal only."""
+    """Prints a line when a step begins and when it ends; on a terminal only."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._width = max(map(len, names), default=0)
-        self._total = len(names)
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+        self._width = max(map(len, self._names), default=0)
         self._done = 0
         self._shown = sys.stderr.isatty()
 
@@ -211,18 +202,13 @@ class _Progress:
             self._done += 1
             what = f"{outcome.status.lower()} after {outcome.duration_sec:.1f} s"
         if self._shown:
-            click.echo(f"[{self._done}/{self._total}] {name:<{self._width}}  {what}", err=True)
-
-
-def _folder_name(pipeline: str) -> str:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in pipeline)
-    return f"{plain}-{stamp}-{secrets.token_hex(2)}"
+            count = f"[{self._done}/{len(self._names)}]"
+            click.echo(f"{count} {name:<{self._width}}  {what}", err=True)
 
 
 @contextmanager
 def _terminating_as_interrupt() -> Iterator[None]:
-    """Take a SIGTERM as the interrupt that it means, so that steps and runs are ended."""
+    """Treat SIGTERM as an interrupt, so that steps and runs are ended."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -232,10 +218,3 @@ def _terminating_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _quiet_libraries() -> None:
-    """Keep the chatter of MLflow's store and of azure-ai-ml out of the table."""
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    for name in ("alembic", "mlflow.store", "azure"):
-        logging.getLogger(name).setLevel(logging.ERROR)

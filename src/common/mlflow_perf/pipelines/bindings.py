@@ -1,7 +1,4 @@
-"""What an input of a node is bound to: literals, paths, and references inside texts.
-
-Imports `graph`, `paths` and `values`.
-"""
+"""Resolve what a node's inputs are bound to: literals, paths, and references inside texts."""
 
 from __future__ import annotations
 
@@ -13,17 +10,17 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Literal, Parts, Ref, Value
-from mlflow_perf.pipelines.paths import local_path
-from mlflow_perf.pipelines.values import did_you_mean, text_of
+from mlflow_perf.pipelines.paths import find_local_path
+from mlflow_perf.pipelines.values import format_literal, suggest_name
 
-__all__ = ["Scope", "bindings_in", "bound_value", "flat", "resolve"]
+__all__ = ["Scope", "find_bindings", "flatten_inputs", "resolve_binding", "resolve_value"]
 
 _BINDING = re.compile(r"\$\{\{\s*(parent\.[\w.\-]+)\s*\}\}")
 
 
 @dataclass
 class Scope:
-    """What names mean inside one pipeline: its inputs' values, and its jobs' outputs."""
+    """The names inside one pipeline: the values of its inputs, and the outputs of its jobs."""
 
     prefix: str
     base: Path
@@ -33,71 +30,54 @@ class Scope:
     """Step by the identity of its node; shared by all scopes of one pipeline."""
 
 
-def flat(inputs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the inputs with their names, those within a group as `group.member`."""
+def flatten_inputs(inputs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each input's name and bound data; members of a group are named `group.member`."""
     for name, item in inputs.items():
         if isinstance(item, Mapping):
-            yield from flat(item, f"{prefix}{name}.")
+            yield from flatten_inputs(item, f"{prefix}{name}.")
         else:
-            yield prefix + name, _data(item)
+            # azure-ai-ml has no public name for it, and its text forms resolve the bindings.
+            yield prefix + name, getattr(item, "_data", item)
 
 
-def _data(item: Any) -> Any:
-    """Return what an input is bound to.
-
-    azure-ai-ml has no public name for it: its text forms resolve or replace what we need to see.
-    """
-    return getattr(item, "_data", item)
-
-
-def bound_value(data: Any, scope: Scope, where: str) -> Value:
-    """Return the bound value, with the pipeline's inputs and nested outputs put in."""
+def resolve_value(data: Any, scope: Scope, where: str) -> Value:
+    """Return the value of bound data, with the pipeline's inputs and nested outputs inserted."""
     if data is None or isinstance(data, (bool, int, float)):
         return data
-    path = _path(data)
-    text = path if path is not None else str(data)
+    text = _read_text(data)
     if not _BINDING.search(text):
-        return local_path(text, scope.base, where=where) if path is not None else text
-    items = [part for part in _split(text, scope, where) if part != ""]
-    if len(items) == 1 and not isinstance(items[0], str):
-        return items[0]
-    return _joined(items, where)
-
-
-def bindings_in(data: Any) -> list[str]:
-    """Return the bindings that a bound value names: `parent.jobs.fit.outputs.model`, say."""
-    path = _path(data)
-    return _BINDING.findall(path if path is not None else str(data))
-
-
-def _path(data: Any) -> str | None:
-    """Return the path of an `Input` object; None for anything else."""
-    return str(data.path) if type(data).__name__ == "Input" else None
-
-
-def _split(text: str, scope: Scope, where: str) -> Iterator[Value]:
-    """Yield the plain parts of a text and the values of the bindings in it."""
+        is_path = type(data).__name__ == "Input"
+        return find_local_path(text, scope.base, where=where) if is_path else text
+    items: list[Value] = []
     end = 0
     for match in _BINDING.finditer(text):
-        yield text[end : match.start()]
-        yield resolve(match[1], scope, where)
+        items += [text[end : match.start()], resolve_binding(match[1], scope, where)]
         end = match.end()
-    yield text[end:]
-
-
-def _joined(items: list[Value], where: str) -> Value:
+    items = [item for item in [*items, text[end:]] if item != ""]
+    if len(items) == 1 and not isinstance(items[0], str):
+        return items[0]
     literals: list[Literal | Ref] = []
     for item in items:
         if isinstance(item, (Parts, Path)) or item is None:
-            raise PipelineError(f"{where} puts an input into a text that holds no plain value.")
+            raise PipelineError(f"{where} inserts an input into a text, but it has no plain value.")
         literals.append(item)
     if any(isinstance(item, Ref) for item in literals):
         return Parts(tuple(literals))
-    return "".join(text_of(item) for item in literals if not isinstance(item, Ref))
+    return "".join(format_literal(item) for item in literals if not isinstance(item, Ref))
 
 
-def resolve(binding: str, scope: Scope, where: str) -> Value:
-    """Return what `parent.inputs.<name>` or `parent.jobs.<job>.outputs.<name>` means here."""
+def find_bindings(data: Any) -> list[str]:
+    """Return the bindings in bound data, for example `parent.jobs.fit.outputs.model`."""
+    return _BINDING.findall(_read_text(data))
+
+
+def _read_text(data: Any) -> str:
+    """Return bound data as text: the path of an `Input`, anything else as it is."""
+    return str(data.path if type(data).__name__ == "Input" else data)
+
+
+def resolve_binding(binding: str, scope: Scope, where: str) -> Value:
+    """Return the value of `parent.inputs.<name>` or `parent.jobs.<job>.outputs.<name>`."""
     parts = binding.split(".")
     if parts[1] == "inputs":
         name = ".".join(parts[2:])
@@ -107,6 +87,6 @@ def resolve(binding: str, scope: Scope, where: str) -> Value:
     job, output = parts[2], parts[-1]
     found = scope.outputs.get(job, {}).get(output)
     if found is None:
-        hint = did_you_mean(output, scope.outputs.get(job, {}))
+        hint = suggest_name(output, scope.outputs.get(job, {}))
         raise PipelineError(f"{where} uses output {output} of {job}, which does not exist{hint}.")
     return found

@@ -1,7 +1,7 @@
-"""The graph of a pipeline as plain records, whatever library described it. Imports nothing of ours.
+"""The graph of a pipeline as plain records, independent of the library that described it.
 
-A `Ref` is where a value comes from; by the time a graph is made, nested pipelines are flattened and
-pipeline inputs are put in, so that each reference is to an output of a step.
+Nested pipelines are flattened and the pipeline's inputs are inserted, so that each `Ref` names an
+output of a step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Literal = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """An output of a step as the source of a value.
+    """An output of a step, as the source of a value.
 
     Attributes:
         step: Name of the step in the flat graph.
@@ -32,27 +32,27 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A text put together from literals and references: an embedded binding."""
+    """A text that is joined from literals and references: an embedded binding."""
 
     items: tuple[Literal | Ref, ...]
 
 
 Value = Literal | Path | Ref | Parts | None
-"""What an input is bound to; a path is local; None where an optional input is left out."""
+"""The value of an input; a path is local; None for an optional input that is not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """What a component says about one of its inputs or outputs.
+    """The declaration of an input or output of a component.
 
     Attributes:
         name: Name of the input or output.
         type: `string`, `integer`, `number`, `boolean`, or one of `PATH_TYPES`.
-        optional: Whether an input may be left out.
+        optional: Whether an input can be omitted.
         default: Value of an input that is not given.
         minimum: Smallest value of a number.
         maximum: Largest value of a number.
-        enum: The values that are allowed; empty where all are.
+        enum: The allowed values; empty if all are allowed.
     """
 
     name: str
@@ -77,16 +77,16 @@ class Step:
         name: Name in the graph, with the nested pipelines' names before it: `prepare.clean`.
         component: Name of the component.
         command: The shell command with `${{inputs.x}}`, `${{outputs.x}}` and `$[[…]]` in it.
-        code: Folder of the code, or a single file; None where the command needs none.
-        includes: Files and folders that `additional_includes` puts beside the code.
+        code: Folder of the code, or a single file; None if the command needs none.
+        includes: Files and folders that `additional_includes` copies beside the code.
         inputs: The component's inputs by name.
         outputs: The component's outputs by name.
-        values: What each input is bound to, by name.
-        environment: Environment variables of the component, with the node's over them.
+        values: The value of each input, by name.
+        environment: Environment variables of the component, overridden by the node's.
         instances: Number of nodes.
         processes: Ranks per node.
-        distribution: `mpi` or `pytorch` where there are several ranks.
-        timeout_sec: How long an attempt may take.
+        distribution: `mpi` or `pytorch`; None for a single process.
+        timeout_sec: Time limit of an attempt.
         retries: How often a failed attempt is repeated.
     """
 
@@ -131,7 +131,7 @@ class Graph:
         description: One sentence.
         steps: Steps by name, each after those it needs.
         inputs: Values of the pipeline's own inputs, by name (`group.member` within a group).
-        outputs: Where the pipeline's outputs come from, by name.
+        outputs: Sources of the pipeline's outputs, by name.
         source: File that defines it.
         tags: Tags of the pipeline.
     """

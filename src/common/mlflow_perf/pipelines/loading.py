@@ -1,7 +1,4 @@
-"""From a pipeline file and `--set` values to the pipeline job.
-
-Imports `errors`, `azure`, `values` and `paths`.
-"""
+"""Load the pipeline job that a Python file defines, with the values of `--set`."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, PipelineError
-from mlflow_perf.pipelines.azure import path_input
-from mlflow_perf.pipelines.paths import local_path
-from mlflow_perf.pipelines.values import did_you_mean, parse
+from mlflow_perf.pipelines.azure import make_path_input
+from mlflow_perf.pipelines.paths import find_local_path
+from mlflow_perf.pipelines.values import parse_literal, suggest_name
 
 __all__ = ["load_job", "parse_settings"]
 
@@ -29,7 +26,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     """Return `key=value` texts as a dictionary.
 
     Raises:
-        PipelineError: A text has no `=`, or a key comes twice.
+        PipelineError: A text has no `=`, or a key is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -55,58 +52,53 @@ def load_job(file: str, settings: Mapping[str, str]) -> tuple[Any, Path]:
             setting names no input or is of the wrong type.
         MissingDependencyError: azure-ai-ml is not installed.
     """
-    path, name = _split_name(file)
-    module = _import(path)
-    # azure-ai-ml warns of experimental classes and of settings of nested pipelines; its own import
-    # sets the level, so this stands after it.
+    text, colon, name = file.rpartition(":")
+    named = bool(colon) and text.endswith(".py")
+    path = Path(text if named else file)
+    module = _import_file(path)
+    # azure-ai-ml warns about experimental classes and settings of nested pipelines. Its import sets
+    # the level, so it is changed afterwards.
     logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
-    made = _pick(module, path, name)
+    made = _pick_pipeline(module, path, name if named else None)
     if not callable(made):
         if settings:
             raise PipelineError(
                 f"{path} defines a finished job, which takes no --set: define a @dsl.pipeline."
             )
         return made, path
-    arguments = _arguments(made, settings)
+    arguments = _make_arguments(made, settings)
     try:
         return made(**arguments), path
-    # The function is a person's own code, run to describe the graph.
+    # The function is the user's own code, which describes the graph.
     except (Exception, SystemExit) as error:
-        raise PipelineError(_fault(f"The pipeline {made.__name__} of {path}", error)) from error
+        what = f"The pipeline {made.__name__} of {path}"
+        raise PipelineError(_describe_failure(what, error)) from error
 
 
-def _split_name(file: str) -> tuple[Path, str | None]:
-    text, colon, name = file.rpartition(":")
-    if colon and text.endswith(".py"):
-        return Path(text), name
-    return Path(file), None
-
-
-def _import(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
+    """Return the module of a Python file, imported as if it were run as a script."""
     if not path.is_file():
         raise PipelineError(f"The pipeline file {path} does not exist.")
-    # A name of its own: `enum.py` or `mlflow.py` must not stand in for what others import.
+    # The prefix keeps a file `enum.py` or `mlflow.py` from replacing the module that others import.
     name = f"_pipeline_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise PipelineError(f"The pipeline file {path} is no Python file.")
     module = importlib.util.module_from_spec(spec)
-    # As if it were run as a script: its folder is where it imports from.
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "azure":
-            raise MissingDependencyError("azure-ai-ml", "pipelines") from error
-        raise PipelineError(_fault(f"The pipeline file {path}", error)) from error
-    # The file is a person's own code: whatever it raises is reported as its fault, by name.
+    # The file is the user's own code: whatever it raises is reported as an error of that file.
     except (Exception, SystemExit) as error:
-        raise PipelineError(_fault(f"The pipeline file {path}", error)) from error
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if missing.split(".")[0] == "azure":
+            raise MissingDependencyError("azure-ai-ml", "pipelines") from error
+        raise PipelineError(_describe_failure(f"The pipeline file {path}", error)) from error
     return module
 
 
-def _fault(what: str, error: BaseException) -> str:
+def _describe_failure(what: str, error: BaseException) -> str:
     text = " ".join(str(error).split())[:600]
     hint = ""
     if "Unsupported annotation type" in text:
@@ -114,106 +106,75 @@ def _fault(what: str, error: BaseException) -> str:
     return f"{what} fails: {type(error).__name__}: {text}{hint}"
 
 
-def _pick(module: ModuleType, path: Path, name: str | None) -> Any:
-    """Return the pipeline to run: the one that is named, or the only one."""
-    found = {key: value for key, value in vars(module).items() if _is_pipeline(value, module)}
+def _pick_pipeline(module: ModuleType, path: Path, name: str | None) -> Any:
+    """Return the named pipeline of a module, or its only one."""
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if (
+            getattr(value, "__module__", None) == module.__name__
+            if getattr(value, "_is_dsl_func", False)
+            else type(value).__name__ == "PipelineJob"
+        )
+    }
     if name is not None:
         if name not in found:
-            raise PipelineError(f"{path} defines no pipeline {name!r}{did_you_mean(name, found)}.")
+            raise PipelineError(f"{path} defines no pipeline {name!r}{suggest_name(name, found)}.")
         return found[name]
-    # One that begins with an underscore is a part of another, and so is one that another calls.
+    # A pipeline that begins with an underscore, or that another one calls, is a part of another.
     distinct = {id(value): key for key, value in found.items() if not key.startswith("_")}
     if len(distinct) > 1:
-        called = _called_by_others(found)
+        called: set[int] = set()
+        for pipeline in found.values():
+            code = getattr(inspect.unwrap(pipeline), "__code__", None)
+            names = found.keys() & (_find_globals(code) if code is not None else ())
+            called |= {id(found[n]) for n in names} - {id(pipeline)}
         distinct = {i: key for i, key in distinct.items() if i not in called} or distinct
     if not distinct:
         raise PipelineError(f"{path} defines no pipeline: decorate a function with @dsl.pipeline.")
     if len(distinct) > 1:
-        names = ", ".join(sorted(distinct.values()))
-        raise PipelineError(f"{path} defines several pipelines ({names}): name one, {path}:NAME.")
+        listed = ", ".join(sorted(distinct.values()))
+        raise PipelineError(f"{path} defines several pipelines ({listed}): name one, {path}:NAME.")
     return found[next(iter(distinct.values()))]
 
 
-def _called_by_others(pipelines: Mapping[str, Any]) -> set[int]:
-    """Return the identities of the pipelines that other ones of the file name."""
-    called: set[int] = set()
-    for pipeline in pipelines.values():
-        code = getattr(inspect.unwrap(pipeline), "__code__", None)
-        named = _globals_in(code) if code is not None else set()
-        called |= {id(pipelines[n]) for n in named & pipelines.keys()} - {id(pipeline)}
-    return called
-
-
-def _globals_in(code: CodeType) -> set[str]:
-    """Return the global names that a function reads, those of the functions in it included."""
+def _find_globals(code: CodeType) -> set[str]:
+    """Return the global names that a function reads, including those of its inner functions."""
     read = {str(i.argval) for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
-    inner = (_globals_in(part) for part in code.co_consts if isinstance(part, CodeType))
+    inner = (_find_globals(part) for part in code.co_consts if isinstance(part, CodeType))
     return read.union(*inner)
 
 
-def _is_pipeline(value: Any, module: ModuleType) -> bool:
-    if getattr(value, "_is_dsl_func", False):
-        return getattr(value, "__module__", None) == module.__name__
-    return type(value).__name__ == "PipelineJob"
-
-
-def _arguments(function: Any, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the function's arguments from the settings, each of the type that it declares."""
+def _make_arguments(function: Any, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the function's arguments from the settings, each of its declared type."""
     parameters = inspect.signature(function).parameters
-    known = _names(parameters)
+    kinds: dict[str, str] = {}
+    for name, parameter in parameters.items():
+        annotation, default = parameter.annotation, parameter.default
+        declared = [getattr(holder, "type", None) for holder in (annotation, default)]
+        texts = [kind for kind in declared if isinstance(kind, str)]
+        # The default of a group is an object whose attributes are the members.
+        if getattr(type(default), "__dsl_group__", False):
+            members = vars(default).items()
+            kinds |= {f"{name}.{k}": _KINDS.get(type(v), "string") for k, v in members}
+        elif isinstance(annotation, type) and annotation in _KINDS:
+            kinds[name] = _KINDS[annotation]
+        else:
+            kinds[name] = texts[0] if texts else _KINDS.get(type(default), "string")
     arguments: dict[str, Any] = {}
     for key, text in settings.items():
-        if key not in known:
-            raise PipelineError(f"--set {key}: no such input{did_you_mean(key, known)}.")
-        value = _typed(key, text, known[key])
+        where = f"--set {key}"
+        if key not in kinds:
+            raise PipelineError(f"{where}: no such input{suggest_name(key, kinds)}.")
+        if kinds[key] in _KINDS.values():
+            value: Any = parse_literal(text, kinds[key], where=where)
+        else:
+            value = make_path_input(kinds[key], find_local_path(text, Path.cwd(), where=where))
         group, dot, member = key.partition(".")
         if dot:
-            arguments.setdefault(group, _copy(parameters[group].default))
+            original = parameters[group].default
+            arguments.setdefault(group, type(original)(**vars(original)))
             setattr(arguments[group], member, value)
         else:
             arguments[key] = value
     return arguments
-
-
-def _names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-    """Return the type of each input, members of groups as `group.member`."""
-    found: dict[str, str] = {}
-    for name, parameter in parameters.items():
-        members = _group_members(parameter.default)
-        if members:
-            found |= {f"{name}.{k}": _KINDS.get(type(v), "string") for k, v in members.items()}
-        else:
-            found[name] = _kind(parameter)
-    return found
-
-
-def _group_members(default: Any) -> dict[str, Any]:
-    """Return the members of a default that is an azure-ai-ml group, else nothing."""
-    if default is None or not getattr(type(default), "__dsl_group__", False):
-        return {}
-    return dict(vars(default))
-
-
-def _copy(group: Any) -> Any:
-    return type(group)(**vars(group))
-
-
-def _kind(parameter: inspect.Parameter) -> str:
-    """Return the declared type: from the annotation, else from the default."""
-    annotation = parameter.annotation
-    if isinstance(annotation, type) and annotation in _KINDS:
-        return _KINDS[annotation]
-    declared = getattr(annotation, "type", None)
-    if isinstance(declared, str):
-        return declared
-    declared = getattr(parameter.default, "type", None)
-    if isinstance(declared, str):
-        return declared
-    return _KINDS.get(type(parameter.default), "string")
-
-
-def _typed(key: str, text: str, kind: str) -> Any:
-    if kind in _KINDS.values():
-        return parse(text, kind, where=f"--set {key}")
-    path = local_path(text, Path.cwd(), where=f"--set {key}")
-    return path_input(kind, path)

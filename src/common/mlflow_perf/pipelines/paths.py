@@ -1,4 +1,4 @@
-"""Local paths of inputs; what lies elsewhere is refused. Imports `values`."""
+"""Find the local paths of inputs; remote ones are refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from urllib.parse import unquote, urlsplit
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.values import shell_splits
 
-__all__ = ["alias", "local_path", "plain"]
+__all__ = ["choose_alias", "find_local_path", "require_plain_path"]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")
 
 
-def local_path(text: str, base: Path, *, where: str) -> Path:
+def find_local_path(text: str, base: Path, *, where: str) -> Path:
     """Return the absolute path of a local input.
 
-    A relative path starts at the pipeline file's folder; where nothing is there, at the current
+    A relative path starts at the pipeline file's folder or, if nothing is there, at the current
     folder.
+
+    Args:
+        text: Path or `file:` URI.
+        base: Folder of the pipeline file.
+        where: Name of the step or option, to begin the message with.
 
     Raises:
         PipelineError: The path is remote.
@@ -36,12 +41,12 @@ def local_path(text: str, base: Path, *, where: str) -> Path:
     return (base / path).resolve()
 
 
-def alias(path: Path, folder: Path) -> Path:
-    """Return a name for a path that can stand in a command: its own, or that of a link to it.
+def choose_alias(path: Path, folder: Path) -> Path:
+    """Return a path that needs no quotes in a command: the path itself, or one for a link to it.
 
     Args:
         path: Absolute path of an input.
-        folder: Where links stand; its own name is plain.
+        folder: Folder of the links; its own path needs no quotes.
     """
     if not shell_splits(str(path)):
         return path
@@ -49,15 +54,19 @@ def alias(path: Path, folder: Path) -> Path:
     return folder / number / re.sub(r"[^\w.\-]", "_", path.name, flags=re.ASCII)
 
 
-def plain(path: Path, *, where: str) -> Path:
-    """Return the path if it can stand in a command as it is.
+def require_plain_path(path: Path, *, where: str) -> Path:
+    """Return the path if it needs no quotes in a command.
+
+    Args:
+        path: The path.
+        where: Name of the path, to begin the message with.
 
     Raises:
-        PipelineError: It holds a space or another character that a shell gives a meaning.
+        PipelineError: It contains a space or another character with a meaning to a shell.
     """
     if shell_splits(str(path)):
         raise PipelineError(
-            f"{where}: the path {str(path)!r} holds characters that a shell splits at, and paths "
-            "stand unquoted in commands: choose one of letters, digits and ._-/ only."
+            f"{where}: the path {str(path)!r} contains characters that a shell splits at, but "
+            "commands do not quote paths: choose one of letters, digits and ._-/ only."
         )
     return path

@@ -1,4 +1,4 @@
-"""The processes of a step: started together, watched, stopped together. Imports `launch`."""
+"""Start the processes of a step together, watch them, and stop them together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +26,8 @@ class Limits:
     """When to stop processes that have not ended.
 
     Attributes:
-        timeout_sec: After this time.
-        stop: When this file appears; it works across machines.
+        timeout_sec: Stop them after this time.
+        stop: Stop them when this file appears; it works across machines.
     """
 
     timeout_sec: float | None
@@ -38,12 +39,12 @@ class Ended:
     """How the processes of a step ended.
 
     Attributes:
-        code: Exit code of the first one that failed, negative for a signal; 0 if none did.
-        who: The one that failed, as a subject for a sentence.
+        code: Exit code of the first process that failed, negative for a signal; 0 if none did.
+        who: The failed process, as the subject of a sentence.
         last_line: Last line of its log.
-        timed_out: Whether they were stopped for taking too long.
+        timed_out: Whether they were stopped because they took too long.
         stopped: Whether they were stopped because the pipeline was.
-        cpu_sec: CPU time, children that were waited for included.
+        cpu_sec: CPU time, including that of children they waited for.
         max_rss_mb: Largest resident memory of one process, in MB.
     """
 
@@ -55,10 +56,21 @@ class Ended:
     cpu_sec: float = 0.0
     max_rss_mb: float = 0.0
 
+    def describe(self, limits: Limits) -> str:
+        """Return why the processes did not finish; empty if they did."""
+        if self.stopped:
+            return "stopped"
+        if self.timed_out:
+            return f"took longer than its limit of {limits.timeout_sec:g} s"
+        if self.code == 0:
+            return ""
+        last = f": {self.last_line}" if self.last_line else ""
+        by = f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
+        return f"{self.who} ended with {by}{last}"
+
 
 @dataclass
 class _Child:
-    rank: Rank
     log: Path
     process: subprocess.Popen[bytes]
     code: int | None = None
@@ -66,22 +78,16 @@ class _Child:
     max_rss_mb: float = 0.0
 
     def poll(self) -> bool:
-        """Whether it has ended; takes its resources when it has."""
+        """Return whether it has ended; on its end, record its exit code and resources."""
         if self.code is None:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
                 self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
                 self.cpu_sec = usage.ru_utime + usage.ru_stime
-                self.max_rss_mb = _own_peak_mb(usage.ru_maxrss)
+                # A peak below this process's own may only be what the fork copied from it.
+                own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                self.max_rss_mb = usage.ru_maxrss / 1024 if usage.ru_maxrss > own_kb else 0.0
         return self.code is not None
-
-    def signal(self, number: int) -> None:
-        """Send a signal to it and to what it started."""
-        if not self.poll():
-            try:
-                os.killpg(self.process.pid, number)
-            except ProcessLookupError:
-                return
 
 
 @dataclass
@@ -95,11 +101,12 @@ class _Group:
         return next((c for c in self.children if c.poll() and c.code != 0), None)
 
     def stop(self) -> None:
-        """Ask all to end, and after a grace in which they may log, make them."""
-        for number, grace in ((signal.SIGTERM, _GRACE_SEC), (signal.SIGKILL, _GRACE_SEC)):
-            for child in self.children:
-                child.signal(number)
-            end = time.monotonic() + grace
+        """End all process groups: first by SIGTERM, after a grace period by SIGKILL."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in self.running():
+                with suppress(ProcessLookupError):
+                    os.killpg(child.process.pid, number)
+            end = time.monotonic() + _GRACE_SEC
             while self.running() and time.monotonic() < end:
                 time.sleep(_POLL_SEC)
 
@@ -110,10 +117,10 @@ def run_ranks(
     """Run the processes until all have ended, one has failed, or a limit is reached.
 
     Args:
-        ranks: What to start.
+        ranks: The processes to start.
         folder: Folder to run in.
         logs: Folder of the log files.
-        environ: Environment; each rank adds its own.
+        environ: Environment; each rank adds its own variables.
         limits: When to stop them.
     """
     group = _Group()
@@ -121,42 +128,33 @@ def run_ranks(
     end = time.monotonic() + limits.timeout_sec if limits.timeout_sec else None
     try:
         for rank in ranks:
-            group.children.append(_start(rank, folder, logs / rank.log, environ))
+            log = logs / rank.log
+            # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
+            with log.open("wb") as file:
+                process = subprocess.Popen(
+                    rank.command,
+                    cwd=folder,
+                    env={**environ, **rank.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            group.children.append(_Child(log, process))
         while group.running() and not group.failed():
             stopped = limits.stop.exists()
             timed_out = end is not None and time.monotonic() > end
             if stopped or timed_out:
                 break
             time.sleep(_POLL_SEC)
-        first = group.failed()
+        failed = group.failed()
     finally:
         group.stop()
-    return _ended(group, first, timed_out=timed_out, stopped=stopped)
-
-
-def _start(rank: Rank, folder: Path, log: Path, environ: Mapping[str, str]) -> _Child:
-    # A session of its own, so that a Ctrl-C in the terminal does not reach it before the runner.
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            rank.command,
-            cwd=folder,
-            env={**environ, **rank.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    return _Child(rank, log, process)
-
-
-def _ended(group: _Group, first: _Child | None, *, timed_out: bool, stopped: bool) -> Ended:
-    worst = first or group.failed()
-    code = (worst.code or 0) if worst else 0
-    one = len(group.children) == 1
+    failed = failed or group.failed()
     return Ended(
-        code=code or (1 if timed_out else 0),
-        who="the command" if one or worst is None else worst.log.stem.replace("-", " "),
-        last_line=_last_line(worst.log) if worst else "",
+        code=(failed.code if failed else 0) or (1 if timed_out else 0),
+        who=failed.log.stem.replace("-", " ") if failed and len(ranks) > 1 else "the command",
+        last_line=_read_last_line(failed.log) if failed else "",
         timed_out=timed_out,
         stopped=stopped,
         cpu_sec=sum(c.cpu_sec for c in group.children),
@@ -164,14 +162,8 @@ def _ended(group: _Group, first: _Child | None, *, timed_out: bool, stopped: boo
     )
 
 
-def _own_peak_mb(peak_kb: int) -> float:
-    """Return a child's peak in MB; 0 where it is only what the fork copied from this process."""
-    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak_kb / 1024 if peak_kb > ours else 0.0
-
-
-def _last_line(log: Path) -> str:
-    """Return the last line of a log that says something."""
+def _read_last_line(log: Path) -> str:
+    """Return the last line of a log that is not blank."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LAST_LINE_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()

@@ -1,7 +1,7 @@
-"""From an azure-ai-ml `PipelineJob` to our graph, with everything we cannot run refused by name.
+"""Read an azure-ai-ml `PipelineJob` into our graph; whatever cannot run here is refused by name.
 
-Imports `graph`, `values` and `bindings`; of azure-ai-ml only the objects that it is handed. They
-are walked, for `str(job)`, `job.dump` and `load_job` replace local paths.
+The job's objects are read one by one, because `str(job)`, `job.dump` and `load_job` replace local
+paths.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.bindings import Scope, bindings_in, bound_value, flat, resolve
-from mlflow_perf.pipelines.graph import Graph, Literal, Parts, Port, Ref, Step, Value
-from mlflow_perf.pipelines.values import check
+from mlflow_perf.pipelines.bindings import (
+    Scope,
+    find_bindings,
+    flatten_inputs,
+    resolve_binding,
+    resolve_value,
+)
+from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
+from mlflow_perf.pipelines.values import check_literal
 
-__all__ = ["ports_of", "read_graph"]
+__all__ = ["read_graph", "read_ports"]
 
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _DISTRIBUTIONS = ("mpi", "pytorch")
-# Why a kind of node cannot run here, in the words that complete "which …".
+# Why a kind of node cannot run here; the words complete "which …".
 _REFUSED = {
     "parallel_for": "is control flow",
     "sweep": "tries many settings",
@@ -37,7 +43,7 @@ _REFUSED = {
 
 
 def read_graph(job: Any, *, source: Path | None = None) -> Graph:
-    """Return the flat graph of a pipeline job, every literal checked.
+    """Return the flat graph of a pipeline job, with every literal checked.
 
     Args:
         job: A `PipelineJob` as a `@dsl.pipeline` function returns it.
@@ -50,10 +56,9 @@ def read_graph(job: Any, *, source: Path | None = None) -> Graph:
     for name in ("on_init", "on_finalize"):
         if getattr(settings, name, None):
             raise PipelineError(f"The pipeline sets {name}, which only Azure ML runs.")
-    base = source.parent if source else Path.cwd()
-    scope = Scope("", base)
-    scope.inputs = _pipeline_inputs(job, scope)
-    steps = list(_steps(job.jobs, scope))
+    scope = Scope("", source.parent if source else Path.cwd())
+    scope.inputs = _read_values(job, job.component, scope, "The pipeline")
+    steps = {step.name: step for step in _read_steps(job.jobs, scope)}
     if not steps:
         raise PipelineError("The pipeline has no steps.")
     return Graph(
@@ -61,251 +66,207 @@ def read_graph(job: Any, *, source: Path | None = None) -> Graph:
         title=job.display_name or job.component.name or "pipeline",
         experiment=job.experiment_name or job.component.name or "pipeline",
         description=job.description or "",
-        steps={step.name: step for step in steps},
+        steps=steps,
         inputs={k: v for k, v in scope.inputs.items() if not isinstance(v, (Ref, Parts))},
-        outputs=_outputs(job.outputs, scope),
+        outputs=_read_outputs(job.outputs, scope),
         source=source,
         tags={str(k): str(v) for k, v in (job.tags or {}).items()},
     )
 
 
-def _steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
-    """Yield the commands of a pipeline and of those nested in it."""
+def _read_steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
+    """Yield the commands of a pipeline and of its nested pipelines, each after those it needs."""
     pending = dict(jobs)
     while pending:
-        # A job stated as YAML may stand before the one whose outputs it takes.
-        ready = (n for n, node in pending.items() if not (_jobs_used(node) & set(pending)) - {n})
-        name = next(ready, None)
-        if name is None:
+        # In a pipeline from YAML, a job can come before the job whose outputs it takes.
+        for name, node in pending.items():
+            data = (data for _, data in flatten_inputs(getattr(node, "inputs", {})))
+            bindings = [binding for item in data for binding in find_bindings(item)]
+            used = {b.split(".")[2] for b in bindings if b.startswith("parent.jobs.")}
+            if not (used & pending.keys()) - {name}:
+                break
+        else:
             raise PipelineError(f"The steps {', '.join(pending)} wait for each other.")
-        yield from _node(name, pending.pop(name), scope)
+        del pending[name]
+        kind = str(getattr(node, "type", type(node).__name__))
+        where = f"{'Pipeline' if kind == 'pipeline' else 'Step'} {scope.prefix + name!r}"
+        if kind not in ("pipeline", "command"):
+            why = next((w for k, w in _REFUSED.items() if kind.startswith(k)), "is no command")
+            raise PipelineError(
+                f"{where} is of type {kind}, which {why}: it runs with --on azureml only."
+            )
+        component = node.component
+        if isinstance(component, str):
+            raise PipelineError(
+                f"{where} uses the registered component {component}, which is not on this "
+                "machine: load it from its component.yaml, or use --on azureml."
+            )
+        if kind == "pipeline":
+            inner = Scope(f"{scope.prefix}{name}.", scope.base, owners=scope.owners)
+            inner.inputs = _read_values(node, component, scope, where)
+            yield from _read_steps(component.jobs, inner)
+            scope.outputs[name] = _read_outputs(component.outputs, inner)
+        else:
+            step = _read_step(name, node, scope, where)
+            scope.outputs[name] = {output: Ref(step.name, output) for output in step.outputs}
+            scope.owners[id(node)] = step.name
+            yield step
 
 
-def _node(name: str, node: Any, scope: Scope) -> Iterator[Step]:
-    where = f"Step {scope.prefix + name!r}"
-    kind = str(getattr(node, "type", type(node).__name__))
-    if kind == "pipeline":
-        yield from _nested(name, node, scope)
-        return
-    if kind != "command":
-        why = next((w for k, w in _REFUSED.items() if kind.startswith(k)), "is no command")
-        raise PipelineError(
-            f"{where} is of type {kind}, which {why}: it runs with --on azureml only."
-        )
-    step = _command(name, node, scope, where)
-    scope.outputs[name] = {output: Ref(step.name, output) for output in step.outputs}
-    scope.owners[id(node)] = step.name
-    yield step
-
-
-def _nested(name: str, node: Any, scope: Scope) -> Iterator[Step]:
-    where = f"Pipeline {scope.prefix + name!r}"
-    component = _component(node, where)
-    ports = ports_of(component.inputs)
-    inner = Scope(f"{scope.prefix}{name}.", scope.base, owners=scope.owners)
-    given = {key: bound_value(data, scope, where) for key, data in flat(node.inputs)}
-    inner.inputs = {key: _bound(port, given.get(key), where) for key, port in ports.items()}
-    yield from _steps(component.jobs, inner)
-    scope.outputs[name] = _outputs(component.outputs, inner)
-
-
-def _command(name: str, node: Any, scope: Scope, where: str) -> Step:
-    component = _component(node, where)
+def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
+    component = node.component
     if component.name == "expression_component":
         raise PipelineError(
             f"{where} is an expression on an input ({component.display_name}), which only Azure ML "
             "evaluates: give the result as an input of the pipeline, or use --on azureml."
         )
-    inputs = ports_of(component.inputs)
-    given = {key: bound_value(data, scope, where) for key, data in flat(node.inputs)}
-    instances, processes, distribution = _ranks(node, where)
-    retry = getattr(node, "retry_settings", None) or {}
-    limits = getattr(node, "limits", None)
+    instances = _read_number(node.resources, "instance_count", 1, where)
+    processes = _read_number(node.distribution, "process_count_per_instance", 1, where)
+    distribution = str(_read_field(node.distribution, "type") or "").lower() or None
+    if distribution is not None and distribution not in _DISTRIBUTIONS:
+        raise PipelineError(
+            f"{where} is distributed with {distribution}, which runs with --on azureml only: "
+            f"here {' and '.join(_DISTRIBUTIONS)} run."
+        )
+    if instances > 1 and distribution is None:
+        raise PipelineError(
+            f"{where} asks for {instances:g} instances but names no distribution: "
+            "set distribution: {type: mpi} in its component.yaml or on the step."
+        )
     own_variables = getattr(node, "environment_variables", None) or {}
     variables = {**(component.environment_variables or {}), **own_variables}
-    code, includes = _code(component, where)
+    code, includes = _find_code(component, where)
     return Step(
         name=scope.prefix + name,
         component=component.name or name,
         command=str(component.command),
         code=code,
         includes=includes,
-        inputs=inputs,
-        outputs=ports_of(component.outputs),
-        values={key: _bound(port, given.get(key), where) for key, port in inputs.items()},
+        inputs=read_ports(component.inputs),
+        outputs=read_ports(component.outputs),
+        values=_read_values(node, component, scope, where),
         environment={key: str(value) for key, value in variables.items()},
-        instances=instances,
-        processes=processes,
+        instances=int(instances),
+        processes=int(processes),
         distribution=distribution,
-        timeout_sec=_at_least(getattr(limits, "timeout", None), 0, f"{where}: timeout") or None,
-        retries=int(_at_least(_field(retry, "max_retries"), 0, f"{where}: max_retries")),
+        timeout_sec=_read_number(getattr(node, "limits", None), "timeout", 0, where) or None,
+        retries=int(_read_number(getattr(node, "retry_settings", None), "max_retries", 0, where)),
     )
 
 
-def _component(node: Any, where: str) -> Any:
-    if isinstance(node.component, str):
-        raise PipelineError(
-            f"{where} uses the registered component {node.component}, which is not on this "
-            "machine: load it from its component.yaml, or use --on azureml."
-        )
-    return node.component
-
-
-def _ranks(node: Any, where: str) -> tuple[int, int, str | None]:
-    """Return nodes, ranks per node and the kind of distribution."""
-    instances = _at_least(_field(node.resources, "instance_count"), 1, f"{where}: instance_count")
-    distribution = node.distribution
-    kind = str(_field(distribution, "type") or "").lower() or None
-    each = _field(distribution, "process_count_per_instance")
-    processes = _at_least(each, 1, f"{where}: process_count_per_instance")
-    if kind is not None and kind not in _DISTRIBUTIONS:
-        raise PipelineError(
-            f"{where} is distributed with {kind}, which runs with --on azureml only: "
-            f"here {' and '.join(_DISTRIBUTIONS)} run."
-        )
-    if instances > 1 and kind is None:
-        raise PipelineError(
-            f"{where} asks for {instances:g} instances but names no distribution: "
-            "set distribution: {type: mpi} in its component.yaml or on the step."
-        )
-    return int(instances), int(processes), kind
-
-
-def _at_least(value: Any, least: int, what: str) -> float:
-    """Return a setting as a number, `least` where it is not given; azure-ai-ml takes anything."""
+def _read_number(holder: Any, name: str, least: int, where: str) -> float:
+    """Return a setting as a number, `least` if it is not set; azure-ai-ml accepts any value."""
+    value = _read_field(holder, name)
     try:
         number = float(value or least)
     except (TypeError, ValueError):
         number = math.nan
     if not least <= number < math.inf:
-        raise PipelineError(f"{what} is {value!r}, but must be a number of at least {least}.")
+        raise PipelineError(
+            f"{where}: {name} is {value!r}, but must be a number of at least {least}."
+        )
     return number
 
 
-def _field(holder: Any, name: str) -> Any:
-    """Return a value of a settings object that may be a dictionary, or not be there."""
-    if isinstance(holder, Mapping):
-        return holder.get(name)
-    return getattr(holder, name, None) if holder is not None else None
+def _read_field(holder: Any, name: str) -> Any:
+    """Return a value of a settings object, which can also be a dictionary or None."""
+    return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
 
-def _code(component: Any, where: str) -> tuple[Path | None, tuple[Path, ...]]:
+def _find_code(component: Any, where: str) -> tuple[Path | None, tuple[Path, ...]]:
+    """Return the folder or file of a component's code, and what it includes."""
     base = Path(component.base_path)
-    includes = tuple(
-        _include(entry, base, where)
-        for entry in getattr(component, "additional_includes", None) or ()
-    )
+    includes = []
+    for entry in getattr(component, "additional_includes", None) or ():
+        if not isinstance(entry, str):
+            raise PipelineError(
+                f"{where} includes an artifact feed, which only Azure ML can reach."
+            )
+        path = (base / entry).resolve()
+        if not path.exists():
+            raise PipelineError(f"{where}: additional_includes names {path}, which does not exist.")
+        includes.append(path)
     code = component.code
     if code is None:
-        return None, includes
+        return None, tuple(includes)
     if _REMOTE_CODE.match(str(code)):
         raise PipelineError(f"{where} takes its code from {code}, which is not on this machine.")
     folder = (base / str(code)).resolve()
     if not folder.exists():
         raise PipelineError(f"{where}: its code {folder} does not exist.")
-    return folder, includes
+    return folder, tuple(includes)
 
 
-def _include(entry: Any, base: Path, where: str) -> Path:
-    if not isinstance(entry, str):
-        raise PipelineError(f"{where} includes an artifact feed, which only Azure ML can reach.")
-    path = (base / entry).resolve()
-    if not path.exists():
-        raise PipelineError(f"{where}: additional_includes names {path}, which does not exist.")
-    return path
+def _read_values(node: Any, component: Any, scope: Scope, where: str) -> dict[str, Value]:
+    """Return the value of each input of a node's component: the given one, else the default."""
+    given = {key: resolve_value(data, scope, where) for key, data in flatten_inputs(node.inputs)}
+    ports = read_ports(component.inputs)
+    return {key: _check_value(port, given.get(key), where) for key, port in ports.items()}
 
 
-def _pipeline_inputs(job: Any, scope: Scope) -> dict[str, Value]:
-    """Return the values of the pipeline's own inputs, defaults put in."""
-    given = {key: bound_value(data, scope, "The pipeline") for key, data in flat(job.inputs)}
-    ports = ports_of(job.component.inputs)
-    return {k: _bound(port, given.get(k), "The pipeline") for k, port in ports.items()}
-
-
-def _bound(port: Port, value: Value, where: str) -> Value:
-    """Return the value that goes into a port: the one given, the default, or None if it may."""
+def _check_value(port: Port, value: Value, where: str) -> Value:
+    """Return the value, or the default, if the input accepts it; None if it is optional."""
     label = f"{where}: input {port.name}"
-    if value is None:
-        value = port.default
+    value = port.default if value is None else value
     if value is None:
         if port.optional:
             return None
         hint = f": give --set {port.name}=…" if where == "The pipeline" else ""
         raise PipelineError(f"{label} is not given{hint}.")
-    if isinstance(value, Path) and not port.is_path:
-        raise PipelineError(f"{label} is the path {value}, but must be of type {port.type}.")
     if isinstance(value, Path):
-        _exists(value, port, label)
-    if isinstance(value, str) and port.is_path:
-        raise PipelineError(f"{label} is {value!r}, but must be a {port.type}: Input(path=…).")
+        if not port.is_path:
+            raise PipelineError(f"{label} is the path {value}, but must be of type {port.type}.")
+        if not value.exists():
+            raise PipelineError(f"{label} is {value}, which does not exist.")
+        if port.type == "uri_folder" and not value.is_dir():
+            raise PipelineError(f"{label} is the file {value}, but must be a folder (uri_folder).")
+        if port.type == "uri_file" and not value.is_file():
+            raise PipelineError(f"{label} is the folder {value}, but must be a file (uri_file).")
     if isinstance(value, (Path, Ref, Parts)):
         return value
-    return check(value, port, where=label)
+    if isinstance(value, str) and port.is_path:
+        raise PipelineError(f"{label} is {value!r}, but must be a {port.type}: Input(path=…).")
+    return check_literal(value, port, where=label)
 
 
-def _exists(path: Path, port: Port, label: str) -> None:
-    if not path.exists():
-        raise PipelineError(f"{label} is {path}, which does not exist.")
-    if port.type == "uri_folder" and not path.is_dir():
-        raise PipelineError(f"{label} is the file {path}, but must be a folder (uri_folder).")
-    if port.type == "uri_file" and not path.is_file():
-        raise PipelineError(f"{label} is the folder {path}, but must be a file (uri_file).")
-
-
-def _jobs_used(node: Any) -> set[str]:
-    """Return the names of the jobs of the same pipeline whose outputs a node takes."""
-    bindings = [b for _, data in flat(getattr(node, "inputs", {})) for b in bindings_in(data)]
-    return {b.split(".")[2] for b in bindings if b.startswith("parent.jobs.")}
-
-
-def _outputs(outputs: Mapping[str, Any], scope: Scope) -> dict[str, Ref]:
-    """Return where a pipeline's outputs come from."""
-    found = {name: _output(name, output, scope) for name, output in outputs.items()}
-    return {name: ref for name, ref in found.items() if ref is not None}
-
-
-def _output(name: str, output: Any, scope: Scope) -> Ref | None:
-    source: Any = getattr(output, "_binding_output", None)
-    # What a nested pipeline passes on is bound to the node deep inside, by a name of that scope.
-    owner = scope.owners.get(id(getattr(source, "_owner", None)))
-    if owner is not None:
-        return Ref(owner, str(source.port_name))
-    bindings = bindings_in(source)
-    value = resolve(bindings[0], scope, f"Output {name}") if bindings else None
-    return value if isinstance(value, Ref) else None
-
-
-def ports_of(declared: Mapping[str, Any], prefix: str = "") -> dict[str, Port]:
-    """Return the inputs or outputs that a component declares, groups spread out.
-
-    Args:
-        declared: `component.inputs` or `component.outputs`.
-        prefix: What stands before the names within a group.
-    """
-    found: dict[str, Port] = {}
-    for name, item in declared.items():
-        if getattr(item, "values", None) and not callable(item.values):
-            found |= ports_of(item.values, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = _port(prefix + name, item)
+def _read_outputs(outputs: Mapping[str, Any], scope: Scope) -> dict[str, Ref]:
+    """Return the sources of a pipeline's outputs."""
+    found: dict[str, Ref] = {}
+    for name, output in outputs.items():
+        source: Any = getattr(output, "_binding_output", None)
+        # An output of a nested pipeline is bound to the inner node, by a name of the inner scope.
+        owner = scope.owners.get(id(getattr(source, "_owner", None)))
+        if owner is not None:
+            found[name] = Ref(owner, str(source.port_name))
+        elif bindings := find_bindings(source):
+            value = resolve_binding(bindings[0], scope, f"Output {name}")
+            if isinstance(value, Ref):
+                found[name] = value
     return found
 
 
-def _port(name: str, item: Any) -> Port:
-    return Port(
-        name=name,
-        type=str(getattr(item, "type", "string")),
-        optional=bool(getattr(item, "optional", False)),
-        default=_literal(getattr(item, "default", None)),
-        minimum=_number(getattr(item, "min", None)),
-        maximum=_number(getattr(item, "max", None)),
-        enum=tuple(getattr(item, "enum", None) or ()),
-    )
+def read_ports(declared: Mapping[str, Any], prefix: str = "") -> dict[str, Port]:
+    """Return the inputs or outputs that a component declares, with groups flattened.
 
-
-def _literal(value: Any) -> Literal | None:
-    return value if isinstance(value, (str, int, float, bool)) else None
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    Args:
+        declared: `component.inputs` or `component.outputs`.
+        prefix: Prefix of the names within a group.
+    """
+    found: dict[str, Port] = {}
+    for key, item in declared.items():
+        name = prefix + key
+        if getattr(item, "values", None) and not callable(item.values):
+            found |= read_ports(item.values, f"{name}.")
+            continue
+        default = getattr(item, "default", None)
+        low, high = getattr(item, "min", None), getattr(item, "max", None)
+        found[name] = Port(
+            name=name,
+            type=str(getattr(item, "type", "string")),
+            optional=bool(getattr(item, "optional", False)),
+            default=default if isinstance(default, (str, int, float, bool)) else None,
+            minimum=None if low is None else float(low),
+            maximum=None if high is None else float(high),
+            enum=tuple(getattr(item, "enum", None) or ()),
+        )
+    return found

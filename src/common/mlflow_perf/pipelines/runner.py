@@ -1,47 +1,45 @@
-"""Runs a graph on a pool: parent run, steps, failures, an interrupt, the end.
-
-Imports `errors`, `sinks.tracking`, `graph`, `step`, `values` and `executors`.
-"""
+"""Run a graph on an executor: the parent run, the steps, their failures, an interrupt, the end."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.executors import outcome_of
-from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
-from mlflow_perf.pipelines.paths import alias, plain
+from mlflow_perf.pipelines.executors import read_outcome
+from mlflow_perf.pipelines.graph import Graph, Parts, Ref, Step, Value
+from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.step import Outcome, StepJob
-from mlflow_perf.pipelines.values import fill, text_of
+from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
 
 __all__ = ["Executor", "Result", "Runner"]
 
+_T = TypeVar("_T")
 _log = logging.getLogger("mlflow_perf.pipelines")
 _POLL_SEC = 0.1
 _STOP_SEC = 30.0
 
 
 class Executor(Protocol):
-    """What runs steps; `executors.Pool` is the one that ships."""
+    """Runs steps; `executors.Pool` implements it."""
 
     def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
-        """Hand a step over; it starts when what it needs has finished."""
+        """Submit a step; it starts when the steps that it needs have finished."""
         ...
 
     def fault(self) -> str:
-        """Return what is lost, so that steps would never end; empty where nothing is."""
+        """Return which part was lost, so that no step can end any more; empty if none was."""
         ...
 
     def close(self) -> None:
-        """Let go of workers."""
+        """Release the workers."""
         ...
 
 
@@ -53,8 +51,8 @@ class Result:
         run_id: The parent run.
         experiment_id: Its experiment.
         status: `FINISHED`, `FAILED` or `KILLED`.
-        steps: How each step ended, in the order of the graph.
-        outputs: Where the pipeline's outputs lie.
+        steps: The outcome of each step, in the order of the graph.
+        outputs: Paths of the pipeline's outputs.
         duration_sec: How long it took.
     """
 
@@ -70,11 +68,12 @@ class Runner:
     """Runs one graph once.
 
     Args:
-        graph: What to run.
+        graph: The graph to run.
         tracking: Where to log.
         work: Folder for code, outputs and logs of all steps; every machine sees it.
-        retries: How often a failed step is repeated where it does not say itself.
-        watch: Called as steps begin and end: name, what happened, its outcome at the end.
+        retries: How often a failed step is repeated if the step itself sets no number.
+        watch: Called when a step begins or ends, with its name, the event, and at the end its
+            outcome.
     """
 
     def __init__(
@@ -88,153 +87,166 @@ class Runner:
     ) -> None:
         self.graph = graph
         self.tracking = tracking
-        self.work = plain(work.resolve(), where="The work folder")
+        self.work = require_plain_path(work.resolve(), where="The work folder")
         self.retries = retries
         self.watch = watch
-        self._seen: set[str] = set()
         self._links: dict[Path, Path] = {}
-        # Fills every command once, so that what is wrong with one is said before anything runs.
-        self._commands = {name: self._command(step) for name, step in graph.steps.items()}
+        # All commands are filled now, so that a faulty one is reported before anything runs.
+        self._commands: dict[str, str] = {}
+        for step in graph.steps.values():
+            given = {name: step.values.get(name) for name in step.inputs}
+            inputs = {n: None if v is None else self._format(v) for n, v in given.items()}
+            outputs = {name: str(self._output_path(step.name, name)) for name in step.outputs}
+            try:
+                self._commands[step.name] = fill_command(
+                    step.command, inputs=inputs, outputs=outputs
+                )
+            except PipelineError as error:
+                raise PipelineError(f"Step {step.name!r}: {error}") from None
 
     def run(self, make_pool: Callable[[], Executor]) -> Result:
         """Run all steps and return how they ended; an interrupt stops them and ends the runs.
 
         Args:
-            make_pool: Makes the executor; called once the parent run exists.
+            make_pool: Makes the executor; called after the parent run was started.
         """
         began = time.monotonic()
-        experiment = self.tracking.experiment(self.graph.experiment)
-        result = Result(self._start_parent(experiment), experiment)
+        graph = self.graph
+        experiment = self.tracking.experiment(graph.experiment)
+        tags = {
+            **graph.tags,
+            "mlflow_perf.pipeline": graph.name,
+            "mlflow.source.name": str(graph.source or graph.name),
+            "mlflow.source.type": "LOCAL",
+        }
+        params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
+        run_id = self.tracking.start(experiment, graph.title, tags=tags, params=params)
+        result = Result(run_id, experiment)
         try:
-            self._prepare_work()
-            with _closing(make_pool()) as pool:
+            self.work.mkdir(parents=True, exist_ok=True)
+            for link, path in self._links.items():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(path)
+            with contextlib.closing(make_pool()) as pool:
                 self._run_steps(pool, result)
         except BaseException as error:
-            result.duration_sec = time.monotonic() - began
-            self._end_parent(result, "KILLED" if _is_interrupt(error) else "FAILED")
+            interrupted = isinstance(error, (KeyboardInterrupt, SystemExit))
+            result.status = "KILLED" if interrupted else "FAILED"
             raise
-        result.duration_sec = time.monotonic() - began
-        finished = [o for o in result.steps.values() if o.status == "FINISHED"]
+        finally:
+            result.duration_sec = time.monotonic() - began
+            figures = {"duration_sec": result.duration_sec}
+            self._log_safely(lambda: self.tracking.metrics(run_id, figures))
+            self._log_safely(lambda: self.tracking.end(run_id, result.status))
         result.outputs = {
-            name: self.folder(ref.step) / "outputs" / ref.output
-            for name, ref in self.graph.outputs.items()
-            if ref.step in {o.name for o in finished}
+            name: self._output_path(ref.step, ref.output)
+            for name, ref in graph.outputs.items()
+            if result.steps[ref.step].status == "FINISHED"
         }
-        self._end_parent(result, result.status)
         return result
 
     def folder(self, step: str) -> Path:
         """Return the folder of a step."""
         return self.work / step
 
-    def _prepare_work(self) -> None:
-        self.work.mkdir(parents=True, exist_ok=True)
-        for link, path in self._links.items():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path)
-
     def _run_steps(self, pool: Executor, result: Result) -> None:
+        """Submit all steps, wait for them, and enter their outcomes into the result."""
         futures: dict[str, Future[Outcome]] = {}
         stopped, fault = False, ""
         try:
             for step in self.graph.steps.values():
                 needed = [futures[name] for name in step.needs]
-                futures[step.name] = pool.submit(self._job(step, result), needed)
+                futures[step.name] = pool.submit(self._make_job(step, result), needed)
             fault = self._follow(futures, pool)
         except KeyboardInterrupt:
             stopped = True
-            self._stop(futures)
-        for name in self.graph.steps:
-            result.steps[name] = self._final(name, futures.get(name), stopped=stopped, fault=fault)
-        self._record_unrun(result)
-        result.status = "KILLED" if stopped else _overall(result.steps)
+            # Steps on any machine watch for this file.
+            (self.work / "stop").touch()
+            running = [f for name, f in futures.items() if self._started_file(name).exists()]
+            # A second interrupt does not wait for the steps' own grace period.
+            with contextlib.suppress(KeyboardInterrupt):
+                wait(running, timeout=_STOP_SEC)
+        for step in self.graph.steps.values():
+            future = futures.get(step.name)
+            result.steps[step.name] = self._settle(
+                step, future, result, stopped=stopped, fault=fault
+            )
+        finished = all(o.status == "FINISHED" for o in result.steps.values())
+        result.status = "KILLED" if stopped else "FINISHED" if finished else "FAILED"
 
     def _follow(self, futures: dict[str, Future[Outcome]], pool: Executor) -> str:
-        """Wait for all, telling of each as it begins and ends; return what was lost meanwhile."""
+        """Wait for all steps and report each as it begins and ends.
+
+        Returns:
+            The lost part of the executor, if one was lost meanwhile; else an empty text.
+        """
         pending = dict(futures)
+        begun: set[str] = set()
         while pending:
             if fault := pool.fault():
                 (self.work / "stop").touch()
                 return fault
             wait(pending.values(), timeout=_POLL_SEC, return_when="FIRST_COMPLETED")
-            self._tell_begun(pending)
+            for name in pending:
+                if name not in begun and self._started_file(name).exists():
+                    begun.add(name)
+                    self.watch(name, "began", None)
             for name in [n for n, f in pending.items() if f.done()]:
-                self.watch(name, "ended", outcome_of(name, pending.pop(name)))
+                self.watch(name, "ended", read_outcome(name, pending.pop(name)))
         return ""
 
-    def _tell_begun(self, pending: dict[str, Future[Outcome]]) -> None:
-        for name in pending:
-            if name not in self._seen and (self.folder(name) / "started").exists():
-                self._seen.add(name)
-                self.watch(name, "began", None)
-
-    def _stop(self, futures: dict[str, Future[Outcome]]) -> None:
-        """Ask every step to stop, on whichever machine, and wait for those that run."""
-        (self.work / "stop").touch()
-        running = [f for n, f in futures.items() if (self.folder(n) / "started").exists()]
-        # A second interrupt does not wait for the steps' own grace.
-        with contextlib.suppress(KeyboardInterrupt):
-            wait(running, timeout=_STOP_SEC)
-
-    def _final(
-        self, name: str, future: Future[Outcome] | None, *, stopped: bool, fault: str
+    def _settle(
+        self,
+        step: Step,
+        future: Future[Outcome] | None,
+        result: Result,
+        *,
+        stopped: bool,
+        fault: str,
     ) -> Outcome:
-        """Return a step's outcome, that of one which never began or never ended included."""
+        """Return a step's outcome, and end or log the run that the step itself could not."""
+        name = step.name
+        started = self._started_file(name)
         if future is not None and future.done() and not future.cancelled():
-            outcome = outcome_of(name, future)
-        elif (self.folder(name) / "started").exists():
-            ended = "KILLED" if stopped else "FAILED"
-            outcome = Outcome(name, ended, fault or "it did not stop in time")
+            outcome = read_outcome(name, future)
+        elif started.exists():
+            status = "KILLED" if stopped else "FAILED"
+            outcome = Outcome(name, status, fault or "it did not stop in time")
         else:
             outcome = Outcome(name, "SKIPPED")
         if outcome.status == "SKIPPED":
-            why = "the pipeline was stopped" if stopped else fault or self._blame(name)
-            return Outcome(name, "SKIPPED", f"not run, for {why}")
-        if outcome.run_id is None:
-            outcome = self._lost(name, outcome)
-        return outcome
+            why = fault or f"{' and '.join(step.needs)} did not finish"
+            message = f"not run because {'the pipeline was stopped' if stopped else why}"
+            tags = {**self._make_tags(step), "mlflow_perf.error": message}
 
-    def _lost(self, name: str, outcome: Outcome) -> Outcome:
-        """End the run that a lost worker left open; return the outcome with its id."""
-        started = self.folder(name) / "started"
-        run_id = started.read_text(encoding="utf-8") if started.exists() else ""
-        if not run_id:
-            return outcome
-        self._quietly(
-            lambda: self.tracking.end(
-                run_id, outcome.status, tags={"mlflow_perf.error": outcome.message}
-            )
-        )
-        return Outcome(name, outcome.status, outcome.message, run_id=run_id)
-
-    def _blame(self, name: str) -> str:
-        step = self.graph.steps[name]
-        return f"{' and '.join(step.needs)} did not finish"
-
-    def _record_unrun(self, result: Result) -> None:
-        """Give each step that never began a run that says so."""
-        for name, outcome in result.steps.items():
-            if outcome.status != "SKIPPED":
-                continue
-            tags = {**self._tags(self.graph.steps[name]), "mlflow_perf.error": outcome.message}
-
-            def record(name: str = name, tags: dict[str, str] = tags) -> None:
+            def log_run() -> str:
                 run_id = self.tracking.start(
                     result.experiment_id, name, parent=result.run_id, tags=tags
                 )
                 self.tracking.end(run_id, "KILLED")
-                result.steps[name] = Outcome(name, "SKIPPED", tags["mlflow_perf.error"], run_id)
+                return run_id
 
-            self._quietly(record)
+            return Outcome(name, "SKIPPED", message, self._log_safely(log_run))
+        if outcome.run_id is None and started.exists():
+            # A lost worker may have left its run open.
+            run_id = started.read_text(encoding="utf-8") or None
+            outcome = replace(outcome, run_id=run_id)
+            if run_id is not None:
+                tags = {"mlflow_perf.error": outcome.message}
+                self._log_safely(lambda: self.tracking.end(run_id, outcome.status, tags=tags))
+        return outcome
 
-    def _quietly(self, write: Callable[[], object]) -> None:
+    def _log_safely(self, write: Callable[[], _T]) -> _T | None:
+        """Write to MLflow; return None where that fails."""
         try:
-            write()
+            return write()
         # The edge to MLflow: a record that fails changes nothing about how the steps ended.
         except Exception:  # noqa: BLE001 - see above
-            _log.warning("MLflow did not take the end of a step.", exc_info=True)
+            _log.warning("MLflow did not accept the end of a step.", exc_info=True)
+            return None
 
-    def _job(self, step: Step, result: Result) -> StepJob:
+    def _make_job(self, step: Step, result: Result) -> StepJob:
+        """Return everything that a machine needs to run the step."""
         folder = self.folder(step.name)
         outputs = folder / "outputs"
         return StepJob(
@@ -259,14 +271,14 @@ class Runner:
             experiment_id=result.experiment_id,
             parent=result.run_id,
             params={
-                k: str(v) if isinstance(v, Path) else self._text(v)
+                k: str(v) if isinstance(v, Path) else self._format(v)
                 for k, v in step.values.items()
                 if v is not None
             },
-            tags=self._tags(step),
+            tags=self._make_tags(step),
         )
 
-    def _tags(self, step: Step) -> dict[str, str]:
+    def _make_tags(self, step: Step) -> dict[str, str]:
         return {
             "mlflow_perf.component": step.component,
             "mlflow_perf.step": step.name,
@@ -275,66 +287,22 @@ class Runner:
             "mlflow.source.name": str(self.graph.source or self.graph.name),
         }
 
-    def _command(self, step: Step) -> str:
-        outputs = {name: str(self._output(step.name, name)) for name in step.outputs}
-        values = {name: self._argument(port, step.values) for name, port in step.inputs.items()}
-        try:
-            return fill(step.command, inputs=values, outputs=outputs)
-        except PipelineError as error:
-            raise PipelineError(f"Step {step.name!r}: {error}") from None
-
-    def _argument(self, port: Port, values: dict[str, Value]) -> str | None:
-        value = values.get(port.name)
-        return None if value is None else self._text(value)
-
-    def _text(self, value: Value) -> str:
-        """Return a value as it stands in a command."""
+    def _format(self, value: Value) -> str:
+        """Return a value as a command contains it; a path that a shell splits becomes a link."""
         if isinstance(value, Ref):
-            return str(self._output(value.step, value.output))
+            return str(self._output_path(value.step, value.output))
         if isinstance(value, Parts):
-            return "".join(self._text(item) for item in value.items)
+            return "".join(self._format(item) for item in value.items)
         if isinstance(value, Path):
-            return str(self._plain(value))
-        return "" if value is None else text_of(value)
+            path = choose_alias(value, self.work / "links")
+            if path != value:
+                self._links[path] = value
+            return str(path)
+        return "" if value is None else format_literal(value)
 
-    def _plain(self, path: Path) -> Path:
-        """Return the path as it can stand in a command, through a link where it cannot itself."""
-        name = alias(path, self.work / "links")
-        if name != path:
-            self._links[name] = path
-        return name
-
-    def _output(self, step: str, name: str) -> Path:
+    def _output_path(self, step: str, name: str) -> Path:
         return self.folder(step) / "outputs" / name
 
-    def _start_parent(self, experiment: str) -> str:
-        graph = self.graph
-        tags = {
-            **graph.tags,
-            "mlflow_perf.pipeline": graph.name,
-            "mlflow.source.name": str(graph.source or graph.name),
-            "mlflow.source.type": "LOCAL",
-        }
-        params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
-        return self.tracking.start(experiment, graph.title, tags=tags, params=params)
-
-    def _end_parent(self, result: Result, status: str) -> None:
-        figures = {"duration_sec": result.duration_sec}
-        self._quietly(lambda: self.tracking.metrics(result.run_id, figures))
-        self._quietly(lambda: self.tracking.end(result.run_id, status))
-
-
-@contextlib.contextmanager
-def _closing(pool: Executor) -> Iterator[Executor]:
-    try:
-        yield pool
-    finally:
-        pool.close()
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    return isinstance(error, (KeyboardInterrupt, SystemExit))
-
-
-def _overall(steps: dict[str, Outcome]) -> str:
-    return "FINISHED" if all(o.status == "FINISHED" for o in steps.values()) else "FAILED"
+    def _started_file(self, step: str) -> Path:
+        """Return the file that a step writes when it begins; it holds the id of its run."""
+        return self.folder(step) / "started"

@@ -1,7 +1,7 @@
-"""The copy of a component's code that a step runs in: what Azure ML would upload, and nothing else.
+"""Copy a component's code for a step: exactly the files that Azure ML would upload.
 
-Imports `errors`. Follows azure-ai-ml: `.amlignore` (or `.gitignore`) of the code's folder, and
-`additional_includes` put at the root of the copy under their own names.
+As in azure-ai-ml, `.amlignore` (or `.gitignore`) of the code's folder is obeyed, and
+`additional_includes` keep their names at the root of the copy.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from mlflow_perf.errors import MissingDependencyError, PipelineError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["copy_code", "files_of"]
+__all__ = ["copy_code", "list_files"]
 
 _IGNORE_FILES = (".amlignore", ".gitignore")
 _ALWAYS = ("__pycache__/",)
 
 
 def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> None:
-    """Fill `target` with a component's code and what it includes.
+    """Copy a component's code and its includes into `target`.
 
     Args:
         code: Folder or file of the code; None for a command that needs none.
-        includes: Files and folders to put beside it.
-        target: Folder that is made.
+        includes: Files and folders to copy beside it.
+        target: Folder to make.
 
     Raises:
-        PipelineError: Two of them bring the same file, or a file cannot be read.
+        PipelineError: Two of them have the same name, or a file cannot be read.
     """
     target.mkdir(parents=True, exist_ok=True)
     seen: dict[str, Path] = {}
-    for source, name in files_of(code, includes):
+    for source, name in list_files(code, includes):
         if name in seen:
             raise PipelineError(f"Both {seen[name]} and {source} would be {name} of the snapshot.")
         seen[name] = source
@@ -48,17 +48,17 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
             raise PipelineError(f"The code {source} cannot be copied: {error}.") from error
 
 
-def files_of(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
-    """Yield each file of the snapshot with its path there, relative and with `/`."""
+def list_files(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
+    """Yield each file of the snapshot with its relative POSIX path there."""
     outer = None
     if code is not None and code.is_dir():
-        outer = _ignored(code)
+        outer = _read_rules(code)
         yield from _walk(code, "", [outer])
     elif code is not None:
         yield code, code.name
     for include in includes:
         if include.is_dir():
-            rules = [_ignored(include)] + ([outer] if outer else [])
+            rules = [_read_rules(include)] + ([outer] if outer else [])
             yield from _walk(include, include.name + "/", rules)
         else:
             yield include, include.name
@@ -78,8 +78,8 @@ def _matches(rules: list[GitIgnoreSpec], path: str) -> bool:
     return any(rule.match_file(path) for rule in rules)
 
 
-def _ignored(folder: Path) -> GitIgnoreSpec:
-    """Return the rules of the folder's ignore file, and those that always hold."""
+def _read_rules(folder: Path) -> GitIgnoreSpec:
+    """Return the rules of the folder's ignore file and those that always apply."""
     try:
         from pathspec import GitIgnoreSpec
     except ImportError as error:

@@ -1,7 +1,6 @@
-"""One step, run where the executor puts it: snapshot, child run, processes, log, outcome.
+"""Run one step on the executor's machine: snapshot, child run, processes, logs, outcome.
 
-Imports `errors`, `node`, `sinks.tracking`, `snapshot`, `launch` and `processes`. `run_step` and
-what it takes and returns travel between machines, so they are plain picklable records.
+Its records are pickled, because the executor sends them between machines.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.place import without_launcher
-from mlflow_perf.pipelines.launch import ranks_of, search_path
-from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks
+from mlflow_perf.pipelines.launch import make_search_path, plan_ranks
+from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
@@ -36,8 +35,8 @@ class StepJob:
         component: Name of its component.
         command: Shell command, filled in.
         folder: The step's own folder: code, outputs and logs; all machines see it.
-        code: Where the code is taken from.
-        includes: What is put beside it.
+        code: Folder or file of the code.
+        includes: Files and folders that are copied beside it.
         folders: Output folders to make.
         environment: Variables of the component and of the node.
         instances: Number of nodes.
@@ -81,11 +80,11 @@ class Outcome:
     Attributes:
         name: Name of the step.
         status: `FINISHED`, `FAILED`, `KILLED` or `SKIPPED`.
-        message: What went wrong, one sentence; empty where nothing did.
-        run_id: Its MLflow run; None where it never started.
+        message: What went wrong, in one sentence; empty if nothing did.
+        run_id: Its MLflow run; None if no run was started.
         started: Unix time of its start.
         duration_sec: How long it took.
-        cpu_sec: CPU time of its processes, as far as they were waited for.
+        cpu_sec: CPU time of its processes and of those children that they waited for.
         max_rss_mb: Largest resident memory of one process.
         attempts: How often it was tried.
         log: Folder of its logs.
@@ -104,7 +103,7 @@ class Outcome:
 
 
 class StepEndedError(Exception):
-    """A step did not finish; so that what depends on it is not run. Its argument is the outcome."""
+    """A step did not finish, so its dependants are not run; its argument is the outcome."""
 
     @property
     def outcome(self) -> Outcome:
@@ -113,148 +112,119 @@ class StepEndedError(Exception):
         return found
 
 
-def run_step(job: StepJob, *_needed: Outcome) -> Outcome:
-    """Run a step to its end and return how it went.
+def run_step(
+    job: StepJob, *_needed: Outcome, parsl_resource_specification: dict[str, Any] | None = None
+) -> Outcome:
+    """Run a step to its end and return its outcome.
 
     Args:
         job: The step.
-        _needed: Outcomes of the steps before it; their futures make the executor wait.
+        _needed: Outcomes of the steps before it; the executor waits for their futures.
+        parsl_resource_specification: The nodes that Parsl's MPI mode allocates; Parsl reads it.
 
     Raises:
-        StepEndedError: The step failed or was stopped, or the pipeline was before it began.
+        StepEndedError: The step failed or was stopped, or the pipeline was stopped before it began.
     """
+    del parsl_resource_specification
     if job.stop.exists():
-        # It waited for a worker when the pipeline was stopped: the runner records it as not run.
+        # The pipeline was stopped while the step waited for a worker; the runner records that.
         raise StepEndedError(Outcome(job.name, "SKIPPED"))
     tracking = Tracking(job.place)
-    run_id = _start_run(job, tracking)
-    _note_start(job, run_id)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    run_id = None
+    try:
+        run_id = tracking.start(
+            job.experiment_id, job.name, parent=job.parent, tags=job.tags, params=job.params
+        )
+    # The edge to MLflow: whatever it raises, the step still runs, and reports to a run of its own.
+    except Exception:  # noqa: BLE001 - see above
+        _log.warning("No MLflow run could be started for step %r.", job.name, exc_info=True)
+    # The runner, possibly on another machine, reads from this file that the step has begun.
+    (job.folder / "started").write_text(run_id or "", encoding="utf-8")
     started, began = time.time(), time.monotonic()
     outcome = Outcome(job.name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
     try:
-        outcome = _attempts(job, outcome)
+        outcome = _run_attempts(job, outcome)
     except PipelineError as error:
         outcome = replace(outcome, message=str(error))
     outcome = replace(outcome, duration_sec=time.monotonic() - began)
     _recover(job, outcome.attempts)
-    _end_run(job, tracking, outcome)
+    _end_run(tracking, outcome)
     if outcome.status != "FINISHED":
         raise StepEndedError(outcome)
     return outcome
 
 
-def _journals(job: StepJob, attempt: int) -> Path:
-    """Return the folder of the journals of an attempt's processes."""
-    return _of_attempt(job.folder / "journals", attempt)
-
-
-def _of_attempt(folder: Path, attempt: int) -> Path:
-    return folder if attempt == 1 else folder / f"attempt-{attempt}"
-
-
-def _recover(job: StepJob, attempt: int) -> None:
-    """Send what a killed rank, or one that the server kept waiting too long, left behind."""
-    # The launcher has ended, and so have the ranks that it started on other hosts.
-    for left in recover(_journals(job, attempt), of_any_host=True):
-        _log.info("Step %s, node %d was logged late: %s", job.name, left.node, left.cause)
-
-
-def _attempts(job: StepJob, outcome: Outcome) -> Outcome:
-    """Try the step as often as it may be."""
+def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
+    """Repeat the step until it finishes, is stopped, or has no retries left."""
     copy_code(job.code, job.includes, job.folder / "code")
-    ended = Ended(1)
     for attempt in range(1, job.retries + 2):
         if attempt > 1:
-            # Now: later it would take the place of what the next attempt reports.
+            # Sent later, these journals would replace the figures of the next attempt.
             _recover(job, attempt - 1)
-        # What a failed attempt left half written must not be taken for an output.
+        # The half-written outputs of a failed attempt must not be taken for results.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
         for folder in job.folders:
             folder.mkdir(parents=True, exist_ok=True)
-        ended = _attempt(job, outcome.run_id, attempt)
+        environ = _make_environment(job, outcome.run_id, attempt)
+        logs = _attempt_folder(job.folder / "logs", attempt)
+        logs.mkdir(parents=True, exist_ok=True)
+        ranks = plan_ranks(
+            job.command,
+            instances=job.instances,
+            processes=job.processes,
+            distribution=job.distribution,
+            environ=environ,
+        )
+        limits = Limits(job.timeout_sec, job.stop)
+        code = job.folder / "code"
+        ended = run_ranks(ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(
             outcome,
             attempts=attempt,
             cpu_sec=outcome.cpu_sec + ended.cpu_sec,
             max_rss_mb=max(outcome.max_rss_mb, ended.max_rss_mb),
-            status=_status(ended),
-            message=_message(job, ended),
+            status="KILLED" if ended.stopped else "FAILED" if ended.code else "FINISHED",
+            message=ended.describe(limits),
         )
         if outcome.status != "FAILED":
             break
     return outcome
 
 
-def _attempt(job: StepJob, run_id: str | None, attempt: int) -> Ended:
-    environ = _environment(job, run_id, attempt)
-    logs = _of_attempt(job.folder / "logs", attempt)
-    logs.mkdir(parents=True, exist_ok=True)
-    ranks = ranks_of(
-        job.command,
-        instances=job.instances,
-        processes=job.processes,
-        distribution=job.distribution,
-        environ=environ,
-    )
-    limits = Limits(job.timeout_sec, job.stop)
-    return run_ranks(ranks, folder=job.folder / "code", logs=logs, environ=environ, limits=limits)
+def _attempt_folder(folder: Path, attempt: int) -> Path:
+    return folder if attempt == 1 else folder / f"attempt-{attempt}"
 
 
-def _environment(job: StepJob, run_id: str | None, attempt: int) -> dict[str, str]:
-    """Return the step's variables: this process's less its rank, then the component's."""
+def _recover(job: StepJob, attempt: int) -> None:
+    """Send the journals that an attempt's killed or cut-off ranks left behind."""
+    journals = _attempt_folder(job.folder / "journals", attempt)
+    # The launcher has ended, and so have the ranks that it started on other hosts.
+    for left in recover(journals, of_any_host=True):
+        _log.info("Step %s, node %d was logged late: %s", job.name, left.node, left.cause)
+
+
+def _make_environment(job: StepJob, run_id: str | None, attempt: int) -> dict[str, str]:
+    """Return the step's variables: those of this process without its rank, then its own."""
     environ = without_launcher(os.environ)
-    environ["PATH"] = search_path(environ)
     environ |= {
+        "PATH": make_search_path(environ),
         "MLFLOW_TRACKING_URI": job.place.uri,
         "MLFLOW_EXPERIMENT_ID": job.experiment_id,
         "PYTHONUNBUFFERED": "1",
-        # A bar per uploaded file is noise in a log.
+        # A progress bar for each uploaded file is noise in a log.
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_PERF_DIR": str(_attempt_folder(job.folder / "journals", attempt)),
+        **job.environment,
     }
-    environ |= {"MLFLOW_PERF_DIR": str(_journals(job, attempt))} | job.environment
     environ.pop("MLFLOW_RUN_ID", None)
     if run_id:
         environ["MLFLOW_RUN_ID"] = run_id
     return environ
 
 
-def _status(ended: Ended) -> str:
-    if ended.stopped:
-        return "KILLED"
-    return "FINISHED" if ended.code == 0 else "FAILED"
-
-
-def _message(job: StepJob, ended: Ended) -> str:
-    if ended.stopped:
-        return "stopped"
-    if ended.timed_out:
-        return f"took longer than its limit of {job.timeout_sec:g} s"
-    if ended.code == 0:
-        return ""
-    last = f": {ended.last_line}" if ended.last_line else ""
-    by = f"signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-    return f"{ended.who} ended with {by}{last}"
-
-
-def _note_start(job: StepJob, run_id: str | None) -> None:
-    """Leave word for the runner, which may sit on another machine, that the step has begun."""
-    (job.folder / "started").write_text(run_id or "", encoding="utf-8")
-
-
-def _start_run(job: StepJob, tracking: Tracking) -> str | None:
-    """Start the child run; without one the step still runs, and reports to a run of its own."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return tracking.start(
-            job.experiment_id, job.name, parent=job.parent, tags=job.tags, params=job.params
-        )
-    # The edge to MLflow: whatever it raises, the step's own work goes on.
-    except Exception:  # noqa: BLE001 - see above
-        _log.warning("No MLflow run could be started for step %r.", job.name, exc_info=True)
-        return None
-
-
-def _end_run(job: StepJob, tracking: Tracking, outcome: Outcome) -> None:
+def _end_run(tracking: Tracking, outcome: Outcome) -> None:
+    """End the step's MLflow run with its logs, attempts and error."""
     if outcome.run_id is None:
         return
     tags = {"mlflow_perf.attempts": str(outcome.attempts)}
@@ -266,6 +236,6 @@ def _end_run(job: StepJob, tracking: Tracking, outcome: Outcome) -> None:
         if outcome.status == "FINISHED" and outcome.attempts > 1:
             tracking.untag(outcome.run_id, "mlflow_perf.cause")  # why an earlier attempt ended
         tracking.end(outcome.run_id, outcome.status, tags=tags)
-    # The edge to MLflow, as above: the step's outcome stands whatever becomes of its record.
+    # The edge to MLflow, as above: the step's outcome holds even if MLflow does not record it.
     except Exception:  # noqa: BLE001 - see above
-        _log.warning("The MLflow run of step %r could not be ended.", job.name, exc_info=True)
+        _log.warning("The MLflow run of step %r could not be ended.", outcome.name, exc_info=True)

@@ -1,4 +1,4 @@
-"""Literals checked against what a component declares, and commands filled in. Imports `graph`."""
+"""Check literals against a component's declarations, and fill in commands."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from difflib import get_close_matches
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Literal, Port
 
-__all__ = ["check", "did_you_mean", "fill", "parse", "shell_splits", "text_of"]
+__all__ = [
+    "check_literal",
+    "fill_command",
+    "format_literal",
+    "parse_literal",
+    "shell_splits",
+    "suggest_name",
+]
 
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _OPTIONAL = re.compile(r"\$\[\[(.*?)\]\]", re.DOTALL)
 _PLACE = re.compile(r"\$\{\{\s*(inputs|outputs)\.([\w.\-]+)\s*\}\}")
+_NOUNS = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _SHELL = re.compile(r"[^\w@%+=:,./\-]")
 
 
-def parse(text: str, kind: str, *, where: str) -> Literal:
-    """Return a text as a value of the type that is declared.
+def parse_literal(text: str, kind: str, *, where: str) -> Literal:
+    """Return a text as a value of the declared type.
 
     Args:
-        text: What a person typed.
-        kind: `string`, `integer`, `number` or `boolean`; any other is taken as text.
-        where: What the value is for, to begin the message with.
+        text: The user's text.
+        kind: `string`, `integer`, `number` or `boolean`; any other type is taken as text.
+        where: Name of the value, to begin the message with.
 
     Raises:
         PipelineError: The text is no value of that type.
@@ -37,17 +45,36 @@ def parse(text: str, kind: str, *, where: str) -> Literal:
         if kind == "boolean":
             return _WORDS[text.strip().lower()]
     except (KeyError, ValueError):
-        raise PipelineError(f"{where} is {text!r}, but must be {_a(kind)}.") from None
+        raise PipelineError(f"{where} is {text!r}, but must be {_NOUNS[kind]}.") from None
     return text
 
 
-def check(value: Literal, port: Port, *, where: str) -> Literal:
-    """Return the literal as its declared type, or say what is wrong with it.
+def check_literal(value: Literal, port: Port, *, where: str) -> Literal:
+    """Return the literal as its declared type.
+
+    Args:
+        value: The literal.
+        port: The declared input.
+        where: Name of the value, to begin the message with.
 
     Raises:
         PipelineError: It has another type, is out of bounds or outside the enumeration.
     """
-    typed = _typed(value, port, where)
+    typed = value
+    if isinstance(value, str) and not port.is_path and port.type != "string":
+        typed = parse_literal(value, port.type, where=where)
+    elif port.type == "string":
+        typed = str(value)
+    else:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = {
+            "integer": is_number and isinstance(value, int),
+            "number": is_number,
+            "boolean": isinstance(value, bool),
+        }
+        if not fits.get(port.type, not port.is_path):
+            noun = _NOUNS.get(port.type, f"a {port.type}")
+            raise PipelineError(f"{where} is {value!r}, but must be {noun}.")
     if isinstance(typed, (int, float)) and not isinstance(typed, bool):
         if isinstance(typed, float) and not math.isfinite(typed):
             raise PipelineError(f"{where} is {typed}, which is no finite number.")
@@ -61,28 +88,13 @@ def check(value: Literal, port: Port, *, where: str) -> Literal:
     return typed
 
 
-def _typed(value: Literal, port: Port, where: str) -> Literal:
-    if port.is_path:
-        raise PipelineError(f"{where} is {value!r}, but must be {_a(port.type)}.")
-    if isinstance(value, str) and port.type != "string":
-        return parse(value, port.type, where=where)
-    if port.type == "string":
-        return value if isinstance(value, str) else str(value)
-    fits = {
-        "integer": isinstance(value, int) and not isinstance(value, bool),
-        "number": isinstance(value, (int, float)) and not isinstance(value, bool),
-        "boolean": isinstance(value, bool),
-    }
-    if not fits.get(port.type, True):
-        raise PipelineError(f"{where} is {value!r}, but must be {_a(port.type)}.")
-    return value
+def fill_command(
+    command: str, *, inputs: Mapping[str, str | None], outputs: Mapping[str, str]
+) -> str:
+    """Return the command with its placeholders filled in, as Azure ML does it.
 
-
-def fill(command: str, *, inputs: Mapping[str, str | None], outputs: Mapping[str, str]) -> str:
-    """Return the command with its places filled in, as Azure ML does it.
-
-    What stands in `$[[…]]` is left out when an input in it is not given. Values go in as they
-    are, quoted as the component's author wrote it.
+    A section `$[[…]]` is left out if one of its inputs is not given. Values are inserted as they
+    are; the component's author has quoted them in the command.
 
     Args:
         command: Command of a component.
@@ -91,19 +103,19 @@ def fill(command: str, *, inputs: Mapping[str, str | None], outputs: Mapping[str
 
     Raises:
         PipelineError: The command names an input or output that the component does not have, or
-            uses an optional input outside of `$[[…]]` that is not given.
+            uses an optional input that is not given outside of `$[[…]]`.
     """
 
-    def section(match: re.Match[str]) -> str:
+    def fill_section(match: re.Match[str]) -> str:
         names = [name for kind, name in _PLACE.findall(match[1]) if kind == "inputs"]
         given = all(inputs.get(name, "") is not None for name in names)
         return match[1] if given else ""
 
-    def place(match: re.Match[str]) -> str:
+    def fill_place(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
         known: Mapping[str, str | None] = inputs if kind == "inputs" else outputs
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = suggest_name(name, known)
             raise PipelineError(f"The command uses {kind}.{name}, which does not exist{hint}.")
         value = known[name]
         if value is None:
@@ -113,27 +125,22 @@ def fill(command: str, *, inputs: Mapping[str, str | None], outputs: Mapping[str
             )
         return value
 
-    return _PLACE.sub(place, _OPTIONAL.sub(section, command)).strip()
+    return _PLACE.sub(fill_place, _OPTIONAL.sub(fill_section, command)).strip()
 
 
-def did_you_mean(name: str, known: Mapping[str, object] | list[str]) -> str:
-    """Return ` (did you mean 'x'?)`, or the names there are, to put into a message."""
+def suggest_name(name: str, known: Mapping[str, object] | list[str]) -> str:
+    """Return ` (did you mean 'x'?)` for a message, or the list of all names."""
     if near := get_close_matches(name, list(known), n=1, cutoff=0.5):
         return f" (did you mean {near[0]!r}?)"
     names = ", ".join(sorted(known))
     return f" (there is: {names})" if names else " (there is none)"
 
 
-def text_of(value: Literal) -> str:
-    """Return a literal as it stands in a command: as Azure ML has it, so True, not true."""
+def format_literal(value: Literal) -> str:
+    """Return a literal as Azure ML inserts it into a command: True, not true."""
     return str(value)
 
 
 def shell_splits(text: str) -> bool:
-    """Whether a shell would take the text for anything but one plain word."""
+    """Return whether a shell would read the text as anything but one plain word."""
     return bool(_SHELL.search(text))
-
-
-def _a(kind: str) -> str:
-    names = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
-    return names.get(kind, f"a {kind}")

@@ -1,7 +1,6 @@
-"""The report of a whole workflow, logged to its parent run.
+"""Log the report of a whole workflow to its parent run.
 
-Imports `analysis`, `runs` and the sinks. The runner ends with it; the component `perf_report` does
-the same from inside a pipeline, on Azure ML too.
+The runner ends with it; the component `perf_report` does the same from inside a pipeline.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _DATA = "perf/workflow.json"
 
 
 def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]:
-    """Write `perf/workflow.json`, `perf_report.html` and the overview to a parent run.
+    """Log `perf/workflow.json`, `perf_report.html` and the description of a parent run.
 
     Args:
         run_id: The parent run.
-        tracking: Where it is; MLflow's own tracking URI must be the same.
+        tracking: Where the run is; MLflow's own tracking URI must be the same.
 
     Returns:
-        The workflow, None where the run has no children, and the page.
+        The workflow, or None if the run has no children; and the HTML page.
     """
     workflow = build_workflow(get_run(run_id))
     if workflow is None:

@@ -1,0 +1,52 @@
+"""The figures of each step, collected from its MLflow run."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.pipelines import step_table
+from mlflow_perf.pipelines.graph import Graph, Step
+from mlflow_perf.pipelines.runner import Result
+from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.pipelines.step_table import Row, build_rows
+from mlflow_perf.tracking.perf_run import PerfRun
+
+NODE = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io_read_mb": 8.0}
+GRAPH = Graph("g", "g", "e", {"train": Step("train", "c", "x", None, instances=2)})
+
+
+def _build_row(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *nodes: dict[str, float]) -> Row:
+    """Return the row of a step whose run has a document with these nodes."""
+    document = PerfDocument({i: NodeDocument(summary=node) for i, node in enumerate(nodes)})
+    child = PerfRun("train", run_id="child", document=document)
+    monkeypatch.setattr(step_table, "get_run", lambda _: PerfRun("parent"))
+    monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [child])
+    (row,) = build_rows(GRAPH, Result("parent", "1", steps={"train": outcome}))
+    return row
+
+
+def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours and traffic are summed over the nodes; memory is that of the node with the most."""
+    outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0)
+    nodes = (NODE | {"job_max_mem_mb": 10.0}, NODE | {"job_max_mem_mb": 30.0})
+    assert _build_row(monkeypatch, outcome, *nodes) == Row(
+        "train", "FINISHED", 3.0, 2, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
+    )
+
+
+def test_a_step_that_does_not_report_has_the_runners_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without documents the CPU time and the memory are those of the step's processes."""
+    outcome = Outcome("train", "FAILED", "broke", "other", 0.0, 3.0, cpu_sec=7200.0, max_rss_mb=5.0)
+    assert _build_row(monkeypatch, outcome) == Row(
+        "train", "FAILED", 3.0, 2, 2.0, None, 5.0, run_id="other", message="broke"
+    )
+
+
+def test_a_skipped_step_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that never ran used nothing, even if its run holds a document."""
+    outcome = Outcome("train", "SKIPPED", "not run", "child")
+    row = _build_row(monkeypatch, outcome, NODE)
+    assert row == Row("train", "SKIPPED", 0.0, 2, run_id="child", message="not run")
