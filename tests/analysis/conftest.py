@@ -39,3 +39,16 @@ def make_run() -> MakeRun:
         return PerfRun(label, component=component, document=document, **given)
 
     return make
+
+
+@pytest.fixture
+def hours(make_run: MakeRun) -> Callable[..., list[PerfRun]]:
+    """Return a maker of runs of one node that held so many CPU-hours each."""
+
+    def make(*values: float, **options: object) -> list[PerfRun]:
+        return [
+            make_run({"node_cpu_hours": v, "max_t_mem_percent": 40.0}, label=f"r{i}", **options)
+            for i, v in enumerate(values)
+        ]
+
+    return make

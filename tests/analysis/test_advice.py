@@ -89,7 +89,7 @@ def test_without_figures_there_is_no_verdict() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    """Each row of the table is the first that holds for some case above."""
+    """For each row of the table, some case above has it as the first that holds."""
     usages = [Usage({**BASE, **summary}) for _, summary, _ in CASES]
     first = {next((r.when for r in RULES if r.holds(usage)), "") for usage in usages}
     assert [rule.when for rule in RULES if rule.when not in first] == []
@@ -121,7 +121,7 @@ def test_any_summary_has_a_verdict(summary: dict[str, float], node: dict[str, An
 
 
 def test_the_documentation_holds_the_table() -> None:
-    """The rules stand in the documentation in their order, word for word."""
+    """The documentation shows the rules in their order, word for word."""
     docs = Path(__file__).parents[2] / "docs" / "advice.md"
     lines = [line for line in docs.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
     assert lines[:-1] == [f"| `{rule.bottleneck}` | {rule.when} |" for rule in RULES]

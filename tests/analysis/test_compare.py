@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis import compare as module
-from mlflow_perf.analysis.compare import change_pct, compare
+from mlflow_perf.analysis.compare import calculate_change_pct, compare
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -36,7 +36,7 @@ def test_values_stand_in_the_order_of_the_runs(make_run: MakeRun) -> None:
 
 
 def test_a_direction_decides_what_is_better(make_run: MakeRun) -> None:
-    """More utilisation is better, more time is worse, and what has no direction has no verdict."""
+    """More utilisation is better, more time is worse; a metric without direction has no verdict."""
     new = {"duration_sec": 20.0, "cpu_avg_utilization_pct": 90.0, "node_cpu_hours": 1.02}
     found = rows(compare([make_run({**NODE, "x": 1.0}), make_run({**new, "x": 2.0})]))
     assert found["train", 0, "duration_sec"].verdict == "worse"
@@ -55,7 +55,7 @@ def test_what_a_source_cannot_resolve_is_the_same(make_run: MakeRun) -> None:
 def test_nodes_are_matched_by_index_and_runs_of_several_have_figures_of_the_whole(
     make_run: MakeRun,
 ) -> None:
-    """A node that one run has not got has no value there; the run's own figures have no node."""
+    """A missing node has no value; the figures of the run as a whole have no node."""
     found = rows(compare([make_run(NODE), make_run(NODE, NODE)]))
     assert found["train", 1, "duration_sec"].values == (None, 10.0)
     assert found["train", 1, "duration_sec"].change_pct is None
@@ -72,7 +72,7 @@ def test_different_hardware_is_said_aloud(make_run: MakeRun) -> None:
 
 
 def test_runs_of_different_components_are_matched_and_it_is_said(make_run: MakeRun) -> None:
-    """Two runs that a person names beside each other are compared, whatever they are called."""
+    """Two named runs are compared even if their components differ."""
     comparison = compare([make_run(NODE, component="v1"), make_run(NODE, component="v2")])
     assert {row.component for row in comparison.rows} == {"v1"}
     assert "different components: v1, v2" in comparison.notes[0]
@@ -87,13 +87,13 @@ def test_what_did_not_finish_is_said(make_run: MakeRun) -> None:
 def test_workflows_are_matched_step_by_step(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of parent runs the children are compared by step; one that is missing is named."""
+    """The children of parent runs are compared by step, and a missing step is named."""
     steps = {
         "old": [make_run(NODE, component="prepare"), make_run(NODE, component="train")],
         "new": [make_run({**NODE, "duration_sec": 5.0}, component="train")],
     }
     monkeypatch.setattr(
-        "mlflow_perf.analysis.step_runs.children", lambda run, documents=None: steps[run.label]
+        "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: steps[run.label]
     )
     parents = [PerfRun("old", run_id="old"), PerfRun("new", run_id="new")]
     comparison = compare(parents)
@@ -105,8 +105,10 @@ def test_workflows_are_matched_step_by_step(
 
 
 def test_a_run_without_figures_is_named(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to compare in a run without data; one that still goes on says so."""
-    monkeypatch.setattr("mlflow_perf.analysis.step_runs.children", lambda run, documents=None: [])
+    """A run without data cannot be compared; the message says if it still runs."""
+    monkeypatch.setattr(
+        "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: []
+    )
     with pytest.raises(RunNotFoundError, match="empty holds no performance data"):
         compare([make_run(NODE), PerfRun("empty", run_id="e")])
     with pytest.raises(RunNotFoundError, match="still going"):
@@ -116,7 +118,7 @@ def test_a_run_without_figures_is_named(make_run: MakeRun, monkeypatch: pytest.M
 
 
 def test_files_are_compared_without_a_store(tmp_path: Path) -> None:
-    """Paths are sources as good as run ids."""
+    """Paths work like run ids."""
     paths = []
     for i in range(2):
         node = NodeDocument({"index": 0}, component="c", summary={"duration_sec": 1.0 + i})
@@ -130,7 +132,7 @@ def test_markdown_shows_names_as_they_are(make_run: MakeRun) -> None:
     text = compare(
         [make_run({name: 1.0}, component=name), make_run({name: 9.0}, label=name, component=name)]
     ).to_markdown()
-    line = next(line for line in text.splitlines() if "+800.0%" in line)
+    line = next(line for line in text.splitlines() if "+800%" in line)
     bars = [i for i, c in enumerate(line) if c == "|" and line[i - 1] != "\\"]
     assert len(bars) == 7
     # In the table's code span it stands as it is, where it is no tag.
@@ -138,7 +140,7 @@ def test_markdown_shows_names_as_they_are(make_run: MakeRun) -> None:
 
 
 def test_only_what_differs_is_shown(make_run: MakeRun) -> None:
-    """Markdown leaves out what is the same unless it is asked for everything."""
+    """Markdown leaves out unchanged rows unless all are wanted."""
     comparison = compare([make_run(NODE), make_run({**NODE, "duration_sec": 20.0})])
     assert "node_cpu_hours" not in comparison.to_markdown()
     assert "node_cpu_hours" in comparison.to_markdown(everything=True)
@@ -173,8 +175,8 @@ def test_what_got_better_and_worse_comes_by_size(make_run: MakeRun) -> None:
     st.one_of(st.none(), st.floats(allow_nan=False)),
 )
 def test_a_change_is_finite_or_none(base: float | None, new: float | None) -> None:
-    """Whatever the values, the change is a number that JSON has, and its sign is right."""
-    change = change_pct(base, new)
+    """Whatever the values, the change is finite or None, and its sign is right."""
+    change = calculate_change_pct(base, new)
     if change is None:
         return
     assert base is not None

@@ -6,17 +6,14 @@ import json
 from collections.abc import Callable
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis.resource_lines import (
-    AZURE_SIZES,
-    azureml_lines,
     kubernetes_lines,
     slurm_lines,
 )
-from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, RightSize, right_size
+from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, right_size
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -47,7 +44,7 @@ def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
 def test_helper_threads_of_a_serial_job_need_no_cpu(
     make_run: MakeRun, average: float, peak: float, cpus: int
 ) -> None:
-    """A job that keeps one CPU busy throughout needs one, though an instant stands above it."""
+    """A job that keeps one CPU busy needs one CPU, even if its peak is slightly higher."""
     summary = {**SERIAL, "job_cpu_avg_cores": average, "job_max_cpu_cores": peak}
     size = right_size([make_run(summary)])
     assert size.cpus == cpus
@@ -55,7 +52,7 @@ def test_helper_threads_of_a_serial_job_need_no_cpu(
 
 
 def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
-    """Of many runs each figure is that of the run that needed most of it."""
+    """Each figure comes from the run that needed most of it."""
     runs = [
         make_run({**SERIAL, "job_max_mem_mb": 900.0}, label="small"),
         make_run({**SERIAL, "job_max_mem_mb": 5000.0}, label="fat"),
@@ -72,7 +69,7 @@ def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
 
 
 def test_an_out_of_memory_kill_asks_for_more_than_there_was(make_run: MakeRun) -> None:
-    """Where the kernel killed for want of memory, the peak seen is not the need."""
+    """If the kernel killed a process for want of memory, the true peak is unknown."""
     summary = {**SERIAL, "mem_limit_mb": 2048.0, "job_max_mem_mb": 2040.0, "oom_kills": 1.0}
     size = right_size([make_run(summary)])
     assert size.memory_mb == 3072
@@ -91,7 +88,7 @@ def test_a_throttled_job_gets_more_than_its_quota(make_run: MakeRun) -> None:
 
 
 def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run: MakeRun) -> None:
-    """Node figures include everybody on the node; the evidence says that they are the node's."""
+    """Figures of the node include other jobs, and the evidence says so."""
     summary = {
         "cpu_avg_utilization_pct": 30.0,
         "max_t_cpu_pct_per_cpu_avg": 60.0,
@@ -145,13 +142,13 @@ def test_nodes_that_waited_for_their_disks_stay(make_run: MakeRun) -> None:
 
 
 def test_nodes_without_the_jobs_own_figures_stay(make_run: MakeRun) -> None:
-    """What the whole node used says nothing about where else the job would fit."""
+    """The usage of the whole node does not say where else the job would fit."""
     node = {"cpu_limit_cores": 16.0, "cpu_avg_utilization_pct": 5.0}
     assert right_size([make_run(node, node)]).nodes == 2
 
 
 def test_gpus_that_did_nothing_are_left_out(make_run: MakeRun) -> None:
-    """Of two GPUs of which one worked, one is asked for; a GPU that worked is never left out."""
+    """Only the GPUs that did any work are asked for."""
     gpus = {"gpu0_avg_utilization_pct": 71.0, "gpu1_avg_utilization_pct": 0.0}
     size = right_size([make_run({**SERIAL, **gpus, "gpu_avg_utilization_pct": 35.5})])
     assert size.gpus == 1
@@ -161,7 +158,7 @@ def test_gpus_that_did_nothing_are_left_out(make_run: MakeRun) -> None:
 
 
 def test_no_run_with_figures_is_an_error(make_run: MakeRun) -> None:
-    """There is no advice from nothing, nor with a negative head-room."""
+    """Without figures there is no advice; a negative head-room is an error."""
     with pytest.raises(RunNotFoundError, match="no figures of its nodes"):
         right_size([make_run()])
     with pytest.raises(SettingError, match="head-room"):
@@ -198,50 +195,7 @@ def test_nothing_is_ever_below_the_observed_peak(
     json.dumps(size.as_dict(), allow_nan=False)
 
 
-def _size(cpus: int = 3, memory_mb: int = 1856, **more: int) -> RightSize:
-    return RightSize(cpus, memory_mb, **{"nodes": 2, "gpus": 0, "minutes": 95, **more})
-
-
-def test_slurm_lines_are_options_of_sbatch() -> None:
-    """Each line is one option with its value; the cores are shared by the ranks of the node."""
-    options = dict(
-        line.removeprefix("#SBATCH --").split("=") for line in slurm_lines(_size()).splitlines()
-    )
-    assert options == {
-        "nodes": "2",
-        "ntasks-per-node": "1",
-        "cpus-per-task": "3",
-        "mem": "1856M",
-        "time": "01:35:00",
-    }
-    assert "--cpus-per-task=2" in slurm_lines(_size(tasks_per_node=2))
-
-
-def test_kubernetes_lines_are_yaml() -> None:
-    """The block parses; memory is requested and limited, the CPU is only requested."""
-    parsed = yaml.safe_load(kubernetes_lines(_size()))["resources"]
-    assert parsed == {
-        "requests": {"cpu": "3", "memory": "1856Mi"},
-        "limits": {"memory": "1856Mi"},
-    }
-
-
-@given(cpus=st.integers(1, 200), memory=st.integers(128, 2_000_000), gpus=st.integers(0, 10))
-def test_the_azure_machine_is_enough_and_none_smaller_is(cpus: int, memory: int, gpus: int) -> None:
-    """The machine has what is asked for; where none has, the lines say so."""
-    parsed = yaml.safe_load(azureml_lines(_size(cpus, memory, gpus=gpus)))["resources"]
-    enough = [
-        m for m in AZURE_SIZES if m.cpus >= cpus and m.memory_mb * 0.9 >= memory and m.gpus >= gpus
-    ]
-    assert ("instance_type" in parsed) == bool(enough)
-    if enough:
-        chosen = next(m for m in AZURE_SIZES if m.name == parsed["instance_type"])
-        assert chosen in enough
-        assert (chosen.gpus, chosen.cpus) == min((m.gpus, m.cpus) for m in enough)
-    assert parsed["instance_count"] == 2
-
-
 def test_time_has_room() -> None:
-    """The limit for the time is the longest run with head-room, in steps of five minutes."""
+    """The time limit is the longest run plus head-room, in steps of five minutes."""
     document = PerfDocument({0: NodeDocument(summary={**SERIAL, "duration_sec": 3000.0})})
     assert right_size([PerfRun("r", document=document)]).minutes == 60

@@ -1,36 +1,19 @@
-"""A workflow as data: Gantt, critical path, waiting, findings."""
+"""A workflow as plain data: steps, critical path, waiting, totals."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.analysis.workflow_samples import PARENT, built, step
 
-from mlflow_perf.analysis.workflow import Workflow, build_workflow
-from mlflow_perf.analysis.workflow_findings import stragglers
-from mlflow_perf.analysis.workflow_steps import StepNode
+from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
-PARENT = PerfRun("demo", run_id="p", name="demo", started=100.0, ended=160.0)
-
-
-def step(
-    name: str, start: float, end: float | None, *, after: str | None = None, **more: Any
-) -> PerfRun:
-    tags = {} if after is None else {"mlflow_perf.depends_on": after}
-    given = {"status": "FINISHED", **more}
-    return PerfRun(name, run_id=name, component=name, started=start, ended=end, tags=tags, **given)
-
-
-def built(*steps: PerfRun, parent: PerfRun = PARENT) -> Workflow:
-    found = build_workflow(parent, steps, now=200.0)
-    assert found is not None
-    return found
 
 
 def test_the_critical_path_follows_what_each_step_waited_for() -> None:
@@ -48,7 +31,7 @@ def test_the_critical_path_follows_what_each_step_waited_for() -> None:
 
 
 def test_without_noted_dependencies_the_order_of_time_counts() -> None:
-    """A step is taken to have waited for the one that ended last before it began."""
+    """A step counts as waiting for the step that ended last before it began."""
     workflow = built(step("a", 100, 120), step("b", 100, 110), step("c", 120.2, 160))
     assert workflow.critical_path == ("a", "c")
     assert workflow.steps[-1].waited_sec == pytest.approx(0.2)
@@ -88,67 +71,6 @@ def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
     assert "75% of the CPU-hours held were unused" in " ".join(workflow.findings)
 
 
-def test_what_to_change_first_is_named(make_run: MakeRun) -> None:
-    """The longest step of the critical path comes first, with its verdict."""
-    slow = make_run(
-        {"duration_sec": 50.0},
-        component="slow",
-        started=110.0,
-        ended=160.0,
-        tags={"mlflow_perf.advice": "It waited for disks.", "mlflow_perf.bottleneck": "disk"},
-    )
-    workflow = built(step("a", 100, 110), slow)
-    assert workflow.findings[0] == (
-        "Change first: slow, on the critical path with 50 s, 83% of the workflow. "
-        "It waited for disks."
-    )
-    assert "Without performance data: a" in workflow.findings[-1]
-
-
-def test_waiting_is_a_finding() -> None:
-    """A third of the critical path spent waiting is said, with the step before which it was."""
-    workflow = built(step("a", 100, 120), step("b", 140, 160))
-    assert any("Waiting took 20 s" in text and "before b" in text for text in workflow.findings)
-
-
-def test_time_outside_the_measured_blocks_is_a_finding(make_run: MakeRun) -> None:
-    """A step of 60 s whose block took 10 s spent the rest starting and ending."""
-    short = make_run({"duration_sec": 10.0}, component="short", started=100.0, ended=160.0)
-    workflow = built(short)
-    assert any("50 s of the steps' 1 min 00 s passed outside" in t for t in workflow.findings)
-
-
-def test_failed_steps_come_first() -> None:
-    """What broke is the first finding."""
-    workflow = built(step("a", 100, 120), step("b", 120, 160, status="FAILED"))
-    assert workflow.findings[0] == "Did not finish: b (FAILED)."
-    assert workflow.totals["failed_steps"] == 1.0
-
-
-def test_stragglers_and_imbalance_are_named(make_run: MakeRun) -> None:
-    """A node that takes longer than the others, or does more than its share, is named."""
-    nodes = [{"duration_sec": 10.0, "node_used_cpu_hours": 1.0} for _ in range(3)]
-    late = {"duration_sec": 30.0, "node_used_cpu_hours": 4.0}
-    workflow = built(make_run(*nodes, late, component="mpi", started=100.0, ended=160.0))
-    text = " ".join(workflow.findings)
-    assert "mpi: node 3 (30 s) took longer than the others (10 s)" in text
-    assert "node 3 did 129% more work than the mean of the 4 nodes" in text
-
-
-def test_of_two_nodes_the_slower_is_the_straggler() -> None:
-    """The middle of two is the faster one, so that the slower can stand out."""
-    nodes = [StepNode(0, 0.0, 10.0), StepNode(1, 0.0, 20.0)]
-    assert [node.index for node in stragglers(nodes)] == [1]
-    assert stragglers(nodes[:1]) == []
-
-
-def test_a_straggler_is_held_against_the_others(make_run: MakeRun) -> None:
-    """The time that it is told beside is that of the others, in which its own has no part."""
-    nodes = [{"duration_sec": 10.0}, {"duration_sec": 20.0}]
-    workflow = built(make_run(*nodes, component="mpi", started=100.0, ended=120.0))
-    assert "mpi: node 1 (20 s) took longer than the others (10 s)." in workflow.findings
-
-
 def test_a_parent_without_children_is_no_workflow() -> None:
     """There is nothing to draw."""
     assert build_workflow(PARENT, []) is None
@@ -177,7 +99,7 @@ def test_the_data_has_the_agreed_shape(make_run: MakeRun) -> None:
 def test_any_steps_make_a_path_that_fits(
     times: list[tuple[float, float, set[int]]], noted: bool
 ) -> None:
-    """Whatever times and dependencies say, cycles too: the path is of steps, each once, by time."""
+    """Whatever the times and dependencies, even cycles: the path has each step at most once."""
     steps = [
         step(str(i), start, start + length, after=",".join(map(str, after)) if noted else None)
         for i, (start, length, after) in enumerate(times)

@@ -1,4 +1,4 @@
-"""What a gate allows: limits as they are written, and what they mean. Imports figures."""
+"""The limits of a gate: their text and their meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from mlflow_perf.analysis import metric_text
+from mlflow_perf.analysis.metric_text import find_direction
 from mlflow_perf.errors import SettingError
 
 __all__ = ["Limit", "parse_limit"]
@@ -25,11 +25,11 @@ class Limit:
         text: As it was written.
         key: Key of the metric.
         size: How far the new value may go: per cent of the base, units from the base, or the value
-            itself. Never negative where it is relative to the base.
+            itself. Never negative if it is relative to the base.
         upward: Whether it bounds the value from above.
         relative: Whether it is relative to the base.
         percent: Whether `size` is in per cent of the base.
-        step: The only step that it holds for; None for every step.
+        step: The only step that it applies to; None for every step.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Limit:
     step: str | None = None
 
     def bound(self, base: float | None) -> float | None:
-        """Return the value that must not be passed; None where it needs a base and has none."""
+        """Return the value that must not be passed; None if it needs a base and has none."""
         if not self.relative:
             return self.size
         if base is None:
@@ -56,14 +56,14 @@ class Limit:
 
 
 def parse_limit(text: str) -> Limit:
-    """Return the limit that a text says.
+    """Return the limit that a text describes.
 
     `KEY=+10%` may rise by 10% of the base, `KEY=-10%` may fall by 10%, `KEY=+5` may rise by 5
     units, `KEY=90` may not pass 90 (on the side that is worse for this metric), `KEY<=90` and
-    `KEY>=50` name the side. `STEP:KEY=…` holds for one step of a workflow.
+    `KEY>=50` name the side. `STEP:KEY=…` applies to one step of a workflow.
 
     Raises:
-        SettingError: When it is none of these.
+        SettingError: When the text is none of these.
     """
     match = _LIMIT.fullmatch(text.strip())
     if match is None or (match["percent"] and not match["sign"]):
@@ -71,26 +71,16 @@ def parse_limit(text: str) -> Limit:
             f"The limit {text!r} cannot be read. Write KEY=+10% (may rise by 10%), KEY=-10% "
             "(may fall by 10%), KEY=+5 (may rise by 5), KEY=90, KEY<=90 or KEY>=50."
         )
-    if match["operator"] != "=" and match["sign"]:
-        raise SettingError(f"The limit {text!r} has a sign: {match['operator']} takes a value.")
-    step, _, key = match["key"].strip().rpartition(":")
-    size = float(match["number"])
+    operator, sign, size = match["operator"], match["sign"], float(match["number"])
+    if operator != "=" and sign:
+        raise SettingError(f"The limit {text!r} has a sign: {operator} takes a value.")
     if not math.isfinite(size):
         raise SettingError(f"The limit {text!r} is not a finite number.")
+    step, _, key = (part.strip() for part in match["key"].rpartition(":"))
+    upward = find_direction(key) != "higher"
+    if sign or operator != "=":
+        upward = "+" in sign or operator == "<="
     return Limit(
-        text.strip(),
-        key.strip(),
-        size,
-        _is_upward(key.strip(), match["operator"], match["sign"]),
-        relative=bool(match["sign"]),
-        percent=bool(match["percent"]),
-        step=step.strip() or None,
-    )
-
-
-def _is_upward(key: str, operator: str, sign: str) -> bool:
-    if sign:
-        return sign == "+"
-    if operator != "=":
-        return operator == "<="
-    return metric_text.find_direction(key) != "higher"
+        text.strip(), key, size, upward, relative=bool(sign), percent=bool(match["percent"]),
+        step=step or None,
+    )  # fmt: skip

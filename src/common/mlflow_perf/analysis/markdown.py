@@ -1,4 +1,4 @@
-"""Markdown that shows text as it is. Imports nothing of ours."""
+"""Text and tables as Markdown in which no character of the text has a meaning."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def escape(text: str) -> str:
-    """Return a text on one line in which nothing has a meaning in Markdown or in HTML."""
+    """Return a text on one line, escaped for Markdown and HTML."""
     return _SPECIAL.sub(lambda found: "\\" + found[0], _CONTROL.sub(" ", text))
 
 
 def format_code(text: str) -> str:
-    """Return a text on one line as code, for a cell of a table too."""
+    """Return a text on one line as a code span that may stand in a table's cell."""
     plain = _CONTROL.sub(" ", text)
     longest = max((len(run) for run in re.findall("`+", plain)), default=0)
     fence = "`" * (longest + 1)
-    # A code span takes one space off each end, and a table reads a bare bar as its own.
+    # Markdown strips one space from each end of a code span, and a bare bar would end the cell.
     pad = " " if longest or plain != plain.strip() or not plain else ""
     return f"{fence}{pad}{plain}{pad}{fence}".replace("|", "\\|")
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = 0) -> str:
-    """Return a table; its cells are Markdown already.
+    """Return a table.
 
     Args:
-        header: Names of the columns.
-        rows: Cells, as many as columns.
-        right: How many of the last columns stand to the right.
+        header: Names of the columns, as Markdown.
+        rows: Cells of each row, as Markdown.
+        right: How many of the last columns are aligned to the right.
     """
-    left = len(header) - right
-    rule = [":--"] * left + ["--:"] * right
-    lines = [header, rule, *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    rule = [":--"] * (len(header) - right) + ["--:"] * right
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))

@@ -1,20 +1,16 @@
-"""Unit, direction and resolution of a metric, and how its values are written for people.
-
-Imports the metric table. Keys that are not in the table (operations, GPUs by number, a user's own)
-are judged by their ending.
-"""
+"""Unit, better direction and resolution of a metric, and its values as text."""
 
 from __future__ import annotations
 
 import math
 
+from mlflow_perf.core.format import MISSING, number
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
 
 __all__ = [
     "find_direction",
     "find_resolution",
     "find_unit",
-    "format_change",
     "format_metric",
     "format_value",
     "rank_metric",
@@ -23,7 +19,8 @@ __all__ = [
 _KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
 _ORDER = {key: i for i, key in enumerate(_KEYS)}
 
-# Ending of a key -> unit; the first that fits counts.
+# Keys that are not in the table (operations, single GPUs, a user's own) are judged by their ending.
+# The first ending that fits counts.
 _UNITS = (
     ("_pct", "%"),
     ("_percent", "%"),
@@ -36,8 +33,10 @@ _UNITS = (
     ("_wh", "Wh"),
     ("_cores", "cores"),
 )
+_HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
+_NO_DIRECTION = ("count", "min_ms", "total_ms")
 
-# What a difference must exceed before it is one, by unit: below it the sources themselves waver.
+# Smaller differences are noise of the sources themselves.
 _RESOLUTION = {
     "%": 1.0,
     "MB": 1.0,
@@ -49,12 +48,9 @@ _RESOLUTION = {
     "CPU h": 1e-5,
 }
 
-_HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
-_NO_DIRECTION = ("count", "min_ms", "total_ms")
-
 
 def find_unit(key: str) -> str:
-    """Return the unit of a metric, `""` where it has none or none is known."""
+    """Return the unit of a metric; `""` if it has none or none is known."""
     metric = metric_for(key)
     if metric is not None:
         return metric.unit
@@ -62,34 +58,25 @@ def find_unit(key: str) -> str:
 
 
 def find_direction(key: str) -> str:
-    """Return `"lower"` or `"higher"` where one is better for the same work, else `""`."""
+    """Return `"lower"` or `"higher"` if that is better for the same work, else `""`."""
     metric = metric_for(key)
     if metric is not None:
         return metric.better
     if key.endswith(_HIGHER):
         return "higher"
-    lower = key.startswith("transfers/") and "num_failed" in key
+    failures = key.startswith("transfers/") and "num_failed" in key
     slow = key.endswith("_ms") and not key.endswith(_NO_DIRECTION)
-    return "lower" if lower or slow else ""
+    return "lower" if failures or slow else ""
 
 
 def find_resolution(key: str) -> float:
-    """Return the difference below which two values of a metric are the same."""
+    """Return the difference up to which two values of a metric count as equal."""
     return _RESOLUTION.get(find_unit(key), 0.0)
 
 
 def rank_metric(key: str) -> tuple[int, str]:
-    """Return a sort key: the table's order, then the others by name."""
+    """Return a sort key: the metric table's order, then all other metrics by name."""
     return _ORDER.get(key, len(_ORDER)), key
-
-
-def format_value(value: float | None, of_unit: str = "") -> str:
-    """Return a value with its unit, three or four figures long: `1,537 MB`, `0.42 s`, `–`."""
-    if value is None or math.isnan(value):
-        return "–"
-    text = _digits(value)
-    separator = "" if of_unit == "%" else " "
-    return f"{text}{separator}{of_unit}" if of_unit else text
 
 
 def format_metric(key: str, value: float | None) -> str:
@@ -97,21 +84,12 @@ def format_metric(key: str, value: float | None) -> str:
     return format_value(value, find_unit(key))
 
 
-def _digits(value: float) -> str:
-    size = abs(value)
-    if size == 0 or math.isinf(value):
-        return f"{value:g}"
-    if size >= 1e9 or size < 1e-3:
-        return f"{value:.2e}"
-    if size >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.1f}".removesuffix(".0") if size >= 10 else f"{value:.3g}"
-
-
-def format_change(change_pct: float | None) -> str:
-    """Return a relative change with its sign: `+12.3%`, `–` where there is none."""
-    if change_pct is None:
-        return "–"
-    if abs(change_pct) >= 1000:
-        return f"{change_pct:+,.0f}%"
-    return f"{round(change_pct, 1) + 0.0:+.1f}%"  # + 0.0 makes -0.0 a 0.0
+def format_value(value: float | None, unit: str = "") -> str:
+    """Return a value in its own unit, so that a column of values can be compared: `1,537 MB`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value and not 1e-3 <= abs(value) < 1e9:
+        text = f"{value:.2e}"
+    else:
+        text = number(value).replace("\u202f", ",")
+    return text + unit if unit == "%" else f"{text} {unit}".rstrip()

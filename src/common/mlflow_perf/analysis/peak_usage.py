@@ -1,4 +1,4 @@
-"""What each node of a run was seen to use. Imports the verdict and runs."""
+"""The peak usage of each node of a run, and what the node had."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.analysis.advice import Usage
+from mlflow_perf.analysis.advice import Usage, read_positive
 from mlflow_perf.tracking.perf_run import PerfRun
 
 __all__ = ["PeakUsage", "read_peak_usage"]
@@ -16,24 +16,25 @@ __all__ = ["PeakUsage", "read_peak_usage"]
 _MOST_TASKS = 1_000_000
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
 _GPU_USED_PCT = 0.5
+_TIGHT_PCT = 10.0
 
 
 @dataclass(frozen=True)
 class PeakUsage:
-    """What one node of one run was seen to use, and what it had.
+    """The peak usage of one node of one run.
 
     Attributes:
         where: Name of the node and its run, for people.
-        cores: Peak of busy cores; None where unknown.
-        memory_mb: Peak memory in MB of 2^20 bytes; None where unknown.
-        gpus: GPUs that did something.
-        owned_cores: CPUs that the job could use; 0.0 where unknown.
-        owned_memory_mb: Memory that the job could use; 0.0 where unknown.
+        cores: Peak of busy cores; None if unknown.
+        memory_mb: Peak memory in MB of 2^20 bytes; None if unknown.
+        gpus: GPUs that did any work.
+        owned_cores: CPUs that the job could use; 0.0 if unknown.
+        owned_memory_mb: Memory that the job could use; 0.0 if unknown.
         owned_gpus: GPUs that the job could use.
         usage: The node's summary.
         tasks: Ranks on the node.
-        job_cores: Whether `cores` is the job's own, not everybody's on the node.
-        job_memory: Whether `memory_mb` is the job's own.
+        job_cores: Whether `cores` counts the job alone, not everything on the node.
+        job_memory: Whether `memory_mb` counts the job alone.
     """
 
     where: str
@@ -48,43 +49,46 @@ class PeakUsage:
     job_cores: bool
     job_memory: bool
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether the node waited for disks, network, memory or its quota, or ran out of memory."""
+        stalls = ("io_stall_pct", "mem_stall_pct", "cpu_throttled_pct")
+        return (
+            self.usage["oom_kills"] > 0
+            or any(self.usage[key] >= _TIGHT_PCT for key in stalls)
+            or self.usage.net_mb_s >= 10
+        )
+
 
 def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
-    """Return what each node of a run used; empty where the run has no figures of its nodes."""
+    """Return the peak usage of each node of a run; empty if the run has no figures of its nodes."""
     documents = run.document.nodes if run.document is not None else {}
-    return [
-        _need(run, index, summary, documents[index].node if index in documents else {})
-        for index, summary in run.nodes.items()
-    ]
+    found = []
+    for index, summary in run.nodes.items():
+        facts = documents[index].node if index in documents else {}
+        usage = Usage(summary, facts)
+        total_mb = read_positive(facts.get("mem_total_mb"))
+        of_cgroup = usage["max_t_cgroup_mem_percent"] / 100.0 * usage.mem_limit_mb
+        of_node = usage["max_t_mem_percent"] / 100.0 * total_mb
+        used_gpus, owned_gpus = _count_gpus(summary, usage)
+        peak = PeakUsage(
+            where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
+            cores=_find_peak_cores(usage),
+            memory_mb=usage["job_max_mem_mb"] or of_cgroup or of_node or None,
+            gpus=used_gpus,
+            owned_cores=usage.cores,
+            owned_memory_mb=usage.mem_limit_mb or total_mb,
+            owned_gpus=owned_gpus,
+            usage=usage,
+            tasks=_count_tasks(facts),
+            job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
+            job_memory=usage["job_max_mem_mb"] > 0,
+        )
+        found.append(peak)
+    return found
 
 
-def _need(
-    run: PerfRun, index: int, summary: Mapping[str, float], facts: Mapping[str, Any]
-) -> PeakUsage:
-    usage = Usage(summary, facts)
-    total_mb = _positive(facts.get("mem_total_mb"))
-    used, owned = _gpus(summary, usage)
-    return PeakUsage(
-        where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
-        cores=_peak_cores(usage),
-        memory_mb=_peak_memory(usage, total_mb),
-        gpus=used,
-        owned_cores=usage.cores,
-        owned_memory_mb=usage.mem_limit_mb or total_mb,
-        owned_gpus=owned,
-        usage=usage,
-        tasks=_tasks(facts),
-        job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
-        job_memory=usage["job_max_mem_mb"] > 0,
-    )
-
-
-def _positive(value: Any) -> float:
-    usable = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
-    return float(value) if usable else 0.0
-
-
-def _peak_cores(usage: Usage) -> float | None:
+def _find_peak_cores(usage: Usage) -> float | None:
     peak = max(usage["job_max_cpu_cores"], usage["job_cpu_avg_cores"])
     if peak or "job_cpu_avg_cores" in usage:
         return peak
@@ -93,27 +97,19 @@ def _peak_cores(usage: Usage) -> float | None:
     return busy_pct / 100.0 * usage.cores if known else None
 
 
-def _peak_memory(usage: Usage, total_mb: float) -> float | None:
-    """Return the job's own peak; else its cgroup's; else the node's."""
-    of_cgroup = usage["max_t_cgroup_mem_percent"] / 100.0 * usage.mem_limit_mb
-    of_node = usage["max_t_mem_percent"] / 100.0 * total_mb
-    return usage["job_max_mem_mb"] or of_cgroup or of_node or None
-
-
-def _tasks(facts: Mapping[str, Any]) -> int:
-    ranks, nodes = _positive(facts.get("world_size")), _positive(facts.get("count"))
-    # A damaged document may say any number.
+def _count_tasks(facts: Mapping[str, Any]) -> int:
+    ranks, nodes = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
+    # A damaged document may hold any number.
     return max(1, math.ceil(min(ranks / nodes, _MOST_TASKS))) if ranks and nodes else 1
 
 
-def _gpus(summary: Mapping[str, float], usage: Usage) -> tuple[int, int]:
-    """Return how many GPUs did something, and how many the job owned."""
+def _count_gpus(summary: Mapping[str, float], usage: Usage) -> tuple[int, int]:
+    """Return how many GPUs did any work, and how many the job owned."""
     busiest: dict[str, float] = {}
     for key, value in summary.items():
-        found = _GPU_KEY.fullmatch(key)
-        if found:
-            of_work = value if "util" in found[2] else 0.0
-            busiest[found[1]] = max(busiest.get(found[1], 0.0), of_work)
+        if found := _GPU_KEY.fullmatch(key):
+            busy_pct = value if "util" in found[2] else 0.0
+            busiest[found[1]] = max(busiest.get(found[1], 0.0), busy_pct)
     if busiest:
         return sum(pct >= _GPU_USED_PCT for pct in busiest.values()), len(busiest)
     hours = usage["duration_sec"] / 3600.0

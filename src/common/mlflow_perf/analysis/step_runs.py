@@ -1,4 +1,4 @@
-"""What is compared: runs and whole workflows, as named steps on their hardware. Imports runs."""
+"""What is compared: runs and whole workflows, as named steps on their hardware."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlflow_perf.core.format import join_some
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -15,31 +16,31 @@ from mlflow_perf.tracking.search import find_children, get_runs
 
 __all__ = [
     "StepRuns",
+    "as_list",
     "compare_hardware",
-    "hardware",
-    "is_alike",
+    "find_same_hardware",
+    "list_steps",
     "load_step_runs",
     "name_steps",
-    "several",
 ]
 
 _LOOK_FOR_CHILDREN_MAX = 20
-"""Of more runs than this, only those without figures of their own are asked for children: each
-question is a request."""
+"""Of more runs than this, only those without figures of their own are searched for children: each
+search is a request."""
 
-# How the facts of a node that are about its hardware start; the others say where it stood.
+# Prefixes of the node's facts that describe its hardware; the other facts say where it stood.
 _HARDWARE_FACTS = ("cpu_", "mem_total", "gpu_name", "gpu_count", "arch", "machine_type")
 _LIMITS = ("cpu_limit_cores", "mem_limit_mb")
 
 
 @dataclass(frozen=True)
 class StepRuns:
-    """One thing that is compared: a run, or a workflow with its steps.
+    """One side of a comparison: a run, or a workflow with its steps.
 
     Attributes:
         label: Name for people.
-        run: The run itself: of a workflow, the parent.
-        steps: Name of the step → its run; a run of its own is one step.
+        run: The run itself; for a workflow, the parent.
+        steps: Name of the step → its run; a single run is one step.
     """
 
     label: str
@@ -51,55 +52,67 @@ class StepRuns:
         """Whether the steps are children of the run."""
         return len(self.steps) > 1 or self.run not in self.steps.values()
 
+    def name_step(self, step: str) -> str:
+        """Return the name of a step for people, with the workflow's if it is part of one."""
+        return f"{step} of {self.label}" if self.is_workflow else self.label
 
-def several(given: RunRef | PerfRun | Sequence[RunRef | PerfRun]) -> Sequence[RunRef | PerfRun]:
-    """Return the sources as a list, also where it is one: a text is no list of letters."""
-    return [given] if isinstance(given, (str, os.PathLike, PerfRun)) else given
+
+def as_list(runs: RunRef | PerfRun | Sequence[RunRef | PerfRun]) -> Sequence[RunRef | PerfRun]:
+    """Return one run or several as a sequence; a text is one run, not a sequence of letters."""
+    return [runs] if isinstance(runs, (str, os.PathLike, PerfRun)) else runs
 
 
 def load_step_runs(
-    sources: Sequence[RunRef | PerfRun], *, documents: bool | None = None
+    refs: Sequence[RunRef | PerfRun], *, documents: bool | None = None
 ) -> list[StepRuns]:
-    """Return what the sources name, in their order.
+    """Return the named runs and workflows, in their order.
+
+    Args:
+        refs: Run ids, paths, folders or runs that were read already.
+        documents: As in `tracking.search.get_runs`.
 
     Raises:
         RunNotFoundError: When one does not exist, or neither it nor its children hold figures.
         DocumentError: When a file is not a document that this version reads.
     """
-    named = [source for source in sources if not isinstance(source, PerfRun)]
-    loaded = iter(get_runs(named, documents=documents))
-    runs = [s if isinstance(s, PerfRun) else next(loaded) for s in sources]
-    few = len(runs) <= _LOOK_FOR_CHILDREN_MAX
-    return [_subject(run, documents, look=few or not run.has_figures) for run in runs]
+    loaded = iter(get_runs([r for r in refs if not isinstance(r, PerfRun)], documents=documents))
+    runs = [ref if isinstance(ref, PerfRun) else next(loaded) for ref in refs]
+    found = []
+    for run in runs:
+        steps = [run] if run.has_figures else []
+        if len(runs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
+            children = find_children(run, documents=documents)
+            steps += [child for child in children if child.has_figures]
+        if not steps and run.status == "RUNNING":
+            raise RunNotFoundError(
+                f"The run {run.label} is still going: it holds no performance data yet."
+            )
+        if not steps:
+            raise RunNotFoundError(
+                f"The run {run.label} holds no performance data, nor does any child of it."
+            )
+        found.append(StepRuns(run.label, run, name_steps(steps)))
+    return found
 
 
-def _subject(run: PerfRun, documents: bool | None, *, look: bool) -> StepRuns:
-    found = find_children(run, documents=documents) if look else []
-    steps = [child for child in (run, *found) if child.has_figures]
-    if not steps:
-        raise RunNotFoundError(_no_figures(run))
-    return StepRuns(run.label, run, name_steps(steps))
-
-
-def _no_figures(run: PerfRun) -> str:
-    if run.status == "RUNNING":
-        return f"The run {run.label} is still going: it holds no performance data yet."
-    return f"The run {run.label} holds no performance data, and no run that is its child does."
-
-
-def name_steps(steps: Iterable[PerfRun]) -> dict[str, PerfRun]:
-    """Return steps by name; a name that comes again is numbered in the order of the starts."""
+def name_steps(runs: Iterable[PerfRun]) -> dict[str, PerfRun]:
+    """Return runs by the names of their steps; a repeated name is numbered."""
     named: dict[str, PerfRun] = {}
-    for step in steps:
-        name, count = step.step, 2
+    for run in runs:
+        name, count = run.step, 2
         while name in named:
-            name, count = f"{step.step} ({count})", count + 1
-        named[name] = step
+            name, count = f"{run.step} ({count})", count + 1
+        named[name] = run
     return named
 
 
-def hardware(run: PerfRun) -> dict[str, Any]:
-    """Return what is known of the hardware of a run's first node and what it was given of it."""
+def list_steps(sides: Iterable[StepRuns]) -> list[str]:
+    """Return the names of all steps, each once, in the order in which they come."""
+    return list(dict.fromkeys(name for side in sides for name in side.steps))
+
+
+def describe_hardware(run: PerfRun) -> dict[str, Any]:
+    """Return what is known of the hardware of a run's first node, and the job's limits on it."""
     nodes = run.nodes
     if not nodes:
         return {}
@@ -110,31 +123,48 @@ def hardware(run: PerfRun) -> dict[str, Any]:
     return {**known, **limits, "nodes": run.node_count}
 
 
-def is_alike(key: str, one: Any, other: Any) -> bool:
-    """Return whether a fact of the hardware of two runs is that of machines of one kind."""
+def _is_alike(key: str, one: Any, other: Any) -> bool:
+    """Return whether a hardware fact of two runs fits machines of the same kind."""
     if not (isinstance(one, (int, float)) and isinstance(other, (int, float))):
         return bool(one == other)
-    # The memory of two machines of one kind differs by what the kernel keeps.
+    # On equal machines the memory differs by what the kernel keeps for itself.
     return math.isclose(one, other, rel_tol=0.01 if key.startswith("mem") else 1e-3)
 
 
-def compare_hardware(subjects: Sequence[StepRuns]) -> list[str]:
-    """Return one sentence per step that did not have the same hardware everywhere."""
+def find_same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[PerfRun]:
+    """Return the runs on the same hardware as another run, in their order.
+
+    Args:
+        candidates: Runs of history.
+        like: The run whose hardware is wanted.
+
+    Raises:
+        RunNotFoundError: When no candidate ran on that hardware.
+    """
+    wanted = describe_hardware(like)
+    found = []
+    for run in candidates:
+        facts = describe_hardware(run)
+        if all(_is_alike(key, facts[key], wanted[key]) for key in facts.keys() & wanted.keys()):
+            found.append(run)
+    if not found:
+        raise RunNotFoundError(
+            f"None of the {len(candidates)} runs found in history had the hardware of {like.label}."
+        )
+    return found
+
+
+def compare_hardware(sides: Sequence[StepRuns]) -> list[str]:
+    """Return one sentence for each step whose hardware was not the same everywhere."""
     notes = []
-    for step in dict.fromkeys(name for subject in subjects for name in subject.steps):
-        found = [hardware(s.steps[step]) for s in subjects if step in s.steps]
-        keys = sorted({key for facts in found for key in facts})
-        different = [text for key in keys if (text := _difference(key, found))]
+    for step in list_steps(sides):
+        found = [describe_hardware(side.steps[step]) for side in sides if step in side.steps]
+        different = []
+        for key in sorted(set.intersection(*map(set, found))):
+            values = [facts[key] for facts in found]
+            if not all(_is_alike(key, values[0], value) for value in values):
+                texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in values]
+                different.append(f"{key} {join_some(dict.fromkeys(texts), separator=' / ')}")
         if different:
             notes.append(f"Different hardware for {step}: {'; '.join(different)}.")
     return notes
-
-
-def _difference(key: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """Return how a fact differs, `""` where it does not or is not known everywhere."""
-    values = [facts[key] for facts in found if key in facts]
-    if len(values) < len(found) or all(is_alike(key, values[0], value) for value in values):
-        return ""
-    shown = list(dict.fromkeys(f"{v:g}" if isinstance(v, float) else str(v) for v in values))
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return f"{key} {' / '.join(shown[:5])}{more}"

@@ -1,17 +1,14 @@
-"""A workflow as a whole: Gantt, critical path, waiting, and what to change first. Imports runs.
-
-Builds plain data; the HTML, the terminal and the page render it.
-"""
+"""A workflow as plain data: Gantt, critical path, waiting, and what to change first."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mlflow_perf.analysis.step_runs import name_steps
-from mlflow_perf.analysis.workflow_findings import findings_of
+from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -20,8 +17,8 @@ from mlflow_perf.tracking.search import find_children
 __all__ = ["Workflow", "build_workflow"]
 
 _SLACK_SEC = 0.5
-"""MLflow keeps a run's start and end in ms and launchers take their time: what ended less than
-this after another began may still have been waited for."""
+"""MLflow keeps times in ms and launchers take their time: a step may have waited for another one
+that ended up to this long after the step began."""
 
 
 @dataclass(frozen=True)
@@ -47,55 +44,68 @@ class Workflow:
     findings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the workflow as plain data: `perf/workflow.json`, and what the HTML draws."""
-        return {
-            "name": self.name,
-            "started": self.started,
-            "duration_sec": self.duration_sec,
-            "steps": [step.as_dict() for step in self.steps],
-            "critical_path": list(self.critical_path),
-            "totals": dict(self.totals),
-            "findings": list(self.findings),
-        }
+        """Return the workflow as plain data: `perf/workflow.json`, and the HTML's input."""
+        data = asdict(self)
+        for step in data["steps"]:
+            step["depends_on"] = step["depends_on"] or ()
+        return data
 
 
 def build_workflow(
     parent: PerfRun, steps: Sequence[PerfRun] | None = None, *, now: float | None = None
 ) -> Workflow | None:
-    """Return the workflow of a parent run; None where it has no children.
+    """Return the workflow of a parent run; None if it has no children.
 
     Args:
         parent: The run of the whole.
-        steps: Its children; default: as MLflow knows them, with their documents.
-        now: Unix time at which steps that are still going are cut; default: now.
+        steps: Its children; default: those that MLflow knows, with their documents.
+        now: Unix time at which steps that still run are cut; default: now.
     """
     runs = find_children(parent, documents=True) if steps is None else list(steps)
     if not runs:
         return None
     cut = time.time() if now is None else now
-    found = [_step(name, run, cut) for name, run in name_steps(runs).items()]
+    found = [_build_step(name, run, cut) for name, run in name_steps(runs).items()]
     found.sort(key=lambda step: (step.started, step.name))
-    begin = min([step.started for step in found] + _known(parent.started))
-    end = max([step.ended for step in found] + _known(parent.ended))
-    waited = [replace(step, waited_sec=_waited(step, found, begin)) for step in found]
-    path = _critical_path(waited)
-    marked = tuple(replace(step, critical=step.name in path) for step in waited)
-    totals = _totals(marked, end - begin)
-    name = parent.name or parent.component or parent.label
-    findings = tuple(findings_of(marked, path, totals))
-    return Workflow(name, begin, end - begin, marked, path, totals, findings)
+    begin = min(step.started for step in found)
+    if parent.started is not None:
+        begin = min(begin, parent.started)
+    last = max(found, key=lambda step: (step.ended, step.name))
+    end = last.ended if parent.ended is None else max(last.ended, parent.ended)
+    before = {step.name: _find_dependencies(step, found) for step in found}
+    # Going back from the last step, each link of the critical path is the dependency that ended
+    # last.
+    path = [last.name]
+    while earlier := [step for step in before[path[-1]] if step.name not in path]:
+        path.append(max(earlier, key=lambda step: (step.ended, step.name)).name)
+    path.reverse()
+    ready = {name: max((s.ended for s in others), default=begin) for name, others in before.items()}
+    marked = tuple(
+        replace(
+            step,
+            waited_sec=max(0.0, step.started - ready[step.name]),
+            critical=step.name in path,
+        )
+        for step in found
+    )
+    totals = _sum_up(marked, end - begin)
+    return Workflow(
+        parent.name or parent.component or parent.label,
+        started=begin,
+        duration_sec=end - begin,
+        steps=marked,
+        critical_path=tuple(path),
+        totals=totals,
+        findings=tuple(list_findings(marked, path, totals)),
+    )
 
 
-def _known(value: float | None) -> list[float]:
-    return [] if value is None else [value]
-
-
-def _step(name: str, run: PerfRun, now: float) -> Step:
-    nodes = tuple(_nodes(run, now))
-    starts = [node.started for node in nodes] + _known(run.started)
+def _build_step(name: str, run: PerfRun, now: float) -> Step:
+    nodes = tuple(_read_nodes(run, now))
+    starts = [node.started for node in nodes] + ([] if run.started is None else [run.started])
     started = min(starts, default=now)
     ends = [node.started + node.duration_sec for node in nodes]
-    # A run that somebody else ends late, or never, still ended its work when its nodes did.
+    # If somebody else ends the run late, or never, its work still ended with its last node.
     ended = run.ended if run.ended is not None else max(ends, default=max(now, started))
     return Step(
         name,
@@ -111,7 +121,7 @@ def _step(name: str, run: PerfRun, now: float) -> Step:
     )
 
 
-def _nodes(run: PerfRun, now: float) -> Iterator[StepNode]:
+def _read_nodes(run: PerfRun, now: float) -> Iterator[StepNode]:
     documents = run.document.nodes if run.document is not None else {}
     for index, summary in run.nodes.items():
         document = documents.get(index)
@@ -123,48 +133,35 @@ def _nodes(run: PerfRun, now: float) -> Iterator[StepNode]:
         yield StepNode(index, begin, duration or 0.0, summary)
 
 
-def _before(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """Return the steps that this one waited for: as the runner noted, else by the order of time."""
+def _find_dependencies(step: Step, steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that a step waited for: as the runner noted, else by the order of time."""
     if step.depends_on is not None:
         return [other for other in steps if other.name in step.depends_on]
-    ended = [o for o in steps if o is not step and _was_over(o, step)]
-    return [max(ended, key=lambda other: (other.ended, other.name))] if ended else []
+    over = [
+        other
+        for other in steps
+        if other.started < step.started
+        # No step waited for another one during more than half of either's time.
+        and other.ended
+        <= step.started + min(_SLACK_SEC, other.duration_sec / 2, step.duration_sec / 2)
+    ]
+    return [max(over, key=lambda other: (other.ended, other.name))] if over else []
 
 
-def _was_over(other: Step, step: Step) -> bool:
-    """Return whether a step was over when another began, half of it at least."""
-    slack = min(_SLACK_SEC, other.duration_sec / 2, step.duration_sec / 2)
-    return other.started < step.started and other.ended <= step.started + slack
-
-
-def _waited(step: Step, steps: Sequence[Step], begin: float) -> float:
-    ready = max([other.ended for other in _before(step, steps)], default=begin)
-    return max(0.0, step.started - ready)
-
-
-def _critical_path(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the chain that ends with the last step: each link is what the next waited for."""
-    step = max(steps, key=lambda s: (s.ended, s.name))
-    path = [step.name]
-    while before := [s for s in _before(step, steps) if s.name not in path]:
-        step = max(before, key=lambda s: (s.ended, s.name))
-        path.append(step.name)
-    return tuple(reversed(path))
-
-
-def _totals(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:
+def _sum_up(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:
     summaries = [node.summary for step in steps for node in step.nodes]
     of_nodes = {m.key: m.compute(summaries) for m in RUN_METRICS}
     known = {k.removeprefix("run_"): v for k, v in of_nodes.items() if v is not None}
     for key in ("duration_sec", "imbalance_pct"):
-        known.pop(key, None)  # of one step; over different steps they mean nothing
+        known.pop(key, None)  # meaningless over different steps
+    critical = [step for step in steps if step.critical]
     return {
         "duration_sec": duration_sec,
         "steps": float(len(steps)),
-        "failed_steps": float(sum(step.status in ("FAILED", "KILLED") for step in steps)),
+        "failed_steps": float(sum(step.is_broken for step in steps)),
         "running_sec": sum(step.duration_sec for step in steps),
         "waited_sec": sum(step.waited_sec for step in steps),
-        "critical_running_sec": sum(step.duration_sec for step in steps if step.critical),
-        "critical_waited_sec": sum(step.waited_sec for step in steps if step.critical),
+        "critical_running_sec": sum(step.duration_sec for step in critical),
+        "critical_waited_sec": sum(step.waited_sec for step in critical),
         **known,
     }

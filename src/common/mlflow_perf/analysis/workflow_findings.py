@@ -1,4 +1,4 @@
-"""What stands out in a workflow, as sentences. Imports steps."""
+"""What stands out in a workflow, as sentences."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
+from mlflow_perf.core.format import duration, join_some
 
-__all__ = ["findings_of", "stragglers"]
+__all__ = ["find_stragglers", "list_findings"]
 
 _STRAGGLER_FACTOR = 1.25
 _IMBALANCE_PCT = 25.0
@@ -15,11 +16,9 @@ _WAIT_SHARE = 0.1
 _UNUSED_SHARE = 0.5
 _OUTSIDE_SHARE = 0.2
 _OUTSIDE_MIN_SEC = 2.0
-_LONGEST_SEC = 1e15  # a damaged document's time may be infinite
-_NAMED_MAX = 5
 
 
-def findings_of(
+def list_findings(
     steps: Sequence[Step], path: Sequence[str], totals: Mapping[str, float]
 ) -> Iterator[str]:
     """Yield what stands out, the most worthwhile first.
@@ -29,79 +28,62 @@ def findings_of(
         path: Names of the steps on the critical path.
         totals: Figures of the whole.
     """
-    yield from _broken(steps)
-    yield from _longest(steps, path, totals)
-    yield from _waiting(steps, totals)
-    yield from _outside(steps, totals)
-    yield from _unused(steps)
-    for step in steps:
-        yield from _uneven(step)
-    yield from _silent(steps)
-
-
-def _broken(steps: Sequence[Step]) -> Iterator[str]:
-    broken = [f"{step.name} ({step.status})" for step in steps if step.status in _BROKEN]
+    broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
     if broken:
-        yield f"Did not finish: {_some(broken)}."
+        yield f"Did not finish: {join_some(broken)}."
+    yield from _find_longest([step for step in steps if step.name in path], totals["duration_sec"])
+    yield from _find_waiting(steps, totals)
+    yield from _find_unmeasured(steps, totals["running_sec"])
+    yield from _find_unused(steps)
+    for step in steps:
+        yield from _find_uneven(step)
+    silent = [step.name for step in steps if not step.nodes]
+    if silent:
+        yield f"Without performance data: {join_some(silent)}; wrap them in mlflow_perf.report()."
 
 
-_BROKEN = ("FAILED", "KILLED")
-
-
-def _longest(
-    steps: Sequence[Step], path: Sequence[str], totals: Mapping[str, float]
-) -> Iterator[str]:
-    whole = totals["duration_sec"]
-    step = max((s for s in steps if s.name in path), key=lambda s: s.duration_sec)
-    if whole <= 0 or step.duration_sec <= 0:
+def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:
+    step = max(critical, key=lambda s: s.duration_sec)
+    if whole_sec <= 0 or step.duration_sec <= 0:
         return
-    share = 100 * min(1.0, step.duration_sec / whole)
+    share = 100 * min(1.0, step.duration_sec / whole_sec)
+    reason = f" {step.advice}" if step.advice else ""
+    # A verdict on a small part of the step's time does not explain the whole.
+    if step.nodes and step.measured_sec < 0.5 * step.duration_sec:
+        reason = (
+            f" {duration(step.duration_sec - step.measured_sec)} of that passed outside its "
+            "measured block (starting, importing, ending)."
+        )
     yield (
-        f"Change first: {step.name}, on the critical path with {_time(step.duration_sec)}, "
-        f"{share:.0f}% of the workflow.{_reason(step)}"
+        f"Change first: {step.name}, on the critical path with {duration(step.duration_sec)}, "
+        f"{share:.0f}% of the workflow.{reason}"
     )
 
 
-def _reason(step: Step) -> str:
-    """Return why a step took long: its verdict, unless that is of a small part of its time."""
-    if step.nodes and _measured(step) < 0.5 * step.duration_sec:
-        outside = _time(step.duration_sec - _measured(step))
-        return (
-            f" {outside} of that passed outside its measured block (starting, importing, ending)."
-        )
-    return f" {step.advice}" if step.advice else ""
-
-
-def _waiting(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
+def _find_waiting(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
     waited, whole = totals["critical_waited_sec"], totals["duration_sec"]
     if whole > 0 and waited >= _WAIT_SHARE * whole:
         longest = max((s for s in steps if s.critical), key=lambda s: s.waited_sec)
         yield (
-            f"Waiting took {_time(waited)} of the critical path ({100 * waited / whole:.0f}%), "
-            f"most of it before {longest.name} ({_time(longest.waited_sec)})."
+            f"Waiting took {duration(waited)} of the critical path ({100 * waited / whole:.0f}%), "
+            f"most of it before {longest.name} ({duration(longest.waited_sec)})."
         )
 
 
-def _outside(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
+def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]:
     """Yield how much of the steps' time passed before and after their measured blocks."""
-    outside = {step.name: step.duration_sec - _measured(step) for step in steps if step.nodes}
+    outside = {step.name: step.duration_sec - step.measured_sec for step in steps if step.nodes}
     total = sum(outside.values())
-    if total >= max(_OUTSIDE_MIN_SEC, _OUTSIDE_SHARE * totals["running_sec"]):
+    if total >= max(_OUTSIDE_MIN_SEC, _OUTSIDE_SHARE * running_sec):
         most = max(outside, key=lambda name: outside[name])
         yield (
-            f"{_time(total)} of the steps' {_time(totals['running_sec'])} passed outside their "
+            f"{duration(total)} of the steps' {duration(running_sec)} passed outside their "
             f"measured blocks (starting, importing, ending), most of it in {most} "
-            f"({_time(outside[most])})."
+            f"({duration(outside[most])})."
         )
 
 
-def _measured(step: Step) -> float:
-    begin = min(node.started for node in step.nodes)
-    end = max(node.started + node.duration_sec for node in step.nodes)
-    return min(step.duration_sec, max(0.0, end - begin))
-
-
-def _unused(steps: Sequence[Step]) -> Iterator[str]:
+def _find_unused(steps: Sequence[Step]) -> Iterator[str]:
     held = sum(step.total("node_cpu_hours") for step in steps)
     unused = sum(step.total("node_unused_cpu_hours") for step in steps)
     if held > 0 and unused >= _UNUSED_SHARE * held:
@@ -113,13 +95,12 @@ def _unused(steps: Sequence[Step]) -> Iterator[str]:
         )
 
 
-def _uneven(step: Step) -> Iterator[str]:
-    late = stragglers(step.nodes)
+def _find_uneven(step: Step) -> Iterator[str]:
+    late = find_stragglers(step.nodes)
     if late:
-        slow = {node.index for node in late}
-        others = statistics.median(n.duration_sec for n in step.nodes if n.index not in slow)
-        names = [f"node {n.index} ({_time(n.duration_sec)})" for n in late]
-        yield f"{step.name}: {_some(names)} took longer than the others ({_time(others)})."
+        others = statistics.median(n.duration_sec for n in step.nodes if n not in late)
+        names = join_some(f"node {n.index} ({duration(n.duration_sec)})" for n in late)
+        yield f"{step.name}: {names} took longer than the others ({duration(others)})."
     imbalance = step.figures.get("run_imbalance_pct", 0.0)
     if len(step.nodes) > 1 and imbalance >= _IMBALANCE_PCT:
         busiest = max(step.nodes, key=lambda n: n.summary.get("node_used_cpu_hours", 0.0))
@@ -129,33 +110,10 @@ def _uneven(step: Step) -> Iterator[str]:
         )
 
 
-def stragglers(nodes: Sequence[StepNode]) -> list[StepNode]:
+def find_stragglers(nodes: Sequence[StepNode]) -> list[StepNode]:
     """Return the nodes that took much longer than the others, the slowest first."""
     if len(nodes) < 2:
         return []
     middle = statistics.median_low(node.duration_sec for node in nodes)
     late = [node for node in nodes if node.duration_sec > max(_STRAGGLER_FACTOR * middle, 0.1)]
     return sorted(late, key=lambda node: -node.duration_sec) if len(late) < len(nodes) else []
-
-
-def _silent(steps: Sequence[Step]) -> Iterator[str]:
-    silent = [step.name for step in steps if not step.nodes]
-    if silent:
-        yield f"Without performance data: {_some(silent)}; wrap them in mlflow_perf.report()."
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return ", ".join(names[:_NAMED_MAX]) + more
-
-
-def _time(seconds: float) -> str:
-    """Return a duration for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(min(seconds, _LONGEST_SEC))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,10 +1,9 @@
-"""The steps of a workflow as records. Imports nothing of ours."""
+"""The steps of a workflow as records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 __all__ = ["Step", "StepNode"]
 
@@ -25,15 +24,6 @@ class StepNode:
     duration_sec: float
     summary: Mapping[str, float] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the node as plain data."""
-        return {
-            "index": self.index,
-            "started": self.started,
-            "duration_sec": self.duration_sec,
-            "summary": dict(self.summary),
-        }
-
 
 @dataclass(frozen=True)
 class Step:
@@ -41,15 +31,15 @@ class Step:
 
     Attributes:
         name: Name of the step.
-        run_id: Its run in MLflow.
-        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None where unknown.
         started: Unix time, in seconds.
-        duration_sec: How long it ran; up to now where it still does.
-        waited_sec: From when it could have begun to when it did.
+        duration_sec: How long it ran; until now if it still runs.
+        run_id: Its run in MLflow.
+        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None if unknown.
+        waited_sec: From the end of what it depends on to its start.
         nodes: Its nodes, by index.
         figures: Its run-level metrics.
         critical: Whether it is on the critical path.
-        depends_on: Names of the steps before it; None where the runner noted nothing.
+        depends_on: Names of the steps before it; None if the runner noted nothing.
         advice: The verdict's sentence.
         bottleneck: The verdict.
     """
@@ -72,23 +62,18 @@ class Step:
         """Unix time of the end, in seconds."""
         return self.started + self.duration_sec
 
-    def total(self, key: str) -> float:
-        """Return the sum of a metric over the nodes; 0.0 where none has it."""
-        return sum(node.summary.get(key, 0.0) for node in self.nodes)
+    @property
+    def is_broken(self) -> bool:
+        """Whether the step failed or was killed."""
+        return self.status in ("FAILED", "KILLED")
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the step as plain data."""
-        return {
-            "name": self.name,
-            "run_id": self.run_id,
-            "status": self.status,
-            "started": self.started,
-            "duration_sec": self.duration_sec,
-            "waited_sec": self.waited_sec,
-            "nodes": [node.as_dict() for node in self.nodes],
-            "figures": dict(self.figures),
-            "critical": self.critical,
-            "depends_on": list(self.depends_on or ()),
-            "advice": self.advice,
-            "bottleneck": self.bottleneck,
-        }
+    @property
+    def measured_sec(self) -> float:
+        """How much of the step's time its measured blocks cover; 0.0 without any."""
+        begin = min((node.started for node in self.nodes), default=0.0)
+        end = max((node.started + node.duration_sec for node in self.nodes), default=0.0)
+        return min(self.duration_sec, max(0.0, end - begin))
+
+    def total(self, key: str) -> float:
+        """Return the sum of a metric over the nodes; 0.0 if none has it."""
+        return sum(node.summary.get(key, 0.0) for node in self.nodes)

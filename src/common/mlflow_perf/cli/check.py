@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis.gate import GateResult, find_same_hardware
+from mlflow_perf.analysis.gate import GateResult
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
+from mlflow_perf.analysis.step_runs import find_same_hardware
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import RunRef

@@ -10,6 +10,7 @@ from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.compare import Comparison, Row
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import format_change
 
 _RUNS_MAX = 3
 
@@ -87,7 +88,7 @@ def _show_group(group: Sequence[Row], runs: int) -> None:
             row.metric,
             row.verdict if row.verdict != "same" else "",
             *(metric_text.format_value(v, row.unit) for v in (row.values if few else _range(row))),
-            metric_text.format_change(row.change_pct),
+            format_change(row.change_pct),
         ]
         for row in group
     ]

@@ -14,6 +14,8 @@ __all__ = [
     "clock_time",
     "cpu_time",
     "duration",
+    "format_change",
+    "format_count",
     "join_some",
     "number",
     "one_decimal",
@@ -117,11 +119,27 @@ def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def join_some(names: Iterable[object], most: int = 5) -> str:
+def format_change(change_pct: float | None) -> str:
+    """Return a relative change with its sign: `+12.3%`, `-150%`, `×44` from 1,000% upwards."""
+    if change_pct is None:
+        return MISSING
+    if change_pct >= 1000:
+        return f"×{1 + change_pct / 100:,.0f}"
+    if abs(change_pct) >= 100:
+        return f"{change_pct:+.0f}%"
+    return f"{round(change_pct, 1) + 0.0:+.1f}%"  # + 0.0 turns -0.0 into 0.0
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 run`, `1,200 runs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def join_some(names: Iterable[object], most: int = 5, *, separator: str = ", ") -> str:
     """Return the first names of a list as text, and how many more there are."""
     listed = [str(name) for name in names]
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    return separator.join(listed[:most]) + more
 
 
 def clean_name(text: str, *, keep: str = "") -> str:

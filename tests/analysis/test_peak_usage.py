@@ -1,0 +1,88 @@
+"""The peak usage of a node, and what it had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mlflow_perf.analysis.peak_usage import read_peak_usage
+from mlflow_perf.tracking.perf_run import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+
+
+def test_the_jobs_own_figures_come_first(make_run: MakeRun) -> None:
+    """The job's peaks count, and its limits are what it had."""
+    summary = {"job_max_cpu_cores": 3.5, "job_max_mem_mb": 900.0, "cpu_limit_cores": 8.0,
+               "mem_limit_mb": 2000.0, "max_t_mem_percent": 80.0}  # fmt: skip
+    (peak,) = read_peak_usage(make_run(summary, facts={"mem_total_mb": 64_000}))
+    assert (peak.cores, peak.job_cores, peak.owned_cores) == (3.5, True, 8.0)
+    assert (peak.memory_mb, peak.job_memory, peak.owned_memory_mb) == (900.0, True, 2000.0)
+
+
+@pytest.mark.parametrize(
+    ("summary", "memory_mb"),
+    [
+        ({"max_t_cgroup_mem_percent": 50.0, "mem_limit_mb": 2000.0}, 1000.0),
+        ({"max_t_mem_percent": 25.0}, 2000.0),
+        ({}, None),
+    ],
+)
+def test_memory_is_the_cgroups_or_the_nodes_if_the_jobs_is_unknown(
+    make_run: MakeRun, summary: dict[str, float], memory_mb: float | None
+) -> None:
+    """The cgroup's peak comes before the node's; without either, the peak is unknown."""
+    (peak,) = read_peak_usage(make_run(summary, facts={"mem_total_mb": 8000}))
+    assert (peak.memory_mb, peak.job_memory) == (memory_mb, False)
+
+
+@pytest.mark.parametrize(
+    ("summary", "gpus"),
+    [
+        ({"gpu0_avg_utilization_pct": 70.0, "gpu1_avg_utilization_pct": 0.0}, (1, 2)),
+        ({"gpu_avg_utilization_pct": 30.0, "node_gpu_hours": 2.0, "duration_sec": 1800.0}, (4, 4)),
+        ({"gpu_avg_utilization_pct": 0.0}, (0, 1)),
+        ({}, (0, 0)),
+    ],
+)
+def test_gpus_that_worked_are_counted(
+    make_run: MakeRun, summary: dict[str, float], gpus: tuple[int, int]
+) -> None:
+    """Single GPUs are counted by their own metrics, else by the GPU-hours of the node."""
+    (peak,) = read_peak_usage(make_run(summary))
+    assert (peak.gpus, peak.owned_gpus) == gpus
+
+
+@pytest.mark.parametrize(
+    ("facts", "tasks"),
+    [({"world_size": 8}, 4), ({"world_size": 1}, 1), ({"world_size": float("inf")}, 1), ({}, 1)],
+)
+def test_ranks_are_spread_over_the_nodes(
+    make_run: MakeRun, facts: dict[str, Any], tasks: int
+) -> None:
+    """A node has its share of the ranks, at least one, whatever a document holds."""
+    assert [peak.tasks for peak in read_peak_usage(make_run({}, {}, facts=facts))] == [tasks] * 2
+
+
+@pytest.mark.parametrize(
+    ("summary", "tight"),
+    [
+        ({"io_stall_pct": 10.0}, True),
+        ({"io_stall_pct": 9.0}, False),
+        ({"oom_kills": 1.0}, True),
+        ({"total_net_io_ext_recv_mb": 100.0, "duration_sec": 10.0}, True),
+    ],
+)
+def test_a_node_that_waited_is_tight(
+    make_run: MakeRun, summary: dict[str, float], tight: bool
+) -> None:
+    """Stalls, kills for want of memory and a busy network make a node tight."""
+    (peak,) = read_peak_usage(make_run(summary))
+    assert peak.is_tight == tight
+
+
+def test_a_run_without_figures_of_its_nodes_has_no_peaks(make_run: MakeRun) -> None:
+    """There is nothing to read in a run of which only the run-level metrics are known."""
+    assert read_peak_usage(make_run()) == []

@@ -1,0 +1,77 @@
+"""Sides of a comparison: which runs they name, and on which hardware these ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mlflow_perf.analysis.gate import check
+from mlflow_perf.analysis.step_runs import find_same_hardware, load_step_runs, name_steps
+from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.tracking.perf_run import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+
+
+def test_history_is_taken_from_the_same_hardware(make_run: MakeRun) -> None:
+    """Runs on equal hardware are found, in their order; without any, it is an error."""
+    new = make_run({"a": 1.0}, label="new", facts={"cpu_count": 8})
+    like = [make_run({"a": 1.0}, label=f"like{i}", facts={"cpu_count": 8}) for i in range(3)]
+    other = make_run({"a": 1.0}, label="other", facts={"cpu_count": 4})
+    assert [run.label for run in find_same_hardware([other, *like], new)] == [
+        "like0",
+        "like1",
+        "like2",
+    ]
+    with pytest.raises(RunNotFoundError, match="None of the 1 runs"):
+        find_same_hardware([other], new)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [(64_449.0, 64_551.0, True), (100_000.0, 104_000.0, False), (2048.0, 2048.0, True)],
+)
+def test_memory_within_one_per_cent_is_that_of_one_kind(
+    make_run: MakeRun, one: float, other: float, alike: bool
+) -> None:
+    """The memory that the kernel keeps does not make other hardware; a difference of 4% does."""
+    old, new = (make_run({"a": 1.0}, facts={"mem_total_mb": size}) for size in (one, other))
+    assert any("hardware" in note for note in check([old], [new], ["a=+10%"]).notes) != alike
+    if alike:
+        assert find_same_hardware([old], new) == [old]
+
+
+def test_a_repeated_step_is_numbered(make_run: MakeRun) -> None:
+    """Two runs of one component are two steps."""
+    runs = [make_run({"a": 1.0}) for _ in range(3)]
+    assert list(name_steps(runs)) == ["train", "train (2)", "train (3)"]
+
+
+def test_only_children_with_figures_are_steps(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parent without figures stands for those of its children that have some."""
+    found = [make_run({"a": 1.0}, component="prepare"), PerfRun("empty", run_id="e")]
+    monkeypatch.setattr(
+        "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: found
+    )
+    (side,) = load_step_runs([PerfRun("flow", run_id="f")])
+    assert list(side.steps) == ["prepare"]
+    assert side.is_workflow
+    assert side.name_step("prepare") == "prepare of flow"
+
+
+def test_many_runs_with_figures_are_not_searched_for_children(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search is a request, so of many runs only those without figures are searched."""
+    searched: list[str] = []
+
+    def search(run: PerfRun, documents: bool | None = None) -> list[PerfRun]:
+        searched.append(run.label)
+        return [make_run({"a": 1.0})]
+
+    monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", search)
+    load_step_runs([*(make_run({"a": 1.0}) for _ in range(30)), PerfRun("flow", run_id="f")])
+    assert searched == ["flow"]

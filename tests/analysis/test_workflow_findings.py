@@ -1,0 +1,74 @@
+"""What stands out in a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.analysis.workflow_samples import built, step
+
+from mlflow_perf.analysis.workflow_findings import find_stragglers
+from mlflow_perf.analysis.workflow_steps import StepNode
+from mlflow_perf.tracking.perf_run import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+
+
+def test_what_to_change_first_is_named(make_run: MakeRun) -> None:
+    """The longest step of the critical path comes first, with its verdict."""
+    slow = make_run(
+        {"duration_sec": 50.0},
+        component="slow",
+        started=110.0,
+        ended=160.0,
+        tags={"mlflow_perf.advice": "It waited for disks.", "mlflow_perf.bottleneck": "disk"},
+    )
+    workflow = built(step("a", 100, 110), slow)
+    assert workflow.findings[0] == (
+        "Change first: slow, on the critical path with 50 s, 83% of the workflow. "
+        "It waited for disks."
+    )
+    assert "Without performance data: a" in workflow.findings[-1]
+
+
+def test_waiting_is_a_finding() -> None:
+    """Long waiting on the critical path is named, with the step before which it occurred."""
+    workflow = built(step("a", 100, 120), step("b", 140, 160))
+    assert any("Waiting took 20 s" in text and "before b" in text for text in workflow.findings)
+
+
+def test_time_outside_the_measured_blocks_is_a_finding(make_run: MakeRun) -> None:
+    """A step of 60 s whose block took 10 s spent the rest starting and ending."""
+    short = make_run({"duration_sec": 10.0}, component="short", started=100.0, ended=160.0)
+    workflow = built(short)
+    assert any("50 s of the steps' 1 min passed outside" in t for t in workflow.findings)
+
+
+def test_failed_steps_come_first() -> None:
+    """Failed steps are the first finding."""
+    workflow = built(step("a", 100, 120), step("b", 120, 160, status="FAILED"))
+    assert workflow.findings[0] == "Did not finish: b (FAILED)."
+    assert workflow.totals["failed_steps"] == 1.0
+
+
+def test_stragglers_and_imbalance_are_named(make_run: MakeRun) -> None:
+    """A node that takes longer than the others, or does more than its share, is named."""
+    nodes = [{"duration_sec": 10.0, "node_used_cpu_hours": 1.0} for _ in range(3)]
+    late = {"duration_sec": 30.0, "node_used_cpu_hours": 4.0}
+    workflow = built(make_run(*nodes, late, component="mpi", started=100.0, ended=160.0))
+    text = " ".join(workflow.findings)
+    assert "mpi: node 3 (30 s) took longer than the others (10 s)" in text
+    assert "node 3 did 129% more work than the mean of the 4 nodes" in text
+
+
+def test_of_two_nodes_the_slower_is_the_straggler() -> None:
+    """The median of two is the faster one, so the slower one can be a straggler."""
+    nodes = [StepNode(0, 0.0, 10.0), StepNode(1, 0.0, 20.0)]
+    assert [node.index for node in find_stragglers(nodes)] == [1]
+    assert find_stragglers(nodes[:1]) == []
+
+
+def test_a_straggler_is_held_against_the_others(make_run: MakeRun) -> None:
+    """The straggler's own time is not part of the time of the others."""
+    nodes = [{"duration_sec": 10.0}, {"duration_sec": 20.0}]
+    workflow = built(make_run(*nodes, component="mpi", started=100.0, ended=120.0))
+    assert "mpi: node 1 (20 s) took longer than the others (10 s)." in workflow.findings

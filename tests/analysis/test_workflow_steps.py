@@ -1,0 +1,36 @@
+"""The records of a workflow's steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlflow_perf.analysis.workflow_steps import Step, StepNode
+
+NODES = (StepNode(0, 10.0, 5.0, {"rows": 2.0}), StepNode(1, 12.0, 8.0, {"rows": 3.0}))
+
+
+def test_a_metric_is_summed_over_the_nodes() -> None:
+    """A node without the metric adds nothing."""
+    step = Step("train", 8.0, 20.0, nodes=(*NODES, StepNode(2, 9.0, 1.0)))
+    assert step.total("rows") == 5.0
+    assert step.total("bytes") == 0.0
+    assert step.ended == 28.0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "duration_sec", "measured_sec"),
+    [(NODES, 20.0, 10.0), (NODES, 4.0, 4.0), ((), 9.0, 0.0)],
+)
+def test_the_measured_time_is_that_of_all_blocks(
+    nodes: tuple[StepNode, ...], duration_sec: float, measured_sec: float
+) -> None:
+    """It lasts from the first block's start to the last one's end, at most as long as the step."""
+    assert Step("train", 8.0, duration_sec, nodes=nodes).measured_sec == measured_sec
+
+
+@pytest.mark.parametrize(
+    ("status", "broken"), [("FAILED", True), ("KILLED", True), ("RUNNING", False), (None, False)]
+)
+def test_failed_and_killed_steps_are_broken(status: str | None, broken: bool) -> None:
+    """A step that still runs, or whose status is unknown, is not broken."""
+    assert Step("train", 0.0, 1.0, status=status).is_broken == broken
