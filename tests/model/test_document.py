@@ -148,18 +148,36 @@ def test_to_frame_has_a_row_per_report_and_a_node_column() -> None:
         ("[]", "must be a JSON object"),
         ("{}", "has no 'schema'"),
         ('{"schema": "mlflow-perf/2", "nodes": {}}', "Upgrade mlflow-perf"),
-        ('{"schema": 7}', "no performance document"),
+        ('{"schema": 7}', "not a performance document"),
         ('{"schema": "mlflow-perf/1"}', "needs 'nodes'"),
         ('{"schema": "mlflow-perf/1", "nodes": {"a": {}}}', "node's index is 'a'"),
         ('{"schema": "mlflow-perf/1", "nodes": {"-1": {}}}', "index is '-1'"),
         ('{"schema": "mlflow-perf/1", "nodes": {"0": []}}', "Node 0 must be an object"),
-        ('{"schema": "mlflow-perf/1", "nodes": {"0": {"summary": []}}}', "'summary' must be"),
-        ('{"schema": "mlflow-perf/1", "nodes": {"0": {"summary": {"a": "b"}}}}', "not a number"),
-        ('{"schema": "mlflow-perf/1", "nodes": {"0": {"component": 1}}}', "must be a text"),
-        ('{"schema": "mlflow-perf/1", "nodes": {"0": {"started": "x"}}}', "must be a number"),
-        ('{"schema": "mlflow-perf/1", "nodes": {"0": {"reports": {"a": 1}}}}', "one list"),
+        (
+            '{"schema": "mlflow-perf/1", "nodes": {"0": {"summary": []}}}',
+            "'summary' must be of type `object`, not `array`",
+        ),
+        (
+            '{"schema": "mlflow-perf/1", "nodes": {"0": {"summary": {"a": "b"}}}}',
+            "'summary.a' must be .*`float`, not `str`",
+        ),
+        (
+            '{"schema": "mlflow-perf/1", "nodes": {"0": {"component": 1}}}',
+            "'component' must be .*`str",
+        ),
+        (
+            '{"schema": "mlflow-perf/1", "nodes": {"0": {"started": "x"}}}',
+            "'started' must be .*`float",
+        ),
+        (
+            '{"schema": "mlflow-perf/1", "nodes": {"0": {"reports": {"a": 1}}}}',
+            "'reports.a' must be .*`array`",
+        ),
         ('{"schema": "mlflow-perf/1", "nodes": {"0": {"reports": {"a": [1], "b": []}}}}', "length"),
-        ('{"schema": "mlflow-perf/1", "nodes": {"0": {"reports": {"a": ["x"]}}}}', "'a' holds"),
+        (
+            '{"schema": "mlflow-perf/1", "nodes": {"0": {"reports": {"a": ["x"]}}}}',
+            "'reports.a' must be .*`float",
+        ),
         ("[" * 100_000, "not a JSON document"),
     ],
 )

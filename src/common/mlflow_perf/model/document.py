@@ -1,16 +1,15 @@
-"""The document: the one thing between recording and output. Imports errors, series and summary.
-
-One format for one node or many (`mlflow-perf/1`): strict JSON, columnar, loads what older programs
-wrote, keeps keys that it does not know, and merges.
-"""
+"""The performance document `mlflow-perf/1`: one JSON format for the reports of one node or many."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.core.json_io import Columns, from_json, round_columns, to_json, write_text
@@ -33,27 +32,28 @@ __all__ = [
 SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"
 _WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
+_ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 
 
 def worst_status(found: Iterable[str]) -> str:
-    """Return the status of a whole from those of its parts; empty when none is known."""
+    """Return the worst of several statuses; empty when none is known."""
     known = set(found)
     return next((status for status in _WORST_FIRST if status in known), "")
 
 
 @dataclass
 class NodeDocument:
-    """What one node of a job reported.
+    """The report of one node of a job.
 
     Attributes:
-        node: Facts of the node: `index`, `count`, `hostname`, `cpu_count`, `launcher` …
+        node: Facts about the node: `index`, `count`, `hostname`, `cpu_count`, `launcher` …
         component: Name of the component that ran.
-        run_id: MLflow run that holds it.
+        run_id: MLflow run that holds the document.
         status: `FINISHED`, `FAILED`, `KILLED` or `RUNNING`.
         started: Unix time of the first report, in seconds.
         duration_sec: Length of the block on a monotonic clock.
         summary: Metric key → value.
-        reports: Columnar reports; a gauge's peaks within merged rows in `<column>_max`.
+        reports: Columnar reports; the peaks of a gauge within merged rows are in `<column>_max`.
         operations: Operations by name, as `mlflow_perf.recorders.operations` writes them.
         transfers: Transfers by name, as `mlflow_perf.recorders.transfers` writes them.
         extra: Keys that this version does not know, kept for the round trip.
@@ -72,8 +72,8 @@ class NodeDocument:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the node as plain data, unknown keys included."""
-        known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"}
+        """Return the node as plain data, including unknown keys."""
+        known = {name: getattr(self, name) for name in _KNOWN}
         return {**self.extra, **{k: v for k, v in known.items() if v is not None}}
 
     @classmethod
@@ -81,15 +81,21 @@ class NodeDocument:
         """Return the node that `as_dict` wrote.
 
         Raises:
-            DocumentError: When a known key holds something of another type, or the columns of
-                `reports` are not all of one length.
+            DocumentError: When a known key holds a value of the wrong type, or the columns of
+                `reports` differ in length.
         """
-        known = {f.name for f in fields(cls)} - {"extra"}
-        node = cls(
-            **{k: _present(v) if k == "summary" else v for k, v in data.items() if k in known}
-        )
-        node.extra = {k: v for k, v in data.items() if k not in known}
-        _check_node(node)
+        known = {key: value for key, value in data.items() if key in _KNOWN}
+        if isinstance(summary := known.get("summary"), dict):
+            # A figure that was NaN when it was saved is null in the file.
+            known["summary"] = {key: v for key, v in summary.items() if v is not None}
+        try:
+            node = msgspec.convert(known, cls)
+        except msgspec.ValidationError as error:
+            raise DocumentError(_locate_fault(known, str(error))) from error
+        lengths = {len(column) for column in node.reports.values()}
+        if len(lengths) > 1:
+            raise DocumentError(f"The columns of a node's 'reports' differ in length: {lengths}.")
+        node.extra = {key: value for key, value in data.items() if key not in _KNOWN}
         return node
 
     def rows(self) -> list[dict[str, float]]:
@@ -102,54 +108,22 @@ class NodeDocument:
         ]
 
 
-_DICTS = ("node", "summary", "reports", "operations", "transfers")
-_TEXTS = ("component", "run_id", "status")
-_NUMBERS = ("started", "duration_sec")
+_KNOWN = {f.name: None for f in fields(NodeDocument) if f.name != "extra"}
 
 
-_COLUMN_TYPES = {float, int, type(None)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _present(summary: Any) -> Any:
-    """Return a summary without the keys that have no value: what was NaN when it was saved."""
-    if not isinstance(summary, dict):
-        return summary
-    return {key: value for key, value in summary.items() if value is not None}
-
-
-def _check_node(node: NodeDocument) -> None:
-    for name in _DICTS:
-        if not isinstance(getattr(node, name), dict):
-            raise DocumentError(f"A node's {name!r} must be an object.")
-    for name in _TEXTS:
-        if not isinstance(getattr(node, name), (str, type(None))):
-            raise DocumentError(f"A node's {name!r} must be a text.")
-    for name in _NUMBERS:
-        value = getattr(node, name)
-        if value is not None and not _is_number(value):
-            raise DocumentError(f"A node's {name!r} must be a number.")
-    for key, value in node.summary.items():
-        if not _is_number(value):
-            raise DocumentError(f"The summary's {key!r} is {value!r}, not a number.")
-    _check_columns(node.reports)
-
-
-def _check_columns(reports: Mapping[str, Any]) -> None:
-    if not all(isinstance(column, list) for column in reports.values()):
-        raise DocumentError("A node's 'reports' must hold one list per column.")
-    lengths = {len(column) for column in reports.values()}
-    if len(lengths) > 1:
-        raise DocumentError(f"The columns of a node's 'reports' differ in length: {lengths}.")
-    for name, column in reports.items():
-        # Nine times faster than asking each value, for what almost every column is.
-        if {*map(type, column)} <= _COLUMN_TYPES:
-            continue
-        if not all(value is None or _is_number(value) for value in column):
-            raise DocumentError(f"The column {name!r} holds something that is not a number.")
+def _locate_fault(data: Mapping[str, Any], problem: str) -> str:
+    """Return msgspec's message as a sentence that names the wrong value, also within a mapping."""
+    types, _, place = problem.partition(" - at `$.")
+    name = re.split(r"\W", place, maxsplit=1)[0]
+    if name in _ITEM_TYPES and isinstance(data[name], dict):
+        for key, value in data[name].items():
+            try:
+                msgspec.convert(value, _ITEM_TYPES[name])
+            except msgspec.ValidationError:
+                name = f"{name}.{key}"
+                break
+    types = types.replace("Expected", "must be of type").replace(", got", ", not")
+    return f"A node's {name!r} {types}."
 
 
 @dataclass
@@ -157,8 +131,8 @@ class PerfDocument:
     """The reports of one node or many: what is logged, loaded, compared and drawn.
 
     Attributes:
-        nodes: Node index → what it reported.
-        extra: Keys beside `schema` and `nodes`, kept for the round trip.
+        nodes: Node index → the node's report.
+        extra: Keys besides `schema` and `nodes`, kept for the round trip.
     """
 
     nodes: dict[int, NodeDocument] = field(default_factory=dict)
@@ -176,22 +150,35 @@ class PerfDocument:
 
     @classmethod
     def from_dict(cls, data: Any) -> PerfDocument:
-        """Return the document in `data`: ours, or the seed's `{node: [report, …]}`.
+        """Return the document in `data`: in our format, or the seed's `{node: [report, …]}`.
 
         Raises:
-            DocumentError: When it is neither, or of a later schema.
+            DocumentError: When it is neither, or has a later schema.
         """
         if not isinstance(data, dict):
             raise DocumentError("A performance document must be a JSON object.")
         if "schema" not in data:
             return _from_seed(data)
-        if data["schema"] != SCHEMA:
-            raise DocumentError(_wrong_schema(data["schema"]))
-        nodes = data.get("nodes")
+        schema, nodes = data["schema"], data.get("nodes")
+        if schema != SCHEMA:
+            if isinstance(schema, str) and schema.startswith(_FAMILY):
+                raise DocumentError(
+                    f"This document has the schema {schema!r}; this version reads {SCHEMA!r}. "
+                    "Upgrade mlflow-perf to read it."
+                )
+            raise DocumentError(f"This is not a performance document: its schema is {schema!r}.")
         if not isinstance(nodes, dict):
             raise DocumentError("A performance document needs 'nodes': an object by node index.")
-        extra = {k: v for k, v in data.items() if k not in ("schema", "nodes")}
-        return cls({_index(k): _node(k, v) for k, v in nodes.items()}, extra)
+        document = cls(extra={k: v for k, v in data.items() if k not in ("schema", "nodes")})
+        for key, node in nodes.items():
+            index = _read_index(key)
+            if not isinstance(node, dict):
+                raise DocumentError(f"Node {key} must be an object.")
+            try:
+                document.nodes[index] = NodeDocument.from_dict(node)
+            except DocumentError as error:
+                raise DocumentError(f"Node {key}: {error}") from error
+        return document
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PerfDocument:
@@ -209,11 +196,15 @@ class PerfDocument:
     def merge(self, other: PerfDocument) -> PerfDocument:
         """Return a document with the nodes of both; associative and commutative.
 
-        Where both hold a node of the same index, the one that ended later stays.
+        If both hold a node of the same index, the one that ended later is kept.
         """
+
+        def rank(node: NodeDocument) -> tuple[float, str]:
+            return (node.started or 0.0) + (node.duration_sec or 0.0), to_json(node.as_dict())
+
         nodes = dict(self.nodes)
         for index, node in other.nodes.items():
-            nodes[index] = max(nodes[index], node, key=_order) if index in nodes else node
+            nodes[index] = max(nodes[index], node, key=rank) if index in nodes else node
         extra = {
             key: max((d.extra[key] for d in (self, other) if key in d.extra), key=to_json)
             for key in {*self.extra, *other.extra}
@@ -224,14 +215,14 @@ class PerfDocument:
         """Write the document to a file, whole or not at all, and return its path.
 
         Raises:
-            OSError: When the place cannot be written.
+            OSError: When the file cannot be written.
         """
         return write_text(Path(path), to_json(self.as_dict()))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the reports as a pandas frame: a row per report, column `node` with the index.
 
-        Rows stand by node index, then in the order of time; a missing value is NaN.
+        Rows are sorted by node index, then by time; a missing value is NaN.
         """
         import pandas as pd
 
@@ -240,8 +231,8 @@ class PerfDocument:
             for index, node in sorted(self.nodes.items())
             if node.reports
         ]
-        frame: pd.DataFrame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-        return frame if frames else frame.assign(node=[])
+        frame: pd.DataFrame = pd.concat(frames or [pd.DataFrame({"node": []})], ignore_index=True)
+        return frame
 
     def plot(self, **options: Any) -> Any:
         """Return the curves as a matplotlib figure; options as in `reports.matplotlib_figure`.
@@ -256,16 +247,7 @@ class PerfDocument:
         return hooks.notebook_html(self)
 
 
-def _wrong_schema(schema: Any) -> str:
-    if isinstance(schema, str) and schema.startswith(_FAMILY):
-        return (
-            f"This document has the schema {schema!r}; this version reads {SCHEMA!r}. "
-            "Upgrade mlflow-perf to read it."
-        )
-    return f"This is no performance document: its schema is {schema!r}."
-
-
-def _index(key: Any) -> int:
+def _read_index(key: Any) -> int:
     try:
         index = int(key)
     except (TypeError, ValueError):
@@ -275,38 +257,24 @@ def _index(key: Any) -> int:
     return index
 
 
-def _node(key: Any, data: Any) -> NodeDocument:
-    if not isinstance(data, dict):
-        raise DocumentError(f"Node {key} must be an object.")
-    try:
-        return NodeDocument.from_dict(data)
-    except DocumentError as error:
-        raise DocumentError(f"Node {key}: {error}") from error
-
-
 def _from_seed(data: Mapping[str, Any]) -> PerfDocument:
     """Return the document in the format of lightgbm-benchmark: `{node: [report, …]}`."""
-    seed = all(
+    is_seed = all(
         isinstance(reports, list) and all(isinstance(r, dict) for r in reports)
         for reports in data.values()
     )
-    if not seed or not data:
-        raise DocumentError("This is no performance document: it has no 'schema'.")
-    return PerfDocument({_index(k): _seed_node(_index(k), v) for k, v in data.items()})
-
-
-def _seed_node(index: int, reports: list[dict[str, Any]]) -> NodeDocument:
-    names = dict.fromkeys(name for report in reports for name in report)
-    columns = {name: [report.get(name) for report in reports] for name in names}
-    _check_columns(columns)
-    node = NodeDocument({"index": index}, reports=columns)
-    # The seed's IO counters count from boot.
-    rows = node.rows()
-    node.summary = summarise(rows, counters_from_first=True)
-    node.duration_sec = node.summary.get("duration_sec")
-    node.started = rows[0].get("timestamp") if rows else None
-    return node
-
-
-def _order(node: NodeDocument) -> tuple[float, str]:
-    return (node.started or 0.0) + (node.duration_sec or 0.0), to_json(node.as_dict())
+    if not is_seed or not data:
+        raise DocumentError("This is not a performance document: it has no 'schema'.")
+    document = PerfDocument()
+    for key, reports in data.items():
+        index = _read_index(key)
+        names = dict.fromkeys(name for report in reports for name in report)
+        columns = {name: [report.get(name) for report in reports] for name in names}
+        node = NodeDocument.from_dict({"node": {"index": index}, "reports": columns})
+        # The seed's IO counters count from boot.
+        rows = node.rows()
+        node.summary = summarise(rows, counters_from_first=True)
+        node.duration_sec = node.summary.get("duration_sec")
+        node.started = rows[0].get("timestamp") if rows else None
+        document.nodes[index] = node
+    return document
