@@ -43,7 +43,7 @@ from mlflow_perf.reports.html import render
 from mlflow_perf.spans import import_sources, types
 from mlflow_perf.spans.importers import chrome
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.load import _document_names
+from mlflow_perf.tracking.load import _list_documents
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.listing import Choice
 
@@ -192,9 +192,9 @@ def test_a_server_names_no_place_outside() -> None:
     """Of what a server lists, only documents right in the folder asked for are fetched."""
     hostile = ("perf/../../node-1.json", "/etc/node-2.json", "../node-3.json", "perf/a/node-4.json")
     server: Any = _Server("perf/node-0.json", *hostile, "perf/..\\node-5.json", "perf/other.json")
-    assert _document_names(server, "run") == ["perf/node-0.json"]
+    assert _list_documents(server, "run") == ["perf/node-0.json"]
     server = _Server("../x/node-0.json", folders=("../x", "/etc", "..", "a/b"))
-    assert _document_names(server, "run") == []
+    assert _list_documents(server, "run") == []
 
 
 def test_a_run_id_names_no_place_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

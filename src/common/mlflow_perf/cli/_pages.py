@@ -13,7 +13,6 @@ from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.load import fetch_file, is_run_id, new_client, read_documents
-from mlflow_perf.tracking.many import default_processes
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import get_runs
 
@@ -95,7 +94,7 @@ def log_page(page: Page) -> list[str]:
 
 def _nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
     """Yield the nodes of a source; none where a workflow's parent has no documents of its own."""
-    documents = read_documents(source, processes=default_processes())
+    documents = read_documents(source)
     try:
         first = next(documents)
     except RunNotFoundError:

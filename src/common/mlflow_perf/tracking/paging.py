@@ -1,30 +1,30 @@
-"""A search of MLflow's to its end, page after page. Imports nothing."""
+"""Reading of an MLflow search to its end, page after page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["PAGE", "pages"]
+__all__ = ["PAGE", "iterate_pages"]
 
 PAGE = 1000
-"""Runs or experiments that MLflow is asked for at a time."""
+"""Runs or experiments per request to MLflow."""
 
 
-def pages(
-    ask: Callable[..., Any], *what: Any, max_results: int = PAGE, **which: Any
+def iterate_pages(
+    search: Callable[..., Any], *args: Any, max_results: int = PAGE, **kwargs: Any
 ) -> Iterator[Any]:
-    """Yield all that a search finds, asking for a page when the one before is used up.
+    """Yield everything that a search finds; the next page is requested when one is used up.
 
     Args:
-        ask: A method of the client that gives a list with a `token`.
-        what: Its positional arguments.
+        search: A method of the client that returns a list with a `token`.
+        args: Its positional arguments.
         max_results: Size of a page.
-        which: Its other arguments.
+        kwargs: Its keyword arguments.
     """
     token = None
     while True:
-        page = ask(*what, **which, max_results=max_results, page_token=token)
+        page = search(*args, **kwargs, max_results=max_results, page_token=token)
         yield from page
         token = page.token
         if not token:

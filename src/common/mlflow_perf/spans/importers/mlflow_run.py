@@ -68,14 +68,14 @@ class MlflowRunImporter:
 
 def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
     """Yield a run and all below it, each once: parents are tags, which anybody may set."""
-    from mlflow_perf.tracking.paging import pages
+    from mlflow_perf.tracking.paging import iterate_pages
 
     waiting, seen = [run], {run.info.run_id}
     while waiting:
         run = waiting.pop()
         yield run
         query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
-        for child in pages(client.search_runs, [run.info.experiment_id], query):
+        for child in iterate_pages(client.search_runs, [run.info.experiment_id], query):
             if child.info.run_id not in seen:
                 seen.add(child.info.run_id)
                 waiting.append(child)
@@ -101,13 +101,13 @@ def _run(client: MlflowClient, run: Run) -> Nested:
 
 
 def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
-    from mlflow_perf.tracking.paging import pages
+    from mlflow_perf.tracking.paging import iterate_pages
 
     known = signature(client.search_traces).parameters
     # The first versions of MLflow 3 do not know the name that later ones want.
     where = "locations" if "locations" in known else "experiment_ids"
     which = {where: [run.info.experiment_id], "run_id": run.info.run_id}
-    for trace in pages(client.search_traces, max_results=_TRACES_MAX, **which):
+    for trace in iterate_pages(client.search_traces, max_results=_TRACES_MAX, **which):
         info: Any = trace.info
         scope = f"mlflow-trace:{info.trace_id}"
         took = info.execution_duration
