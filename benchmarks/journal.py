@@ -26,9 +26,9 @@ _SLEEPER = """
 import os, sys, time
 import mlflow_perf
 from mlflow_perf.publish.journal import Journal
-from mlflow_perf.publish.node_writer import MlflowSink
+import mlflow_perf.publish.dispatch
 
-MlflowSink.write = lambda self, delivery, **_: str(delivery.run_id)
+mlflow_perf.publish.dispatch.write_node = lambda delivery, **_: str(delivery.run.run_id)
 if sys.argv[1] == "without":
     Journal.start = Journal.append = lambda self, *_: None
 with mlflow_perf.report("sleeper"):
@@ -42,7 +42,7 @@ with mlflow_perf.report("sleeper"):
 def tight(folder: Path) -> tuple[float, float, int]:
     """Return CPU time per report in µs, bytes written per report, and the largest file in bytes."""
     from mlflow_perf.model.document import NodeDocument
-    from mlflow_perf.publish.journal import Journal
+    from mlflow_perf.publish.journal import Journal, JournalFacts
     from mlflow_perf.readers import default_readers
     from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
     from mlflow_perf.tracking.delivery import Delivery
@@ -59,7 +59,7 @@ def tight(folder: Path) -> tuple[float, float, int]:
         return {"summary": summary, "columns": columns}
 
     delivery = Delivery(document=NodeDocument(node={"index": 0}, component="bench"))
-    journal = Journal(delivery, {"counters": []}, folder=folder, snapshot=snapshot)
+    journal = Journal(delivery, JournalFacts(), folder=folder, snapshot=snapshot)
     rows = [{**report, "elapsed_sec": float(n)} for n in range(REPORTS)]
     for row in rows:
         collector.append_perf_metrics(row)

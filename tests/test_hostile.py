@@ -45,6 +45,7 @@ from mlflow_perf.spans.importers import chrome
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import _list_documents
 from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.run_handle import RunHandle
 from mlflow_perf.web.listing import Choice
 
 HUGE = 10**400
@@ -160,7 +161,7 @@ def test_an_endpoint_of_endless_numbers_is_read() -> None:
 
 def test_a_journal_of_endless_numbers_is_recovered() -> None:
     """A journal's rows with such numbers are read like any other."""
-    delivery = Delivery(run_id="r").header()
+    delivery = Delivery(run=RunHandle(run_id="r")).header()
     head = {"format": FORMAT, "started": HUGE, "facts": {"a": HUGE}, "node": {}}
     lines = [{**head, "delivery": delivery}, {"rows": [{"timestamp": HUGE, "mem_percent": HUGE}]}]
     found, _ = read_journal("".join(json.dumps(line) + "\n" for line in lines).encode())

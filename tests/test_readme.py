@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tools.write_docs import PAGES, with_tables
 
 from mlflow_perf.cli import main
-from mlflow_perf.core.settings import ENVIRONMENT
+from mlflow_perf.core.settings import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def test_pictures_and_links_exist() -> None:
         assert (ROOT / target).exists(), target
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENT))
+@pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_every_setting_says_what_it_means(name: str) -> None:
     """Each row of the settings' table is a sentence."""
-    assert ENVIRONMENT[name].meaning.endswith(".")
+    assert SETTINGS[name].meaning.endswith(".")

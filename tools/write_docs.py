@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from mlflow_perf.cli import main
-from mlflow_perf.core.settings import ENVIRONMENT
+from mlflow_perf.core.settings import SETTINGS
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, make_gpu_metrics, metric_for
 
 PAGES = ("README.md", "docs/metrics.md", "docs/settings.md")
@@ -64,7 +64,7 @@ def settings_table() -> str:
     """Return the table of settings as Markdown, from `settings`."""
     rows = [
         (f"`{s.variable}`", "" if s.default in (None, "", ()) else f"`{s.default}`", s.meaning)
-        for s in ENVIRONMENT.values()
+        for s in SETTINGS.values()
     ]
     return _table(("variable", "default", "meaning"), rows)
 

@@ -16,7 +16,7 @@ from mlflow.entities import Run
 
 from mlflow_perf.cli import main
 from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts
-from mlflow_perf.session.command import component_of, outcome
+from mlflow_perf.session.command import judge_end, name_component
 
 
 def wrapped(*argv: str, **options) -> subprocess.CompletedProcess[str]:
@@ -150,16 +150,16 @@ def test_disabled_is_the_command_alone() -> None:
 )
 def test_how_a_command_ended(code, ended_by, received, oom_kills, expected) -> None:
     """Status and cause follow from exit code, signals and OOM kills."""
-    end = outcome(code, ended_by=ended_by, received=received, oom_kills=oom_kills)
+    end = judge_end(code, ended_by=ended_by, received=received, oom_kills=oom_kills)
     assert (end.status, end.cause) == expected
 
 
 def test_an_oom_kill_is_told_from_another_sigkill() -> None:
     """The cgroup's counter makes the difference."""
-    end = outcome(137, ended_by=9, received=[], oom_kills=1)
+    end = judge_end(137, ended_by=9, received=[], oom_kills=1)
     assert end.status == "KILLED"
     assert "OOM killer" in str(end.cause)
-    assert outcome(1, ended_by=0, received=[], oom_kills=1).status == "FAILED"
+    assert judge_end(1, ended_by=0, received=[], oom_kills=1).status == "FAILED"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_an_oom_kill_is_told_from_another_sigkill() -> None:
 )
 def test_the_component_is_the_script(argv: list[str], name: str) -> None:
     """A script's name where an interpreter runs one, else the command's."""
-    assert component_of(argv) == name
+    assert name_component(argv) == name
 
 
 def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path) -> None:

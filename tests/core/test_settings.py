@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from mlflow_perf.core.settings import ENVIRONMENT, resolve, setting
+from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
 from mlflow_perf.errors import SettingError
 
 
 def test_argument_beats_environment_beats_default() -> None:
     """The nearest to the call wins."""
-    assert setting("interval", 2, {"MLFLOW_PERF_INTERVAL": "3"}) == 2.0
-    assert setting("interval", None, {"MLFLOW_PERF_INTERVAL": "3"}) == 3.0
-    assert setting("interval", None, {"MLFLOW_PERF_INTERVAL": " "}) == 1.0
-    assert setting("interval", None, {}) == 1.0
+    assert read_setting("interval", 2, {"MLFLOW_PERF_INTERVAL": "3"}) == 2.0
+    assert read_setting("interval", None, {"MLFLOW_PERF_INTERVAL": "3"}) == 3.0
+    assert read_setting("interval", None, {"MLFLOW_PERF_INTERVAL": " "}) == 1.0
+    assert read_setting("interval", None, {}) == 1.0
 
 
 def test_every_setting_has_a_variable(monkeypatch) -> None:
     """Each row of the table is read from MLFLOW_PERF_ and its name."""
-    assert all(row.variable == f"MLFLOW_PERF_{name.upper()}" for name, row in ENVIRONMENT.items())
+    assert all(row.variable == f"MLFLOW_PERF_{name.upper()}" for name, row in SETTINGS.items())
     monkeypatch.setenv("MLFLOW_PERF_MAX_LENGTH", "50")
     monkeypatch.setenv("MLFLOW_PERF_LIVE", "yes")
-    found = resolve(max_length=None, interval=2)
-    assert found.keys() == ENVIRONMENT.keys()
-    assert (found["max_length"], found["live"], found["interval"]) == (50, True, 2.0)
+    found = Settings.load(max_length=None, interval=2)
+    assert (found.max_length, found.live, found.interval) == (50, True, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -48,19 +47,19 @@ def test_every_setting_has_a_variable(monkeypatch) -> None:
 def test_wrong_values_are_refused(name: str, value: object) -> None:
     """A wrong argument is a ValueError that names the setting and the value."""
     with pytest.raises(ValueError, match=name):
-        setting(name, value, {})
+        read_setting(name, value, {})
 
 
 def test_a_wrong_variable_is_named_in_the_message() -> None:
     """The message tells where the wrong value stands."""
     with pytest.raises(SettingError, match="MLFLOW_PERF_INTERVAL is 'abc'; it must be a number"):
-        setting("interval", None, {"MLFLOW_PERF_INTERVAL": "abc"})
+        read_setting("interval", None, {"MLFLOW_PERF_INTERVAL": "abc"})
 
 
 def test_a_path_is_taken_as_mlflow_takes_it() -> None:
     """MLflow refuses a path that is not in its simplest form; nobody has to know that."""
     given = ["/perf/", "./perf", "perf/.", "a//b", "a b/ü"]
-    found = [setting("artifact_path", path, {}) for path in given]
+    found = [read_setting("artifact_path", path, {}) for path in given]
     assert found == ["perf", "perf", "perf", "a/b", "a b/ü"]
 
 
@@ -68,7 +67,7 @@ def test_a_path_is_taken_as_mlflow_takes_it() -> None:
 def test_no_message_tells_the_password_of_an_endpoint(address: str) -> None:
     """Addresses of endpoints hold no password, and the message that says so does not either."""
     with pytest.raises(SettingError, match="MLFLOW_PERF_SCRAPE is") as caught:
-        setting("scrape", None, {"MLFLOW_PERF_SCRAPE": address})
+        read_setting("scrape", None, {"MLFLOW_PERF_SCRAPE": address})
     assert "hush" not in str(caught.value)
 
 
@@ -76,5 +75,5 @@ def test_addresses_in_one_text_keep_the_patterns_of_their_fragments() -> None:
     """A comma stands between addresses, and between the patterns of one."""
     text = "http://a/metrics#vllm:*,process_*, http://b/metrics,https://c/m#up,"
     found = ("http://a/metrics#vllm:*,process_*", "http://b/metrics", "https://c/m#up,")
-    assert setting("scrape", None, {"MLFLOW_PERF_SCRAPE": text}) == found
-    assert setting("scrape", list(found), {}) == found
+    assert read_setting("scrape", None, {"MLFLOW_PERF_SCRAPE": text}) == found
+    assert read_setting("scrape", list(found), {}) == found

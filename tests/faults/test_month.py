@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
-from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.journal import Journal, JournalFacts
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.testing import FakeClock, FakeReader
@@ -64,7 +64,7 @@ class Job:
         document = NodeDocument(node={"index": 0}, component="month")
         self.journal = Journal(
             Delivery(document=document),
-            {"started": 1_700_000_000.0, "counters": counters()},
+            JournalFacts(started=1_700_000_000.0, counters=counters()),
             folder=folder,
             snapshot=self._snapshot,
         )

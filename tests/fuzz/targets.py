@@ -304,12 +304,12 @@ def scraped() -> Target:
 
 def environment() -> Target:
     """Our settings, the launchers' variables and the scheduler's limits."""
-    from mlflow_perf.core import settings
+    from mlflow_perf.core.settings import SETTINGS, read_setting
     from mlflow_perf.errors import SettingError
     from mlflow_perf.node import place as node
     from mlflow_perf.readers.cgroup.limits import owned
 
-    names = {row.variable for row in settings.ENVIRONMENT.values()} | {"SLURM_JOB_ID"}
+    names = {row.variable for row in SETTINGS.values()} | {"SLURM_JOB_ID"}
     names |= {"MLFLOW_PERF_NODE", "MLFLOW_PERF_NODE_COUNT", "MLFLOW_PERF_RANKS_PER_NODE"}
     names |= {"SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"}
     names |= {"AZ_BATCH_NODE_LIST", "AZ_BATCHAI_NODE_IP", "HOSTNAME"}
@@ -322,9 +322,9 @@ def environment() -> Target:
         json.dumps(place.as_dict())
         mine = owned(environ=environ)
         assert math.isfinite(mine.cores), mine
-        for name in settings.ENVIRONMENT:
+        for name in SETTINGS:
             with suppress(SettingError):
-                settings.setting(name, environ=environ)
+                read_setting(name, environ=environ)
 
     return Target(
         run, [json.dumps(dict.fromkeys(sorted(names - {""}), "1")).encode()], _one_variable

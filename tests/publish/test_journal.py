@@ -23,12 +23,13 @@ from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
-from mlflow_perf.publish.journal import FORMAT, Journal
+from mlflow_perf.publish.journal import FORMAT, Journal, JournalFacts
 from mlflow_perf.publish.recovery import read_journal, recover
 from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import RunHandle
 
-FACTS = {"started": 1000.0, "counters": ["pages"], "facts": {"node_count": 1.0}}
+FACTS = JournalFacts(started=1000.0, counters=["pages"], facts={"node_count": 1.0})
 
 
 def rows(count: int, begin: int = 0) -> list[dict[str, float]]:
@@ -47,9 +48,8 @@ def rows(count: int, begin: int = 0) -> list[dict[str, float]]:
 def new_journal(folder: Path, **options) -> Journal:
     """Return a journal of a job called train."""
     document = NodeDocument(node={"index": 0, "hostname": socket.gethostname()}, component="train")
-    delivery = Delivery(
-        document=document, run_name="train", tags={"mlflow_perf.component": "train"}
-    )
+    run = RunHandle(run_name="train")
+    delivery = Delivery(document, run, tags={"mlflow_perf.component": "train"})
     return Journal(delivery, FACTS, folder=folder, **options)
 
 

@@ -7,14 +7,17 @@ from mlflow import MlflowClient
 
 import mlflow_perf
 from mlflow_perf.publish.live_curves import LiveCurves
+from mlflow_perf.tracking.run_handle import RunHandle
+
+RUN = RunHandle(run_id="run")
 
 
 def test_reports_become_mlflows_system_metrics() -> None:
     """Each report is a step; known columns carry MLflow's own keys."""
     sent = []
-    curves = LiveCurves("", lambda: "run", send=lambda run, metrics: sent.append((run, metrics)))
-    curves.append({"timestamp": 10.0, "cpu_pct_per_cpu_avg": 5.0, "odd": 1.0})
-    curves.append({"timestamp": 11.0, "cpu_pct_per_cpu_avg": 6.0})
+    curves = LiveCurves(RUN, send=lambda run, metrics: sent.append((run, metrics)))
+    curves({"timestamp": 10.0, "cpu_pct_per_cpu_avg": 5.0, "odd": 1.0})
+    curves({"timestamp": 11.0, "cpu_pct_per_cpu_avg": 6.0})
     curves.flush()
     ((run, metrics),) = sent
     assert run == "run"
@@ -35,21 +38,21 @@ def test_what_a_server_did_not_take_is_sent_later_in_order() -> None:
             raise error
         sent.extend(m.step for m in metrics)
 
-    curves = LiveCurves("", lambda: "run", send=send)
+    curves = LiveCurves(RUN, send=send)
     for n in range(3):
-        curves.append({"mem_percent": float(n)})
+        curves({"mem_percent": float(n)})
     with pytest.raises(OSError, match="away"):
         curves.flush()
-    curves.append({"mem_percent": 3.0})
+    curves({"mem_percent": 3.0})
     curves.flush()
     assert sent == [0, 1, 2, 3]
 
 
 def test_without_a_run_the_curves_wait_and_stay_bounded() -> None:
     """While there is no run nothing is sent, and old rows make room."""
-    curves = LiveCurves("", lambda: None, node="1", send=lambda *_: pytest.fail("sent"))
+    curves = LiveCurves(RunHandle(), node="1", send=lambda *_: pytest.fail("sent"))
     for n in range(5000):
-        curves.append({"mem_percent": float(n)})
+        curves({"mem_percent": float(n)})
     curves.flush()
     assert len(curves._waiting) == 2000
 
@@ -69,14 +72,14 @@ def test_while_a_server_is_away_the_oldest_rows_make_room() -> None:
     def send(_run: str, metrics: list) -> None:
         if away:
             for n in range(2000, 2050):
-                curves.append({"mem_percent": float(n)})
+                curves({"mem_percent": float(n)})
             raise OSError("away")
         sent.extend(m.step for m in metrics)
 
     sent: list[int] = []
-    curves = LiveCurves("", lambda: "run", send=send)
+    curves = LiveCurves(RUN, send=send)
     for n in range(2000):
-        curves.append({"mem_percent": float(n)})
+        curves({"mem_percent": float(n)})
     with pytest.raises(OSError, match="away"):
         curves.flush()
     away = False

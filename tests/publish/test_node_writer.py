@@ -10,8 +10,9 @@ from mlflow import MlflowClient
 from mlflow_perf import load
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.publish.node_writer import MlflowSink
+from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import RunHandle
 
 
 def _document(index: int) -> NodeDocument:
@@ -39,8 +40,7 @@ def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...
     client = MlflowClient(store)
     run_id = client.create_run("0").info.run_id
     for index in order:
-        place = {"run_id": run_id, "tracking_uri": store}
-        MlflowSink().write(Delivery(document=_document(index), index=index, **place))
+        write_node(Delivery(_document(index), RunHandle(store, run_id=run_id), index))
     whole = PerfDocument({index: _document(index) for index in order}).run_summary
     metrics = client.get_run(run_id).data.metrics
     assert {key: metrics[key] for key in whole} == pytest.approx(whole)
@@ -61,8 +61,7 @@ def test_the_overview_speaks_for_all_nodes(store: str) -> None:
         document.status = status
         document.extra.update(bottleneck="cpu" if index else "disk", advice=f"Advice {index}.")
         tags = {"mlflow_perf.status": status, "mlflow_perf.bottleneck": "idle"}
-        place = {"run_id": run_id, "tracking_uri": store, "tags": tags}
-        MlflowSink().write(Delivery(document=document, index=index, **place))
+        write_node(Delivery(document, RunHandle(store, run_id=run_id), index, tags=tags))
     tags = client.get_run(run_id).data.tags
     assert "3 nodes" in tags["mlflow.note.content"]
     assert tags["mlflow.note.content"].startswith("**ranks** Failed ")
@@ -82,15 +81,15 @@ def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
     run_id = client.create_run(experiment).info.run_id
     document = _document(0)
     document.node["count"] = count
-    delivery = Delivery(document=document, run_id=run_id, own_run=True, tracking_uri=store)
+    delivery = Delivery(document, RunHandle(store, run_id=run_id, own_run=True))
     with pytest.raises(NotUploadedError, match=r"its artifacts are not: .*Error"):
-        MlflowSink().write(delivery)
+        write_node(delivery)
     run = client.get_run(run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics["max_t_mem_percent"] == 10.0
     assert ("run_node_count" in run.data.metrics) == (count == 1)
     place.unlink()
-    MlflowSink().write(delivery)
+    write_node(delivery)
     assert client.get_run(run_id).data.metrics["run_node_count"] == 1
     assert set(load(run_id).nodes) == {0}
 
@@ -99,11 +98,11 @@ def test_an_overview_that_a_person_changed_stays(store: str) -> None:
     """Of our own note, too, not a letter is touched once somebody has edited it."""
     client = MlflowClient(store)
     run_id = client.create_run("0").info.run_id
-    place = {"run_id": run_id, "tracking_uri": store}
-    MlflowSink().write(Delivery(document=_document(0), **place))
+    run = RunHandle(store, run_id=run_id)
+    write_node(Delivery(_document(0), run))
     edited = "Mine! " + client.get_run(run_id).data.tags["mlflow.note.content"]
     client.set_tag(run_id, "mlflow.note.content", edited)
-    MlflowSink().write(Delivery(document=_document(1), index=1, **place))
+    write_node(Delivery(_document(1), run, 1))
     assert client.get_run(run_id).data.tags["mlflow.note.content"] == edited
 
 
@@ -113,8 +112,7 @@ def test_an_overview_written_while_our_own_run_went_on_stays(store: str) -> None
     run_id = client.create_run("0", tags={"mlflow.note.content": "Mine."}).info.run_id
     document = _document(0)
     document.node["count"] = 1
-    place = {"run_id": run_id, "own_run": True, "experiment_id": "0", "tracking_uri": store}
-    MlflowSink().write(Delivery(document=document, **place))
+    write_node(Delivery(document, RunHandle(store, run_id=run_id, own_run=True)))
     run = client.get_run(run_id)
     assert run.data.tags["mlflow.note.content"] == "Mine."
     assert run.info.status == "FINISHED"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.publish.note import Links, may_replace, run_note, workflow_note
+from mlflow_perf.publish.note import Links, may_replace, write_run_note, write_workflow_note
 
 LINKS = Links("r1", "7", tracking_uri="http://127.0.0.1:5000", page=True)
 
@@ -21,7 +21,7 @@ def _document(**facts: object) -> PerfDocument:
 
 def test_what_it_is_and_the_links_stand_first() -> None:
     """MLflow folds a long text: the first line says how it ended and leads to the reports."""
-    first, figures, advice, _ = run_note(
+    first, figures, advice, _ = write_run_note(
         _document(bottleneck="cpu", advice="More CPUs."), LINKS
     ).split("\n\n")
     assert first.startswith("**train** Killed · [Report](#/experiments/7/runs/r1/artifacts/")
@@ -40,7 +40,7 @@ def test_what_it_is_and_the_links_stand_first() -> None:
 )
 def test_only_links_that_lead_somewhere(links: Links, known: list[str]) -> None:
     """Without the page, the experiment or MLflow's UI the report's place is named in words."""
-    text = run_note(PerfDocument(), links)
+    text = write_run_note(PerfDocument(), links)
     assert [name for name, _ in links.known] == known
     assert ("among the artifacts" in text) == ("Report" not in known)
 
@@ -48,7 +48,9 @@ def test_only_links_that_lead_somewhere(links: Links, known: list[str]) -> None:
 def test_a_workflow_names_its_findings() -> None:
     """The parent's overview has the name, the worst status of its steps and what to change."""
     steps = [{"name": "fit", "status": "FAILED", "started": 1.0, "duration_sec": 5.0}]
-    text = workflow_note({"name": "whole", "steps": steps, "findings": ["Change fit."]}, LINKS)
+    text = write_workflow_note(
+        {"name": "whole", "steps": steps, "findings": ["Change fit."]}, LINKS
+    )
     assert text.startswith("**whole** Failed · [Report]")
     assert "> Change fit." in text
 
@@ -59,7 +61,7 @@ def test_no_name_has_a_meaning(name: str, advice: str) -> None:
     """Whatever a name holds, the note has its own links, no other, and is known as ours again."""
     document = _document(bottleneck="cpu", advice=advice)
     document.nodes[0].component = f"{name}](javascript:x) <b>"
-    text = run_note(document, LINKS)
+    text = write_run_note(document, LINKS)
     assert text.replace("\\]", "").count("](") == 2
     assert "<b>" not in text.replace("\\<", "")
     assert may_replace(text)
@@ -69,7 +71,7 @@ def test_no_name_has_a_meaning(name: str, advice: str) -> None:
 @given(st.data())
 def test_a_changed_note_is_a_persons(data: st.DataObject) -> None:
     """Empty or ours to the letter may be replaced; with any letter changed, or another's, never."""
-    text = run_note(_document(), LINKS)
+    text = write_run_note(_document(), LINKS)
     assert may_replace(text)
     assert may_replace(" \n")
     at = data.draw(st.integers(0, text.index("\n\n[//]") - 1))

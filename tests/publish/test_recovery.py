@@ -47,11 +47,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Delivery]:
     """Return what would have been written to MLflow."""
     deliveries: list[Delivery] = []
 
-    def write(self: object, delivery: Delivery) -> str:
+    def write(delivery: Delivery) -> str:
         deliveries.append(delivery)
         return "a run"
 
-    monkeypatch.setattr(mlflow_perf.publish.recovery.MlflowSink, "write", write)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
     return deliveries
 
 
@@ -160,15 +160,15 @@ def test_a_server_that_hangs_is_asked_once(
     """What keeps us waiting for minutes is asked for one journal; those of others are sent."""
     asked: list[str | None] = []
 
-    def write(self: object, delivery: Delivery) -> str:
-        asked.append(delivery.tracking_uri)
-        if delivery.tracking_uri == "http://hangs":
+    def write(delivery: Delivery) -> str:
+        asked.append(delivery.run.tracking_uri)
+        if delivery.run.tracking_uri == "http://hangs":
             raise OSError("no answer")
-        if delivery.tracking_uri == "http://no-artifacts":
+        if delivery.run.tracking_uri == "http://no-artifacts":
             raise NotUploadedError("its artifacts are not")
         return "a run"
 
-    monkeypatch.setattr(mlflow_perf.publish.recovery.MlflowSink, "write", write)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda uri: False)
     uris = ["hangs", "hangs", "answers", "answers", "no-artifacts", "no-artifacts"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.publish.note import workflow_note
+from mlflow_perf.publish.note import write_workflow_note
 from mlflow_perf.publish.workflow_writer import Place, Tracking, embedded
 
 
@@ -28,7 +28,7 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
     tracking.text(parent, "{}", "perf/workflow.json")
     tracking.metrics(parent, {"duration_sec": 2.5})
     for text in ("first", "second", "third"):
-        tracking.note(parent, lambda links, text=text: workflow_note({"name": text}, links))
+        tracking.note(parent, lambda links, text=text: write_workflow_note({"name": text}, links))
     tracking.end(child, "FAILED", tags={"mlflow_perf.error": "it broke"})
 
     client = MlflowClient(place.uri)

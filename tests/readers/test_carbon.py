@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlflow_perf.core.settings import setting
+from mlflow_perf.core.settings import read_setting
 from mlflow_perf.errors import MissingDependencyError, SettingError
 from mlflow_perf.model.metrics import metric_for
 from mlflow_perf.model.summary import summarise, summarise_run
@@ -85,9 +85,9 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wrong", ["FR", "France", "12A", "Ñña"])
 def test_a_country_has_three_letters(wrong: str) -> None:
     """Anything else is a wrong setting, told in one line."""
-    assert setting("carbon", " fra ") == "FRA"
+    assert read_setting("carbon", " fra ") == "FRA"
     with pytest.raises(SettingError, match="three letters"):
-        setting("carbon", wrong)
+        read_setting("carbon", wrong)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from mlflow_perf.node.place import detect
-from mlflow_perf.session.run_target import RunTarget
+from mlflow_perf.session.run_finder import RunFinder
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, has_page
+from mlflow_perf.tracking.run_handle import RunHandle
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -130,26 +131,23 @@ def test_a_job_never_waits_for_the_answer(site: Site, monkeypatch: pytest.Monkey
 
     site.answer = answer_later
     monkeypatch.setenv("MLFLOW_TRACKING_URI", site.uri)
-    monkeypatch.setattr("mlflow_perf.session.run_target.tracking_uri", lambda: site.uri)
-    target = RunTarget("train", detect({}), run_id="r1", start_timeout_sec=1.0)
-    target.find()
-    assert target.run_id == "r1"
-    assert not target.has_page
+    run = RunHandle(site.uri, run_id="r1")
+    finder = RunFinder(run, detect({}), start_timeout_sec=1.0)
+    finder.find()
+    assert run.run_id == "r1"
+    assert not run.has_page
     free.set()
-    assert target._page is not None
-    assert target._page.done_within(60)
-    assert target.has_page
+    assert finder.page_probe is not None
+    assert finder.page_probe.done_within(60)
+    assert run.has_page
 
 
-def test_a_rank_that_sends_nothing_asks_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_sends_nothing_asks_nothing(site: Site) -> None:
     """Of the ranks on a node only the one that samples needs to know."""
-    monkeypatch.setattr("mlflow_perf.session.run_target.tracking_uri", lambda: site.uri)
     node = detect({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
                    "SLURM_LOCALID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
                    "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"})  # fmt: skip
     assert not node.samples
-    target = RunTarget("train", node, run_id="r1", start_timeout_sec=1.0)
-    target.find()
-    assert target._page is None
+    finder = RunFinder(RunHandle(site.uri, run_id="r1"), node, start_timeout_sec=1.0)
+    finder.find()
+    assert finder.page_probe is None

@@ -10,7 +10,7 @@ import click
 
 from mlflow_perf.cli import _tables
 from mlflow_perf.errors import SettingError
-from mlflow_perf.publish.journal import SUFFIX, state_folder
+from mlflow_perf.publish.journal import SUFFIX, find_state_folder
 from mlflow_perf.publish.recovery import recover
 
 __all__ = ["command"]
@@ -25,7 +25,7 @@ def command(folder: Path | None, *, as_json: bool) -> None:
     DIR is the folder of the journals (default: MLFLOW_PERF_DIR, else the state folder). Journals of
     jobs that are still running are left alone; running it twice, or at once, does no harm.
     """
-    place = state_folder() if folder is None else folder
+    place = find_state_folder() if folder is None else folder
     if folder is not None and not folder.is_dir():
         raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
     sent = []

@@ -8,9 +8,9 @@ import sys
 
 import click
 
-from mlflow_perf.core import settings
-from mlflow_perf.session.command import NOT_FOUND, component_of, run_command, unusable
-from mlflow_perf.session.run_target import check_run
+from mlflow_perf.core.settings import Settings, read_setting
+from mlflow_perf.session.command import NOT_FOUND, check_command, name_component, run_command
+from mlflow_perf.session.run_finder import check_run
 
 __all__ = ["command"]
 
@@ -36,18 +36,16 @@ def command(
     The command's output, input, terminal, signals and exit code are its own (128 + n when signal n
     ended it). Metrics, artifacts and the run's status are those of report().
     """
-    if code := unusable(argv):
+    if code := check_command(argv):
         what = "command not found" if code == NOT_FOUND else "cannot be executed"
         click.echo(f"mlflow-perf: {argv[0]}: {what}", err=True)
         sys.exit(code)
-    if settings.is_disabled():
+    if read_setting("disable"):
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
-    options = settings.resolve(
-        name=name, interval=interval, run_id=run_id, scrape=list(scrape) or None
-    )
-    if options["run_id"] is not None:
-        check_run(options["run_id"], options["start_timeout"])
-    code = run_command(argv, options["name"] or component_of(argv), options)
+    settings = Settings.load(name=name, interval=interval, run_id=run_id, scrape=scrape or None)
+    if settings.run_id is not None:
+        check_run(settings.run_id, settings.start_timeout)
+    code = run_command(argv, settings.name or name_component(argv), settings)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -1,71 +1,48 @@
-"""Every setting of `report()`: its argument, its environment variable, its range.
+"""The settings of `report()`: one field each, from which everything else is derived.
 
-A setting comes from the argument, else from the environment, else from the table's default; a wrong
-one is a `SettingError` before the job starts. Imports addresses and errors.
+A field's row in `SETTINGS` gives its environment variable, its validation and its line in the docs.
+To add a setting, add a field: `report()` takes it as an argument at once.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from mlflow_perf.core.uris import is_http, redact_password
 from mlflow_perf.errors import SettingError
 
-__all__ = ["ENVIRONMENT", "Setting", "is_disabled", "resolve", "setting"]
+__all__ = ["SETTINGS", "Setting", "Settings", "arguments_of", "read_setting"]
 
-_LONGEST_PREFIX = 100
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MAX_PREFIX = 100
+_MAX_NAME_BYTES = 255  # the longest file name that a file system takes
 _NOT_IN_PATHS = re.compile(r"[\\:*?\"<>|#%]")
 _SPACE = re.compile(r"[\x00-\x20\x7f]")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One setting.
-
-    Attributes:
-        name: Argument of `report()`, or the part after `MLFLOW_PERF_` in lower case.
-        default: Value where neither argument nor environment gives one.
-        parse: From the environment's text, or the argument, to the value; raises `ValueError`.
-        meaning: One sentence for the documentation.
-    """
-
-    name: str
-    default: Any
-    parse: Callable[[Any], Any]
-    meaning: str
-
-    @property
-    def variable(self) -> str:
-        """Name of the environment variable."""
-        return f"MLFLOW_PERF_{self.name.upper()}"
-
-
 def _number(low: float, high: float, *, whole: bool = False) -> Callable[[Any], float]:
     kind = "whole number" if whole else "number"
+    at_most = "" if math.isinf(high) else f" and at most {high:g}"
 
     def parse(value: Any) -> float:
         try:
-            if isinstance(value, bool):
-                raise ValueError  # noqa: TRY004 - caught below, with the message for all
-            number = float(value)
-            fits = (
-                low <= number <= high
-                and math.isfinite(number)
-                and not (whole and number != int(number))
-            )
+            number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
-            fits = False
-        if not fits:
-            most = "" if math.isinf(high) else f" and at most {high:g}"
-            raise SettingError(f"must be a {kind} of at least {low:g}{most}")
+            number = math.nan
+        if not (math.isfinite(number) and low <= number <= high) or (whole and number % 1):
+            raise SettingError(f"must be a {kind} of at least {low:g}{at_most}")
         return int(number) if whole else number
 
     return parse
@@ -73,11 +50,9 @@ def _number(low: float, high: float, *, whole: bool = False) -> Callable[[Any], 
 
 def _flag(value: Any) -> bool:
     text = str(value).strip().lower()
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise SettingError("must be true or false")
+    if text not in _TRUE + _FALSE:
+        raise SettingError("must be true or false")
+    return text in _TRUE
 
 
 def _text(value: Any) -> str:
@@ -94,20 +69,17 @@ def _country(value: Any) -> str:
 
 
 def _prefix(value: Any) -> str:
-    # Keys have 250 characters at most: what is beyond them is cut, and cut keys fall together.
-    if not isinstance(value, str) or len(value) > _LONGEST_PREFIX:
-        raise SettingError(f"must be a text of at most {_LONGEST_PREFIX} characters")
+    # MLflow's keys have at most 250 characters. A longer prefix would make different keys equal.
+    if not isinstance(value, str) or len(value) > _MAX_PREFIX:
+        raise SettingError(f"must be a text of at most {_MAX_PREFIX} characters")
     return value
-
-
-_NAME_MAX = 255  # bytes: the longest name that a file system takes
 
 
 def _artifact_path(value: Any) -> str:
     parts = [part for part in _text(value).split("/") if part not in ("", ".")]
-    # What is left out here some server, file system or address cannot hold, or changes.
+    # Some server, file system or URL cannot hold these names, or changes them.
     odd = not value.isprintable() or bool(_NOT_IN_PATHS.search(value))
-    odd = odd or any(part == ".." or len(part.encode()) > _NAME_MAX for part in parts)
+    odd = odd or any(part == ".." or len(part.encode()) > _MAX_NAME_BYTES for part in parts)
     if odd or not parts:
         raise SettingError("must be a folder inside the run's artifacts, such as 'perf'")
     return "/".join(parts)
@@ -116,36 +88,27 @@ def _artifact_path(value: Any) -> str:
 def _urls(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Iterable) or isinstance(value, bytes):
         raise SettingError("must be addresses: a list of texts, or one text")
-    urls = _addresses_in(value) if isinstance(value, str) else list(value)
-    urls = [str(url).strip() for url in urls if str(url).strip()]
-    for url in urls:
-        _check_url(url)
-    return tuple(urls)
-
-
-def _addresses_in(text: str) -> list[str]:
-    """Return the addresses between commas; those in a fragment stand between its patterns."""
-    found: list[str] = []
-    for part in text.split(","):
-        if found and "#" in found[-1] and "://" not in part:
-            found[-1] += f",{part}"
+    urls: list[str] = []
+    for part in value.split(",") if isinstance(value, str) else value:
+        # A comma separates addresses, and also the patterns in the fragment of an address.
+        if isinstance(value, str) and urls and "#" in urls[-1] and "://" not in part:
+            urls[-1] += f",{part}"
         else:
-            found.append(part)
-    return found
-
-
-def _check_url(url: str) -> None:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        whole = is_http(url) and parts.hostname and parts.port != 0 and not _SPACE.search(url)
-    except ValueError:  # a port that is no number, half a bracket
-        whole = False
-    if not whole:
-        raise SettingError(
-            f"must be http:// or https:// addresses; {redact_password(url)!r} is not"
-        )
-    if "@" in parts.netloc:
-        raise SettingError("must be addresses without a user and a password")
+            urls.append(str(part))
+    urls = [url.strip() for url in urls if url.strip()]
+    for url in urls:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            valid = is_http(url) and parts.hostname and parts.port != 0 and not _SPACE.search(url)
+        except ValueError:  # a port that is not a number, half a bracket
+            valid = False
+        if not valid:
+            raise SettingError(
+                f"must be http:// or https:// addresses; {redact_password(url)!r} is not"
+            )
+        if "@" in parts.netloc:
+            raise SettingError("must be addresses without a user and a password")
+    return tuple(urls)
 
 
 def _textfile(value: Any) -> str:
@@ -155,79 +118,138 @@ def _textfile(value: Any) -> str:
     return str(path)
 
 
-# fmt: off
-_TABLE = (
-    Setting("name", None, _text, "Name of the component; default: the script's."),
-    Setting("interval", 1.0, _number(0.05, 3600), "Seconds between two samples, 0.05 to 3600."),
-    Setting("node", None, _number(0, 10**9, whole=True),
-            "Index of this node; default: as the launcher says."),
-    Setting("run_id", None, _text, "MLflow run to report to; default: see `report()`."),
-    Setting("max_length", 1000, _number(1, 10**7, whole=True),
-            "Most reports that the document keeps; neighbours are merged beyond it."),
-    Setting("artifact_path", "perf", _artifact_path, "Folder of the JSON artifact in the run."),
-    Setting("metrics_prefix", "", _prefix,
-            "Put before each metric's key; at most 100 characters."),
-    Setting("live", False, _flag, "Also log the curves while the job runs."),
-    Setting("scrape", (), _urls, "Prometheus endpoints to read during the job, comma-separated."),
-    Setting("textfile", None, _textfile,
-            "Also write the newest figures to this .prom file, for node_exporter."),
-    Setting("opentelemetry", False, _flag,
-            "Also hand the newest figures to OpenTelemetry's SDK."),
-    Setting("node_price", None, _number(0, math.inf), "Price of one node for one hour."),
-    Setting("carbon", None, _country,
-            "Country of the node, as FRA: estimate its emissions through CodeCarbon."),
-    Setting("disable", False, _flag, "Make `report()` do nothing."),
-    Setting("start_timeout", 10.0, _number(0, 3600),
-            "Most seconds that the start waits for the tracking server."),
-    Setting("exit_timeout", 30.0, _number(0, 3600),
-            "Most seconds that the end waits for the tracking server."),
-    Setting("dir", None, _text, "Folder of the crash-safe journals; default: the state folder."),
-)
-# fmt: on
-
-ENVIRONMENT: dict[str, Setting] = {setting.name: setting for setting in _TABLE}
-"""Setting name → its row in the table."""
+def _setting(default: Any, parse: Callable[[Any], Any], meaning: str) -> Any:
+    return field(default=default, metadata={"parse": parse, "meaning": meaning})
 
 
-def setting(name: str, given: Any = None, environ: Mapping[str, str] | None = None) -> Any:
+@dataclass(frozen=True)
+class Settings:
+    """The value of every setting of one recording.
+
+    Each field is an argument of `report()` and has an environment variable, `MLFLOW_PERF_INTERVAL`
+    for `interval` and so on. `load` returns the settings of a call.
+    """
+
+    # fmt: off
+    name: str | None = _setting(None, _text, "Name of the component; default: the script's.")
+    _: KW_ONLY
+    interval: float = _setting(1.0, _number(0.05, 3600),
+        "Seconds between two samples, 0.05 to 3600.")
+    node: int | None = _setting(None, _number(0, 10**9, whole=True),
+        "Index of this node; default: as the launcher says.")
+    run_id: str | None = _setting(None, _text, "MLflow run to report to; default: see `report()`.")
+    max_length: int = _setting(1000, _number(1, 10**7, whole=True),
+        "Most reports that the document keeps; neighbours are merged beyond it.")
+    artifact_path: str = _setting("perf", _artifact_path,
+        "Folder of the JSON artifact in the run.")
+    metrics_prefix: str = _setting("", _prefix,
+        "Put before each metric's key; at most 100 characters.")
+    live: bool = _setting(False, _flag, "Also log the curves while the job runs.")
+    scrape: Sequence[str] = _setting((), _urls,
+        "Prometheus endpoints to read during the job, comma-separated.")
+    textfile: str | None = _setting(None, _textfile,
+        "Also write the newest figures to this .prom file, for node_exporter.")
+    opentelemetry: bool = _setting(False, _flag,
+        "Also hand the newest figures to OpenTelemetry's SDK.")
+    node_price: float | None = _setting(None, _number(0, math.inf),
+        "Price of one node for one hour.")
+    carbon: str | None = _setting(None, _country,
+        "Country of the node, as FRA: estimate its emissions through CodeCarbon.")
+    disable: bool = _setting(False, _flag, "Make `report()` do nothing.")
+    start_timeout: float = _setting(10.0, _number(0, 3600),
+        "Most seconds that the start waits for the tracking server.")
+    exit_timeout: float = _setting(30.0, _number(0, 3600),
+        "Most seconds that the end waits for the tracking server.")
+    dir: str | None = _setting(None, _text,
+        "Folder of the crash-safe journals; default: the state folder.")
+    # fmt: on
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, /, **given: object) -> Settings:
+        """Return the settings: each from its argument, else its variable, else its default.
+
+        Args:
+            environ: The environment variables; default: those of the process.
+            given: Arguments by the names of their fields; None where the caller gave none.
+
+        Raises:
+            SettingError: When an argument or a variable has a value that cannot be used.
+        """
+        return cls(**{name: read_setting(name, given.get(name), environ) for name in SETTINGS})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of one setting besides its value.
+
+    Attributes:
+        name: Field of `Settings`, and argument of `report()`.
+        variable: Name of the environment variable.
+        default: Value without argument and variable.
+        parse: Returns the value of a text or an argument; raises `SettingError`.
+        meaning: One sentence for the documentation.
+    """
+
+    name: str
+    variable: str
+    default: Any
+    parse: Callable[[Any], Any]
+    meaning: str
+
+
+SETTINGS: Mapping[str, Setting] = {
+    f.name: Setting(f.name, f"MLFLOW_PERF_{f.name.upper()}", f.default, **f.metadata)
+    for f in fields(Settings)
+}
+"""Name of a setting → its facts, in the order of the fields."""
+
+
+def read_setting(name: str, given: object = None, environ: Mapping[str, str] | None = None) -> Any:
     """Return the value of one setting.
 
     Args:
-        name: Name in the table.
+        name: Name of its field in `Settings`.
         given: The argument; None where the caller gave none.
-        environ: The environment variables; default: the process's.
+        environ: The environment variables; default: those of the process.
 
     Raises:
-        SettingError: When the argument or the variable holds a value that cannot be used.
+        SettingError: When the argument or the variable has a value that cannot be used.
     """
-    row = ENVIRONMENT[name]
-    where, value = name, given
+    setting = SETTINGS[name]
+    source, value = name, given
     if value is None:
-        where, value = row.variable, (os.environ if environ is None else environ).get(row.variable)
-    if value is None or (where == row.variable and not value.strip()):
-        return row.default
+        source = setting.variable
+        value = (os.environ if environ is None else environ).get(source)
+        if value is None or not value.strip():
+            return setting.default
     try:
-        return row.parse(value)
+        return setting.parse(value)
     except SettingError as error:
-        raise SettingError(f"{where} is {redact_password(repr(value))}; it {error}.") from None
+        raise SettingError(f"{source} is {redact_password(repr(value))}; it {error}.") from None
 
 
-def resolve(**given: Any) -> dict[str, Any]:
-    """Return the value of every setting, with `setting` for each.
+def arguments_of(
+    settings: Callable[P, Settings],
+) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Return a decorator that gives a function of `**given` the arguments of `Settings`.
 
     Args:
-        given: Arguments by their names in the table; None where the caller gave none.
-
-    Raises:
-        SettingError: As `setting`.
+        settings: The class `Settings`. Type checkers and `help()` take the signature from it.
     """
-    return {name: setting(name, given.get(name)) for name in ENVIRONMENT}
+    signature = inspect.signature(settings)
 
+    def decorate(function: Callable[..., T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(**given)
 
-def is_disabled() -> bool:
-    """Return whether `MLFLOW_PERF_DISABLE` is set.
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by inspect
+            return_annotation=inspect.signature(function).return_annotation
+        )
+        return call
 
-    Raises:
-        SettingError: When it is neither true nor false.
-    """
-    return bool(setting("disable"))
+    return decorate

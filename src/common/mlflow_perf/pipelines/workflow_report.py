@@ -10,7 +10,7 @@ import json
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.model.metrics import RUN_METRICS
-from mlflow_perf.publish.note import REPORT_FILE, workflow_note
+from mlflow_perf.publish.note import REPORT_FILE, write_workflow_note
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.reports import html
 from mlflow_perf.tracking.search import get_run
@@ -37,7 +37,7 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     page = html.render(PerfDocument(), title=workflow.name, workflow=flow)
     tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
     tracking.text(run_id, page, REPORT_FILE)
-    tracking.note(run_id, lambda links: workflow_note(flow, links))
+    tracking.note(run_id, lambda links: write_workflow_note(flow, links))
     totals = {f"run_{key}": value for key, value in workflow.totals.items()}
     known = {metric.key for metric in RUN_METRICS}
     tracking.metrics(run_id, {key: value for key, value in totals.items() if key in known})

@@ -1,8 +1,8 @@
-"""The journal: what a job has reported so far, on local disk, so that no crash loses it.
+"""The journal of a recording: its reports on local disk, so that no crash loses them.
 
-One file per recording: a line that says what it is and where it goes, then lines of rows as they
-come. Every so often the file is replaced by one that starts with a snapshot, so that a job of a
-month has a journal of bounded size. `recovery` reads it. Imports delivery and what stands below.
+Each recording has one file. The first line says what the file is and where the report goes; the
+next lines hold the samples as they come. From time to time a snapshot replaces the file, so that a
+job of a month has a journal of bounded size. `recovery` reads it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.core import settings
+from mlflow_perf.core.settings import read_setting
 from mlflow_perf.model.document import to_json
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.tracking.delivery import Delivery
@@ -31,35 +32,40 @@ __all__ = [
     "FORMAT",
     "SUFFIX",
     "Journal",
+    "JournalFacts",
+    "find_state_folder",
     "live",
     "lock",
-    "state_folder",
 ]
 
 FORMAT = "mlflow-perf-journal/1"
 SUFFIX = ".journal"
-BEGUN = ".new"  # of a file that is about to take a journal's place
+BEGUN = ".new"  # suffix of a file that is about to replace a journal
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
-# A killed job loses at most what came after the last write, a dead machine what came after the
-# last sync; the contract allows 10 s for both.
+# A killed job loses at most the samples since the last write, a dead machine at most those since
+# the last sync. The contract allows 10 s for both.
 _WRITE_EVERY_SEC = 4.0
-_SYNCS_EVERY_WRITES = 2
+_SYNC_EVERY_WRITES = 2
 
 _log = logging.getLogger(__name__)
 
 live: set[str] = set()
-"""Names of the journals of this process: closing another descriptor of one would unlock it."""
+"""Names of this process's journals. Closing any descriptor of such a file would unlock it."""
 
 Snapshot = Callable[[], Mapping[str, Any]]
-"""Returns what to start a shortened journal with: plain data."""
+"""Returns the plain data with which a shortened journal starts."""
 
 
-def state_folder() -> Path:
-    """Return the folder of the journals: `MLFLOW_PERF_DIR`, else below the user's state folder."""
-    given = settings.setting("dir")
-    if given is not None:
-        return Path(given)
+def find_state_folder(folder: str | None = None) -> Path:
+    """Return the folder of the journals.
+
+    Args:
+        folder: The setting `dir`; default: `MLFLOW_PERF_DIR`, else a folder in the user's state.
+    """
+    folder = folder or read_setting("dir")
+    if folder is not None:
+        return Path(folder)
     home = os.environ.get("XDG_STATE_HOME")
     try:
         base = Path(home) if home else Path.home() / ".local" / "state"
@@ -69,11 +75,11 @@ def state_folder() -> Path:
 
 
 def lock(handle: int) -> bool:
-    """Take the lock on an open journal that its writer holds as long as it lives.
+    """Take the lock on an open journal, which its writer holds as long as it lives.
 
     Returns:
-        Whether it was free. The lock is the process's own: a forked child does not inherit it, and
-        it is gone with the process, however that ends.
+        Whether the lock was free. It belongs to the process: a forked child does not inherit it,
+        and the kernel drops it when the process ends in any way.
     """
     if sys.platform == "win32":
         return True
@@ -86,30 +92,50 @@ def lock(handle: int) -> bool:
     return True
 
 
-class Journal:
-    """Writes one recording's journal, in a thread of its own.
+@dataclass(frozen=True)
+class JournalFacts:
+    """What recovery needs to know besides the samples and the delivery.
 
-    A fault of the disk costs one warning, never the recording. While it lasts, each flush tries
-    again, and what comes of it starts with a snapshot.
+    Attributes:
+        started: Unix time of the first sample.
+        counters: Names of the columns that are counters.
+        facts: Figures that do not come from samples: `node_count`, `node_price`.
+        oom_kills: Path of a cgroup's counter → how many processes the OOM killer had ended.
+        spool: Name of the folder with the operations of the job's processes.
+    """
+
+    started: float | None = None
+    counters: list[str] = field(default_factory=list)
+    facts: dict[str, float] = field(default_factory=dict)
+    oom_kills: dict[str, int] = field(default_factory=dict)
+    spool: str | None = None
+
+
+class Journal:
+    """Writes the journal of one recording, in a thread of its own.
+
+    An error of the disk costs one warning, never the recording. While the error lasts, each flush
+    tries again and begins with a snapshot.
 
     Args:
-        delivery: Where the figures go; its header is the journal's first line.
-        facts: More for that line: columns that are counters, say.
-        folder: Where the journal lies; made when it is not there.
-        snapshot: What to start a shortened journal with.
-        max_rows: Rows after which the journal is shortened.
+        delivery: Where the report goes. Its header is part of the first line.
+        facts: The rest of the first line.
+        folder: Folder of the journal; it is created if need be.
+        snapshot: Returns what a shortened journal starts with.
+        max_rows: Number of rows after which the journal is shortened.
     """
 
     def __init__(
         self,
         delivery: Delivery,
-        facts: Mapping[str, Any],
+        facts: JournalFacts,
         *,
         folder: Path,
         snapshot: Snapshot | None = None,
         max_rows: int = 1000,
     ) -> None:
         self._pid = os.getpid()
+        self._delivery = delivery
         self._snapshot = snapshot
         self._max_rows = max_rows
         self._rows_written = 0
@@ -119,6 +145,7 @@ class Journal:
         self._handle = -1
         self._size = 0
         self._broken = self._warned = self._final = self._named = False
+        self._thread: threading.Thread | None = None
         self._head = {
             "format": FORMAT,
             "pid": self._pid,
@@ -126,34 +153,26 @@ class Journal:
             "delivery": delivery.header(),
             "node": delivery.document.node,
             "component": delivery.document.component,
-            **facts,
+            **{name: value for name, value in vars(facts).items() if value is not None},
         }
-        self.path = (
-            folder / f"{_plain(delivery.run_name)}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
-        )
-        self._thread: threading.Thread | None = None
+        job = re.sub(r"[^A-Za-z0-9_.-]", "_", delivery.run.run_name or "job")[:60].lstrip(".")
+        self.path = folder / f"{job or 'job'}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
         live.add(self.path.name)
         _journals.add(self)
-        with self._one_warning():
+        with self._warn_once():
             self._replace([self._head])
 
     @property
     def alive(self) -> bool:
-        """Whether the journal is on disk and written, in this process."""
+        """Whether the journal is on disk and this process writes it."""
         return self._handle >= 0 and not self._broken and self._pid == os.getpid()
 
-    @property
-    def target(self) -> dict[str, Any]:
-        """Where its figures go, as `RunTarget.header` says it."""
-        names = ("run_id", "own_run", "tracking_uri", "experiment_id", "experiment_name")
-        return {name: self._head["delivery"][name] for name in names}
-
     def start(self) -> None:
-        """Start writing what is appended, every few seconds."""
+        """Start to write the appended reports every few seconds."""
         if self._pid != os.getpid():
             return
         thread = threading.Thread(target=self._run, name="mlflow-perf-journal", daemon=True)
-        with self._one_warning():
+        with self._warn_once():
             thread.start()
             self._thread = thread
 
@@ -161,20 +180,20 @@ class Journal:
         writes = 0
         while not self._ended.wait(_WRITE_EVERY_SEC):
             writes += 1
-            self.flush(sync=writes % _SYNCS_EVERY_WRITES == 0)
+            self.flush(sync=writes % _SYNC_EVERY_WRITES == 0)
 
     def append(self, report: dict[str, float]) -> None:
-        """Take one report; it is written with the next flush. Never blocks."""
+        """Take one report, which the next flush writes. Never blocks."""
         if len(self._pending) <= self._max_rows:
             self._pending.append(report)
 
     def flush(self, *, sync: bool = False) -> None:
-        """Write what was appended since the last flush.
+        """Write the reports since the last flush.
 
         Args:
-            sync: Wait until the disk has it.
+            sync: Whether to wait until they are on the disk.
         """
-        with self._writing, self._one_warning():
+        with self._writing, self._warn_once():
             if self._pid != os.getpid() or self._final:
                 return
             rows, self._pending = self._pending, []
@@ -184,22 +203,19 @@ class Journal:
             elif rows:
                 self._write([{"rows": rows}])
             if sync:
-                self._sync()
+                if not self.path.exists():  # somebody cleaned up the folder
+                    self._shorten([])
+                os.fsync(self._handle)
+                if not self._named:
+                    self._sync_name()
 
     def _shorten(self, rows: list[dict[str, float]]) -> None:
         start = {"rows": rows} if self._snapshot is None else {"snapshot": self._snapshot()}
         self._replace([self._head, start], sync=True)
         self._rows_written = 0
 
-    def _sync(self) -> None:
-        if not self.path.exists():  # who tidies up /tmp, say, may take it away
-            self._shorten([])
-        os.fsync(self._handle)
-        if not self._named:
-            self._sync_name()
-
     def _sync_name(self) -> None:
-        """Let the disk have the file's name too: without it the file is gone with the power."""
+        """Write the file's name to the disk too: without it a power cut loses the file."""
         self._named = True
         with contextlib.suppress(OSError):  # Windows and some network file systems cannot
             folder = os.open(self.path.parent, os.O_RDONLY)
@@ -216,12 +232,12 @@ class Journal:
         self._size += written
 
     def _replace(self, lines: list[Any], *, sync: bool = False) -> None:
-        """Put a file with these lines in the journal's place, whole or not at all.
+        """Replace the journal by a file with these lines, completely or not at all.
 
         Args:
-            lines: What is in it.
-            sync: Whether the disk is to have it before it takes the place of the old one; else a
-                power cut could leave an empty file where a long one was.
+            lines: The new content.
+            sync: Whether to write the new file to the disk before it replaces the old one.
+                Otherwise a power cut could leave an empty file where a long one was.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = self.path.with_suffix(BEGUN)
@@ -247,7 +263,7 @@ class Journal:
             self._sync_name()
 
     @contextlib.contextmanager
-    def _one_warning(self) -> Any:
+    def _warn_once(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, RuntimeError) as error:
@@ -255,31 +271,34 @@ class Journal:
             if not self._warned:
                 self._warned = True
                 _log.warning(
-                    "The crash-safe journal %s cannot be written (%s); while that lasts, what a "
-                    "kill of this job would cost is more than the last seconds.",
+                    "The crash-safe journal %s cannot be written (%s). While that lasts, a kill of "
+                    "this job would lose more than the last seconds.",
                     self.path,
                     error,
                 )
-            # Half a line would be the end of all that comes after it.
+            # Half a line would make all lines after it unreadable.
             with contextlib.suppress(OSError):
                 if self._handle >= 0:
                     os.ftruncate(self._handle, self._size)
 
-    def redirect(self, delivery: Delivery) -> None:
-        """Note that the figures go elsewhere than was known at the start: to a run made since."""
-        with self._writing, self._one_warning():
-            self._head["delivery"] = delivery.header()
+    def note_run(self) -> None:
+        """Write down that the report goes to another run than the journal says: a new one."""
+        with self._writing, self._warn_once():
+            header = self._delivery.header()
+            if header == self._head["delivery"]:
+                return
+            self._head["delivery"] = header
             if self.alive and not self._final:
-                self._write([{"delivery": delivery.header()}])
+                self._write([{"delivery": header}])
 
     def secure(self, delivery: Delivery) -> bool:
-        """Put a finished delivery into the journal, for `recovery`, should it not be sent.
+        """Put a finished report into the journal, in case that it cannot be sent.
 
         Returns:
             Whether it is on disk.
         """
         self._stop()
-        with self._writing, self._one_warning():
+        with self._writing, self._warn_once():
             if self._pid != os.getpid():
                 return False
             final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
@@ -288,7 +307,7 @@ class Journal:
         return self._final and not self._broken
 
     def keep(self, delivery: Delivery) -> bool:
-        """End the journal with a finished delivery that could not be sent, for `recovery`.
+        """End the journal with a finished report that could not be sent.
 
         Returns:
             Whether it is on disk.
@@ -299,7 +318,7 @@ class Journal:
         return kept
 
     def remove(self) -> None:
-        """End the journal: all that it holds was logged."""
+        """End the journal and delete its file, because everything in it was sent."""
         self._stop()
         with self._writing:
             if self._pid == os.getpid():
@@ -321,7 +340,7 @@ class Journal:
                 os.close(handle)
 
     def leave_child(self) -> None:
-        """Let go of the file in a forked child: it is its parent's."""
+        """Close the file in a forked child, because it belongs to the parent."""
         self._writing = threading.Lock()  # another thread of the parent may have held it
         self._close()
 
@@ -329,15 +348,11 @@ class Journal:
 _journals: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 
-def _in_child() -> None:
+def _leave_in_child() -> None:
     for journal in list(_journals):
         journal.leave_child()
     live.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
-
-
-def _plain(name: str | None) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", name or "job")[:60].lstrip(".") or "job"
+    os.register_at_fork(after_in_child=_leave_in_child)

@@ -1,14 +1,15 @@
-"""The text for a run's overview page in MLflow. Imports the report's figures and the document.
+"""The text of a run's overview page in MLflow.
 
-MLflow shows the first few lines and folds the rest: what the run is and the links come first.
+MLflow shows the first few lines and folds the rest, so that the run's name and the links come
+first.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from mlflow_perf.analysis.markdown import escape
@@ -17,32 +18,36 @@ from mlflow_perf.reports.tables import Tile, build_tiles, choose_verdict
 from mlflow_perf.reports.workflow_page import build_workflow_page
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 __all__ = [
     "NOTE_TAG",
     "REPORT_FILE",
     "Links",
     "may_replace",
-    "run_note",
-    "whole_tags",
-    "workflow_note",
+    "renew_note",
+    "tag_run",
+    "write_run_note",
+    "write_workflow_note",
 ]
 
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
 
-# Shown nowhere: a Markdown reference that nothing refers to.
+# A Markdown reference that nothing refers to is shown nowhere.
 _MARK = "\n\n[//]: # (mlflow-perf {})"
 _MARKED = re.compile(r"(.*)\n\n\[//\]: # \(mlflow-perf ([0-9a-f]{16})\)\s*", re.DOTALL)
-# With these figures the verdict would be folded.
-_IN_THE_REPORT = ("Disk read", "Net received")
-# Their own pages, not MLflow's UI, show the runs of these stores.
+# With these figures MLflow would fold the verdict.
+_ONLY_IN_REPORT = ("Disk read", "Net received")
+# These stores show runs on pages of their own, not in MLflow's UI.
 _OTHER_UI = ("azureml", "databricks")
 
 
 class Links:
-    """Ways from a run's overview to its reports.
+    """The links from a run's overview to its reports.
 
-    They are relative to the MLflow UI, which a user may reach by another name than the job did.
+    They are relative to MLflow's UI, which a user may reach under another name than the job did.
 
     Args:
         run_id: The run.
@@ -69,44 +74,70 @@ class Links:
         return " · ".join(links)
 
 
-def run_note(document: PerfDocument, links: Links) -> str:
-    """Return the headline figures, the verdict and the ways to the report, as Markdown.
+def renew_note(
+    client: MlflowClient,
+    run_id: str,
+    text: Callable[[Links], str],
+    *,
+    tracking_uri: str,
+    page: bool,
+) -> dict[str, str]:
+    """Return the tag with a run's new overview; none where a person has written the present one.
 
     Args:
-        document: What the nodes reported that have ended.
-        links: The ways.
+        client: A client of the store.
+        run_id: The run.
+        text: Takes the links to the run's reports and returns Markdown.
+        tracking_uri: The store.
+        page: Whether the store's server has the page `/perf`.
+    """
+    # Somebody may describe a run of ours, too, while its job runs for hours.
+    run = client.get_run(run_id)
+    if not may_replace(run.data.tags.get(NOTE_TAG, "")):
+        return {}
+    experiment_id = str(run.info.experiment_id)
+    links = Links(run.info.run_id, experiment_id, tracking_uri=tracking_uri, page=page)
+    return {NOTE_TAG: text(links)}
+
+
+def write_run_note(document: PerfDocument, links: Links) -> str:
+    """Return the most important figures, the verdict and the links to the report, as Markdown.
+
+    Args:
+        document: The reports of the nodes that have ended.
+        links: The links.
     """
     nodes = [document.nodes[index] for index in sorted(document.nodes)]
     name = next((node.component for node in nodes if node.component), None) or "run"
     tiles = build_tiles([node.summary for node in nodes], document.run_summary)
     verdict = choose_verdict(node.extra for node in nodes).get("advice", "")
-    return _note(name, _status(document), links, tiles, [verdict])
+    return _write_note(name, _find_status(document), links, tiles, [verdict])
 
 
-def workflow_note(data: Mapping[str, Any], links: Links) -> str:
-    """Return the same for a workflow's parent run.
+def write_workflow_note(data: Mapping[str, Any], links: Links) -> str:
+    """Return the same for the parent run of a workflow.
 
     Args:
         data: The workflow, as in `perf/workflow.json`.
-        links: The ways.
+        links: The links.
     """
     flow = build_workflow_page(data)
-    return _note(flow.name or "workflow", flow.status, links, flow.tiles, flow.findings)
+    return _write_note(flow.name or "workflow", flow.status, links, flow.tiles, flow.findings)
 
 
-def _note(
+def _write_note(
     name: str, status: str, links: Links, tiles: Iterable[Tile], findings: Iterable[str]
 ) -> str:
     head = " · ".join(part for part in (status.capitalize(), str(links)) if part)
-    figures = " · ".join(_figure(tile) for tile in tiles if tile.label not in _IN_THE_REPORT)
-    lines = [f"**{escape(name)}** {head}", figures, *(f"> {escape(f)}" for f in findings if f)]
+    figures = []
+    for tile in tiles:
+        if tile.label not in _ONLY_IN_REPORT:
+            detail = f" ({escape(tile.detail)})" if tile.detail else ""
+            figures.append(f"{escape(tile.label)} **{escape(tile.value)}**{detail}")
+    lines = [f"**{escape(name)}** {head}", " · ".join(figures)]
+    lines += [f"> {escape(finding)}" for finding in findings if finding]
     text = "\n\n".join(line for line in lines if line)
     return text + _MARK.format(_digest(text))
-
-
-def _figure(tile: Tile) -> str:
-    detail = f" ({escape(tile.detail)})" if tile.detail else ""
-    return f"{escape(tile.label)} **{escape(tile.value)}**{detail}"
 
 
 def _digest(text: str) -> str:
@@ -114,17 +145,17 @@ def _digest(text: str) -> str:
 
 
 def may_replace(note: str) -> bool:
-    """Tell whether a note may be replaced: empty, or ours with not a letter changed since."""
+    """Return whether a note may be replaced: it is empty, or ours and unchanged."""
     found = _MARKED.fullmatch(note)
     return not note.strip() or (found is not None and _digest(found[1]) == found[2])
 
 
-def _status(document: PerfDocument) -> str:
+def _find_status(document: PerfDocument) -> str:
     return worst_status(node.status or "" for node in document.nodes.values())
 
 
-def whole_tags(document: PerfDocument) -> dict[str, str]:
-    """Return the tags that speak for all nodes of a run, as its report does."""
+def tag_run(document: PerfDocument) -> dict[str, str]:
+    """Return the tags that describe all nodes of a run together."""
     verdict = choose_verdict(document.nodes[index].extra for index in sorted(document.nodes))
-    tags = {**verdict, "status": _status(document)}
+    tags = {**verdict, "status": _find_status(document)}
     return {f"mlflow_perf.{name}": text for name, text in tags.items() if text}

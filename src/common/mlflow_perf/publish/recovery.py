@@ -1,7 +1,7 @@
-"""What killed and cut-off jobs left in their journals → MLflow. Imports journal and the sinks.
+"""Recovery: sends to MLflow what killed and cut-off jobs left in their journals.
 
-A journal is taken for hostile: only a regular file of this user inside the folder is opened, what
-is damaged is cut off, and nothing outside the folder is touched.
+A journal may be hostile. Only a regular file of this user inside the folder is opened, damaged
+parts are cut off, and nothing outside the folder is touched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.analysis.advice import decide_verdict
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.uris import is_http, is_refused, local_database, redact_password
 from mlflow_perf.errors import DocumentError, MlflowPerfError
@@ -28,21 +27,28 @@ from mlflow_perf.model.document import NodeDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
-from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, live, lock, state_folder
-from mlflow_perf.publish.node_writer import MlflowSink
+from mlflow_perf.publish.final_document import (
+    CAUSE_TAG,
+    add_recorded,
+    judge_document,
+    make_final_document,
+    tag_document,
+)
+from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder, live, lock
+from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Kind
-from mlflow_perf.tracking.delivery import Delivery, add_recorded
+from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
 __all__ = ["Recovered", "read_journal", "recover"]
 
 _MAX_BYTES = 256 << 20
-_CAUSE_TAG = "mlflow_perf.cause"
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
-_BEGUN_SEC = 60.0  # older than this, no live process is still making it
+_BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = logging.getLogger(__name__)
 
@@ -63,18 +69,18 @@ class Recovered:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_journal(path: Path) -> Iterator[int]:
     """Open a journal for reading and writing, never through a link.
 
     Raises:
-        DocumentError: When it is no regular file, too large, or somebody else's.
+        DocumentError: When it is not a regular file, too large, or somebody else's.
         OSError: When it cannot be opened.
     """
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
     try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode):
-            raise DocumentError("it is no regular file")
+            raise DocumentError("it is not a regular file")
         if hasattr(os, "getuid") and facts.st_uid != os.getuid():
             raise DocumentError("it belongs to another user")
         if facts.st_size > _MAX_BYTES:
@@ -84,19 +90,10 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _read_all(handle: int) -> bytes:
-    # Not through a duplicate: closing any descriptor of a file drops the process's lock on it.
-    with os.fdopen(handle, "rb", closefd=False) as file:
-        file.seek(0)
-        return file.read()
-
-
 def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the sound lines from the journal's beginning, and whether any damage followed."""
+    """Return the valid lines from the journal's beginning, and whether any damage followed."""
     lines: list[dict[str, Any]] = []
-    for raw in data.split(b"\n"):
-        if not raw:
-            continue
+    for raw in filter(None, data.split(b"\n")):
         try:
             line = from_json(raw)
         except (ValueError, RecursionError):
@@ -107,83 +104,101 @@ def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
     return lines, False
 
 
-def read_journal(data: bytes, *, name: str = "journal") -> tuple[Delivery, str]:
-    """Return what a journal holds, up to its first damage, and why it is there.
+def read_journal(
+    data: bytes, *, name: str = "journal", spooled: Path | None = None
+) -> tuple[Delivery, str]:
+    """Return the report in a journal, up to its first damage, and why the job did not send it.
 
     Args:
         data: The journal's bytes.
-        name: What to call it in a warning.
+        name: The journal's name in a warning.
+        spooled: Folder with the operations that the job's processes had written.
 
     Raises:
-        DocumentError: When not even its first line can be read, or it is of a later version.
+        DocumentError: When its first line cannot be read, or has a later version.
     """
     lines, damaged = _read_lines(data)
     if not lines or lines[0].get("format") != FORMAT:
         found = lines[0].get("format") if lines else "nothing readable"
         raise DocumentError(f"its first line is not that of a journal: {found!r}")
     if damaged:
-        _log.warning("%s is cut off or damaged; what stands before that is recovered.", name)
-    head = lines[0]
+        _log.warning("%s is cut off or damaged. The part before the damage is recovered.", name)
+    final = next((line["final"] for line in reversed(lines) if "final" in line), None)
+    header = next((line["delivery"] for line in reversed(lines) if "delivery" in line), None)
+    operations, named = OperationMetrics(), {}
+    if spooled is not None:
+        collect_operations(spooled, operations)
+        named = collect_transfers(spooled)
     try:
-        document, cause = _document(head, lines[1:])
-        header = next((x["delivery"] for x in reversed(lines) if "delivery" in x), None)
+        if final is None:
+            cause = _find_cause(lines[0])
+            document = _rebuild_document(lines, cause, operations, named)
+        else:
+            cause = "the tracking server could not be reached"
+            document = NodeDocument.from_dict(final)
+            if spooled is not None and not document.operations:
+                add_recorded(document, operations, named)
+            judge_document(document)
         delivery = Delivery.from_header(dict(header or {}), document)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
-    delivery.tags = {**delivery.tags, **_tags(document), _CAUSE_TAG: cause}
-    document.run_id = delivery.run_id
+    delivery.tags = {**delivery.tags, **tag_document(document), CAUSE_TAG: cause}
+    document.run_id = delivery.run.run_id
     return delivery, cause
 
 
-def _document(head: Mapping[str, Any], lines: list[dict[str, Any]]) -> tuple[NodeDocument, str]:
-    final = next((line["final"] for line in reversed(lines) if "final" in line), None)
-    if final is not None:
-        return NodeDocument.from_dict(final), "the tracking server could not be reached"
+def _rebuild_document(
+    lines: list[dict[str, Any]],
+    cause: str,
+    operations: OperationMetrics,
+    named: Mapping[str, NixlKVConnectorStats],
+) -> NodeDocument:
+    """Return the document that a killed job would have made of the samples in its journal."""
+    head = lines[0]
     counters = {str(name) for name in head.get("counters", [])}
 
-    def kind(name: str) -> Kind:
+    def find_kind(name: str) -> Kind:
         return Kind.COUNTER if name in counters else lookup_kind(name)
 
-    summary, series = RunningSummary(kind=kind), BoundedSeries(kind=kind)
-    document = NodeDocument.from_dict(
+    def clean_row(row: Mapping[str, Any]) -> dict[str, float]:
+        return {
+            str(name): float(value)
+            for name, value in row.items()
+            if type(value) in (int, float) and abs(value) <= sys.float_info.max
+        }
+
+    checked = NodeDocument.from_dict(
         {"node": head.get("node"), "component": head.get("component"), "status": "KILLED"}
     )
-    for line in lines:
+    summary, series = RunningSummary(kind=find_kind), BoundedSeries(kind=find_kind)
+    for line in lines[1:]:
         if "snapshot" in line:
-            _start_from(line["snapshot"], summary, series)
+            summary.restore(line["snapshot"]["summary"])
+            columns = line["snapshot"]["columns"]
+            for i in range(len(next(iter(columns.values()), []))):
+                series.append(clean_row({name: column[i] for name, column in columns.items()}))
         for row in line.get("rows", []):
-            report = _report(row)
+            report = clean_row(row)
             summary.add(report)
             series.append(report)
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))
-    document.summary = summary.metrics()
-    document.reports = round_columns(series.columns())
-    document.started = float(head["started"]) if "started" in head else None
-    document.duration_sec = document.summary.get("duration_sec")
-    return document, _cause(head)
+    return make_final_document(
+        node=checked.node,
+        component=checked.component,
+        status="KILLED",
+        cause=cause,
+        started=float(head["started"]) if "started" in head else None,
+        summary=summary.metrics(),
+        reports=round_columns(series.columns()),
+        operations=operations,
+        transfers=named,
+    )
 
 
-def _start_from(
-    snapshot: Mapping[str, Any], summary: RunningSummary, series: BoundedSeries
-) -> None:
-    summary.restore(snapshot["summary"])
-    columns = snapshot["columns"]
-    for i in range(len(next(iter(columns.values()), []))):
-        series.append(_report({name: column[i] for name, column in columns.items()}))
-
-
-def _report(row: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        str(name): float(value)
-        for name, value in row.items()
-        if type(value) in (int, float) and abs(value) <= sys.float_info.max
-    }
-
-
-def _cause(head: Mapping[str, Any]) -> str:
-    if not _of_this_host(head):
-        # Neither its start nor its control groups can be looked up from here.
+def _find_cause(head: Mapping[str, Any]) -> str:
+    """Return why the job of a journal ended, as far as this machine knows."""
+    if not _is_of_this_host(head):
         return _UNKNOWN
     if head.get("boot_id") and head["boot_id"] != boot_id():
         return "the machine went down"
@@ -193,17 +208,7 @@ def _cause(head: Mapping[str, Any]) -> str:
     return _UNKNOWN
 
 
-def _tags(document: NodeDocument) -> dict[str, str]:
-    finding = decide_verdict(document.summary, document.node)
-    document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
-    return {
-        "mlflow_perf.bottleneck": finding.bottleneck,
-        "mlflow_perf.advice": finding.advice,
-        "mlflow_perf.status": document.status or "KILLED",
-    }
-
-
-def _of_this_host(head: Mapping[str, Any]) -> bool:
+def _is_of_this_host(head: Mapping[str, Any]) -> bool:
     node = head.get("node")
     host = node.get("hostname") if isinstance(node, dict) else None
     return host in (None, socket.gethostname())
@@ -212,32 +217,36 @@ def _of_this_host(head: Mapping[str, Any]) -> bool:
 def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, remove it, and yield what was sent.
 
-    Safe to run twice, at once and while jobs run: the journal of a live job, or of one that another
-    `recover` sends now, is locked and left alone.
+    It is safe to run this twice, at once and while jobs run. The journal of a live job is locked,
+    and so is one that another `recover` sends now; both are left alone.
 
     Args:
-        folder: Where the journals lie; default: `state_folder()`.
-        of_any_host: Send those of other hosts, too: only where their jobs are known to have ended,
-            as a shared file system may not tell that they still write.
+        folder: Folder of the journals; default: `find_state_folder()`.
+        of_any_host: Also send the journals of other hosts. Use it only when their jobs are known to
+            have ended, because a shared file system may not show that a journal is locked.
     """
-    place = state_folder() if folder is None else folder
-    _tidy(place)
+    place = find_state_folder() if folder is None else folder
+    _remove_unfinished(place)
     away: set[str] = set()
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
         if path.name in live:
             continue
         try:
-            with _opened(path) as handle:
-                if not lock(handle) or not _still_there(path, handle):
+            with _open_journal(path) as handle:
+                if not lock(handle) or not _is_same_file(path, handle):
                     continue
-                recovered = _send(path, _read_all(handle), of_any_host, away)
+                # Not through a duplicate: closing any descriptor of a file drops the lock on it.
+                with os.fdopen(handle, "rb", closefd=False) as file:
+                    file.seek(0)
+                    data = file.read()
+                recovered = _send_journal(path, data, away, of_any_host=of_any_host)
         except DocumentError as error:
             _log.warning("%s is skipped: %s.", path, error)
         except ConnectionRefusedError as error:
             _log.warning("%s could not be sent and is kept: %s.", path, error)
         except OSError as error:
             _log.warning("%s is skipped: %s.", path, error.strerror or error)
-        # A sink's edge: what cannot be sent now stays in its journal, and the others go on.
+        # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
         except Exception as error:  # noqa: BLE001
             first = redact_password(str(error).split("\n")[0])
             _log.warning("%s could not be sent and is kept: %s", path, first)
@@ -246,98 +255,82 @@ def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterato
                 yield recovered
 
 
-def _tidy(place: Path) -> None:
-    """Remove what is left of journals whose process died while it was making a file of them.
+def _remove_unfinished(place: Path) -> None:
+    """Remove `.new` files of processes that died while they wrote them.
 
-    The journal itself is whole then. A live process makes such a file within milliseconds.
+    The journal itself is complete then. A live process replaces it within milliseconds.
     """
     for path in place.glob(f"*{BEGUN}"):
         if path.with_suffix(SUFFIX).name in live:
             continue
         try:
-            with _opened(path) as handle:
-                old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
-                if old and lock(handle) and _still_there(path, handle):
+            with _open_journal(path) as handle:
+                is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
+                if is_old and lock(handle) and _is_same_file(path, handle):
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
 
 
-def _still_there(path: Path, handle: int) -> bool:
-    """Tell whether the open file is still the journal: another recover may have removed it."""
+def _is_same_file(path: Path, handle: int) -> bool:
+    """Return whether the open file is still the journal: another recover may have removed it."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except OSError:
         return False
 
 
-def _spool_folder(parent: Path, name: object) -> Path | None:
-    """Return the folder of the job's operations, if it is one and lies where it must."""
-    if not isinstance(name, str) or not re.fullmatch(r"mlflow-perf-spool-\w+", name):
-        return None
-    folder = parent / name
-    return folder if folder.is_dir() and not folder.is_symlink() else None
+def _send_journal(
+    path: Path, data: bytes, away: set[str], *, of_any_host: bool
+) -> Recovered | None:
+    """Send one journal and remove it.
 
-
-def _add_spooled(folder: Path, document: NodeDocument) -> None:
-    """Add the operations and transfers that the job's processes had written before they ended."""
-    operations = OperationMetrics()
-    collect_operations(folder, operations)
-    add_recorded(document, operations, collect_transfers(folder))
-
-
-def _check_store(delivery: Delivery) -> None:
-    """See that the run's store is there: MLflow makes an embedded one anew, and waits for others.
+    Args:
+        path: The journal.
+        data: Its content.
+        away: Servers that did not answer; a server that hangs is added.
+        of_any_host: Whether to send the journal of another host.
 
     Raises:
-        DocumentError: When an embedded one is not there.
-        ConnectionRefusedError: When nothing listens at the other.
+        DocumentError: When it is damaged, or its embedded store does not exist any more.
+        ConnectionRefusedError: When nothing listens at its store, or the server hung before.
+        Exception: Whatever MLflow raises when the store does not take it.
     """
-    uri = delivery.tracking_uri or ""
+    lines, _ = _read_lines(data[: data.find(b"\n") + 1])
+    head = lines[0] if lines else {}
+    if not of_any_host and not _is_of_this_host(head):
+        _log.info("%s is of another host, which may still be writing it; skipped.", path)
+        return None
+    spooled: Path | None = None
+    name = head.get("spool")
+    if isinstance(name, str) and re.fullmatch(r"mlflow-perf-spool-\w+", name):
+        folder = path.parent / name
+        spooled = folder if folder.is_dir() and not folder.is_symlink() else None
+    delivery, cause = read_journal(data, name=str(path), spooled=spooled)
+    uri = delivery.run.tracking_uri
     if is_refused(uri):
         raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
     file = local_database(uri)
-    if delivery.run_id and file is not None and file.is_absolute() and not file.exists():
+    # MLflow would create an embedded store that is gone, and find no run there.
+    if delivery.run.run_id and file is not None and file.is_absolute() and not file.exists():
         raise DocumentError(
             f"its run was in {file}, which is not there; bring that back, or delete the journal"
         )
-
-
-@contextmanager
-def _asked_once(uri: str, away: set[str]) -> Iterator[None]:
-    """Ask a server that hangs once, not for every journal: each would take minutes.
-
-    Raises:
-        ConnectionRefusedError: When it did not answer for an earlier journal.
-    """
     from mlflow.exceptions import RestException
 
+    # Each journal of a server that hangs would take minutes.
     if uri in away:
         raise ConnectionRefusedError(f"{redact_password(uri)} did not answer before")
     try:
-        yield
-    except (RestException, MlflowPerfError):  # an answer, or its artifact store alone
+        delivery.run.has_page = has_page(uri)
+        run_id = write_node(delivery)
+    except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception:
         if is_http(uri):
             away.add(uri)
         raise
-
-
-def _send(path: Path, data: bytes, of_any_host: bool, away: set[str]) -> Recovered | None:
-    lines, _ = _read_lines(data[: data.find(b"\n") + 1])
-    if lines and not of_any_host and not _of_this_host(lines[0]):
-        _log.info("%s is of another host, which may still be writing it; skipped.", path)
-        return None
-    delivery, cause = read_journal(data, name=str(path))
-    folder = _spool_folder(path.parent, lines[0].get("spool")) if lines else None
-    if folder is not None and not delivery.document.operations:
-        _add_spooled(folder, delivery.document)
-    _check_store(delivery)
-    with _asked_once(delivery.tracking_uri or "", away):
-        delivery.page = has_page(delivery.tracking_uri)
-        run_id = MlflowSink().write(delivery)
     path.unlink(missing_ok=True)
-    if folder is not None:
-        spool.remove(folder)
+    if spooled is not None:
+        spool.remove(spooled)
     return Recovered(run_id, delivery.index, cause)

@@ -1,7 +1,7 @@
-"""What the pipeline runner writes to MLflow: the parent run, a child run per step, their logs.
+"""Writes the runs of a pipeline to MLflow: the parent run, a child run per step, and their logs.
 
-Through `MlflowClient` only, never through the active run: steps run in threads, and MLflow's active
-run belongs to one thread. Imports addresses, errors and the notes.
+Everything goes through `MlflowClient`, never through the active run: steps run in threads, and
+MLflow's active run belongs to one thread.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ from mlflow_perf.core.uris import (
     strip_credentials,
 )
 from mlflow_perf.errors import SettingError
-from mlflow_perf.publish.note import NOTE_TAG, Links, may_replace
-from mlflow_perf.tracking.client import end_run
+from mlflow_perf.publish.note import Links, renew_note
+from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.page_probe import has_page
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["Place", "Tracking", "embedded", "place_for"]
 
 _PARENT = "mlflow.parentRunId"
 _NAME = "mlflow.runName"
-# The REST interface v2.0 of Azure ML takes less than MLflow's own server.
+# Azure ML's REST interface v2.0 takes less than MLflow's own server.
 _BATCH = 100
 _VALUE_CHARS = 500
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
@@ -56,11 +56,11 @@ class Place:
     folder: Path | None = None
 
     def make_default(self) -> None:
-        """Let whatever reads MLflow in this process read from here too."""
+        """Make this place the default of everything in this process that uses MLflow."""
         os.environ["MLFLOW_TRACKING_URI"] = self.uri
 
     def link(self, run_id: str, experiment_id: str) -> str:
-        """Return the address of a run's page, or how to open it where nobody serves it."""
+        """Return the address of a run's page; for an embedded store, that of `mlflow ui`."""
         page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
         if is_http(self.uri):
             return f"{strip_credentials(self.uri).rstrip('/')}/{page}"
@@ -84,13 +84,13 @@ def embedded(folder: Path) -> Place:
 
 
 def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Place:
-    """Return the folder that was asked for, else the server of the environment, else `./demo`.
+    """Return the given folder, else the server of the environment, else `./demo`.
 
     Raises:
         SettingError: An address was given for a folder, or the folder cannot be made or written.
     """
     if to is not None and _ADDRESS.match(str(to)) and not to.exists():
-        # Not what was given: a password in it would be told.
+        # The message does not repeat the address, because it may contain a password.
         raise SettingError(
             "--to takes a folder, not an address: set MLFLOW_TRACKING_URI to the address instead."
         )
@@ -109,18 +109,13 @@ class Tracking:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._made: MlflowClient | None = None
 
-    @property
+    @cached_property
     def _client(self) -> MlflowClient:
-        if self._made is None:
-            from mlflow import MlflowClient
-
-            self._made = MlflowClient(tracking_uri=self.place.uri)
-        return self._made
+        return open_client(self.place.uri)
 
     def experiment(self, name: str) -> str:
-        """Return the id of the experiment of that name, which is made if need be.
+        """Return the id of the experiment of that name; it is created if need be.
 
         Raises:
             SettingError: The tracking server cannot be reached or refuses.
@@ -129,16 +124,22 @@ class Tracking:
         if is_refused(self.place.uri):
             raise SettingError(f"{unusable}: nothing listens there.")
         if (file := blocking_file(self.place.uri)) is not None:
-            raise SettingError(f"{unusable}: {file} is no folder.")
+            raise SettingError(f"{unusable}: {file} is not a folder.")
+        # Let the first call fail within seconds where no server answers, and not after minutes.
+        impatient = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+        added = {key: value for key, value in impatient.items() if key not in os.environ}
+        os.environ.update(added)
         try:
-            with _patience():
-                found = self._client.get_experiment_by_name(name)
-                if found is not None:
-                    return str(found.experiment_id)
-                return str(self._client.create_experiment(name, self.place.artifacts))
-        # MLflow's own, a database's, that of a driver which is not installed.
+            found = self._client.get_experiment_by_name(name)
+            if found is not None:
+                return str(found.experiment_id)
+            return str(self._client.create_experiment(name, self.place.artifacts))
+        # MLflow's own errors, those of a database, and of a driver that is not installed.
         except Exception as error:
             raise SettingError(f"{unusable}: {first_line(error)[:300]}") from error
+        finally:
+            for key in added:
+                os.environ.pop(key, None)
 
     def start(
         self,
@@ -156,13 +157,17 @@ class Tracking:
             name: Name of the run.
             parent: Id of the run that it belongs to.
             tags: Tags.
-            params: Parameters; values are cut to what every server takes.
+            params: Parameters; values are cut to the length that every server takes.
         """
+        from mlflow.entities import Param
+
         all_tags: dict[str, Any] = {**(tags or {}), _NAME: name}
         if parent:
             all_tags[_PARENT] = parent
         run_id = str(self._client.create_run(experiment_id, tags=all_tags).info.run_id)
-        self._log_params(run_id, params or {})
+        made = [Param(key, str(value)[:_VALUE_CHARS]) for key, value in (params or {}).items()]
+        for first in range(0, len(made), _BATCH):
+            self._client.log_batch(run_id, params=made[first : first + _BATCH])
         return run_id
 
     def end(self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
@@ -172,7 +177,7 @@ class Tracking:
         end_run(self._client, run_id, status, ended=time.time())
 
     def untag(self, run_id: str, key: str) -> None:
-        """Take a tag off a run, if it has it."""
+        """Delete a tag of a run, if it has it."""
         if key in self._client.get_run(run_id).data.tags:
             self._client.delete_tag(run_id, key)
 
@@ -186,17 +191,16 @@ class Tracking:
         )
 
     def note(self, run_id: str, text: Callable[[Links], str]) -> None:
-        """Write a run's overview, unless a person has written one there.
+        """Write a run's overview, unless a person has written the present one.
 
         Args:
             run_id: The run.
-            text: Takes the links that lead from there to the run's reports; returns Markdown.
+            text: Takes the links to the run's reports; returns Markdown.
         """
-        run, uri = self._client.get_run(run_id), self.place.uri
-        if may_replace(run.data.tags.get(NOTE_TAG, "")):
-            experiment_id = str(run.info.experiment_id)
-            links = Links(run_id, experiment_id, tracking_uri=uri, page=has_page(uri))
-            self._client.set_tag(run_id, NOTE_TAG, text(links))
+        uri = self.place.uri
+        new = renew_note(self._client, run_id, text, tracking_uri=uri, page=has_page(uri))
+        for key, value in new.items():
+            self._client.set_tag(run_id, key, value)
 
     def artifacts(self, run_id: str, folder: Path, path: str) -> None:
         """Upload the files of a folder."""
@@ -205,23 +209,3 @@ class Tracking:
     def text(self, run_id: str, text: str, path: str) -> None:
         """Upload a text as a file."""
         self._client.log_text(run_id, text, path)
-
-    def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        from mlflow.entities import Param
-
-        made = [Param(key, str(value)[:_VALUE_CHARS]) for key, value in params.items()]
-        for start in range(0, len(made), _BATCH):
-            self._client.log_batch(run_id, params=made[start : start + _BATCH])
-
-
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Let the first call fail within seconds where no server answers, and not after minutes."""
-    wanted = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-    added = [name for name in wanted if name not in os.environ]
-    os.environ.update({name: wanted[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from mlflow_perf.core import settings
+from mlflow_perf.core.settings import read_setting
 from mlflow_perf.errors import MissingDependencyError, SourceUnavailableError
 from mlflow_perf.model.columns import CARBON_COLUMNS
 from mlflow_perf.readers.background import Background
@@ -116,7 +116,7 @@ def carbon_reader(country: str | None = None) -> CarbonReader:
         SettingError: When it is not the three letters of a country.
         MissingDependencyError: When codecarbon is not installed.
     """
-    country = settings.setting("carbon", country)
+    country = read_setting("carbon", country)
     if country is None:
         raise SourceUnavailableError("No country is given to estimate emissions for.")
     return CarbonReader(country)

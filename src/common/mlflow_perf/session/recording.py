@@ -1,11 +1,7 @@
-"""One block's recording: sampler, operations, journal, run and delivery.
-
-Imports everything below it.
-"""
+"""One recording: sampler, operations, journal, run and delivery from a block's start to its end."""
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -13,32 +9,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf._version import __version__
-from mlflow_perf.analysis.advice import decide_verdict
+from mlflow_perf.core.settings import Settings
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.node.exit_cause import oom_counts
 from mlflow_perf.publish.dispatch import dispatch
-from mlflow_perf.publish.journal import Journal, state_folder
+from mlflow_perf.publish.final_document import make_final_document, tag_document
+from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
 from mlflow_perf.readers import host_facts
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.spool_folder import SpoolFolder
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
+from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri
 from mlflow_perf.session.run_sources import (
-    exporters_of,
-    node_of,
-    readers_of,
-    scrapers_of,
-    without_columns,
+    detect_node,
+    open_exporters,
+    open_job_readers,
+    open_scrapers,
 )
-from mlflow_perf.session.run_target import RunTarget
-from mlflow_perf.tracking.delivery import Delivery, add_recorded
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import RunHandle
 
 __all__ = ["Outcome", "Recording"]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,19 +42,19 @@ class Outcome:
     """How a block or a command ended.
 
     Attributes:
-        status: The status of a run of its own: `FINISHED`, `FAILED` or `KILLED`.
-        cause: Why, in a few words, where it did not end by itself.
+        status: Status for a run of its own: `FINISHED`, `FAILED` or `KILLED`.
+        cause: Why it ended early, in a few words; None where it ended by itself.
     """
 
     status: str = "FINISHED"
     cause: str | None = None
 
     @classmethod
-    def of(cls, error: BaseException | None) -> Outcome:
-        """Return the outcome of a block that an exception ended, or none."""
+    def from_error(cls, error: BaseException | None) -> Outcome:
+        """Return the outcome of a block that ended with an exception, or with none."""
         if error is None or isinstance(error, GeneratorExit):
             return cls()
-        cause = type(error).__name__  # no more: a message may hold anything
+        cause = type(error).__name__  # not the message, which may contain anything
         if isinstance(error, SystemExit):
             return cls() if error.code in (None, 0) else cls("FAILED", cause)
         return cls("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED", cause)
@@ -69,153 +65,156 @@ class Recording:
 
     Args:
         name: The component.
-        options: The settings, as `settings.resolve` returns them.
+        settings: The settings.
 
     Attributes:
         node: This process's place in its job.
-        operations: What this process, and later all of the job, recorded.
+        run: The run that gets the report.
+        operations: Operations of this process; after `finish`, those of the whole job.
         summary: Metric key → value, after `finish`.
-        document: What was reported, after `finish`.
+        document: The report, after `finish`.
         sent: Whether MLflow has all of it, after `finish`.
     """
 
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
-        self.node = node_of(options["node"])
+        self.settings = settings
+        self.node = detect_node(settings.node)
+        self.run = RunHandle(find_tracking_uri(), run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
         self.sent = False
-        self._options = options
-        self._target = RunTarget(
-            name,
+        self._finder = RunFinder(
+            self.run,
             self.node,
-            run_id=options["run_id"],
-            start_timeout_sec=options["start_timeout"],
-            on_made=self._redirect,
+            start_timeout_sec=settings.start_timeout,
+            on_made=self._note_run,
         )
-        self._scrapers = scrapers_of(options["scrape"], options["interval"])
-        self._transfers: dict[str, Any] = {}
+        self._state_folder = find_state_folder(settings.dir)
+        self._scrapers = open_scrapers(settings.scrape, settings.interval)
+        self._transfers: dict[str, NixlKVConnectorStats] = {}
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
-        self._listeners = exporters_of(options, component=name, node=self.node.index)
+        self._listeners = open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
         self._sending = threading.Lock()
         self._finished = False
 
-    @property
-    def run_id(self) -> str | None:
-        """Id of the run, as soon as there is one."""
-        return self._target.run_id
-
-    @property
-    def own_run(self) -> bool:
-        """Whether the run was made for this block, which then ends it too."""
-        return self._target.own
-
     def start(self, *, wait: bool = True, root_pid: int | None = None) -> None:
-        """Find or make the run, then take the first sample.
+        """Find or create the run, then take the first sample.
 
         Args:
-            wait: Whether to wait for a run that has to be made.
-            root_pid: First process of the job, where that is not this one.
+            wait: Whether to wait for a new run.
+            root_pid: First process of the job; default: this one.
 
         Raises:
             SettingError: When a store on this machine cannot be used at all.
         """
-        self._target.find(wait=wait)
+        self._finder.find(wait=wait)
         self.gather()
-        if self.node.samples:
-            self._start_sampling(root_pid)
+        if not self.node.samples:
+            return
+        settings = self.settings
+        readers = open_job_readers(root_pid, self.node, carbon=settings.carbon)
+        collector = PerformanceMetricsCollector(
+            settings.max_length,
+            interval=settings.interval,
+            readers=[*readers, *self._scrapers],
+            on_report=self._take_report,
+        )
+        if settings.live:
+            live = LiveCurves(self.run, node=str(self.node.index) if self.node.count > 1 else "")
+            live.start()
+            self._listeners.append(live)
+        collector.start()
+        self._collector = collector
+        self._journal = self._open_journal(collector)
+        self._note_run()
+        self._journal.start()
 
     def gather(self) -> None:
-        """Let this process and those that it starts from now on record operations."""
+        """Let this process, and those that it starts from now on, record operations."""
         if self._spool is not None:
             return
-        self._spool = SpoolFolder(self.node, self.run_id, parent=state_folder())
+        self._spool = SpoolFolder(self.node, self.run.run_id, parent=self._state_folder)
         folder = self._spool.path
         current.activate(self.operations, folder=folder, spooled=folder is not None)
         proxystore.install()
 
-    def _start_sampling(self, root_pid: int | None) -> None:
-        collector = PerformanceMetricsCollector(
-            self._options["max_length"],
-            interval=self._options["interval"],
-            readers=[
-                *readers_of(root_pid, self.node, carbon=self._options["carbon"]),
-                *self._scrapers,
-            ],
-            on_report=self._append,
-        )
-        if self._options["live"]:
-            self._listeners.append(self._new_live())
-        collector.start()
-        self._collector = collector
-        self._journal = self._new_journal(collector)
-        self._redirect()
-        self._journal.start()
-
-    def _new_live(self) -> LiveCurves:
-        node = str(self.node.index) if self.node.count > 1 else ""
-        live = LiveCurves(self._target.uri, lambda: self.run_id, node=node)
-        live.start()
-        return live
-
-    def _new_journal(self, collector: PerformanceMetricsCollector) -> Journal:
-        def snapshot() -> dict[str, Any]:
+    def _open_journal(self, collector: PerformanceMetricsCollector) -> Journal:
+        def take_snapshot() -> dict[str, Any]:
             summary, columns = collector.snapshot()
             return {"summary": summary, "columns": columns}
 
+        document = NodeDocument(node=self._describe_node(), component=self.name, status="KILLED")
         thread = collector.report_thread
-        facts = {
-            "started": None if thread is None else thread.started,
-            "counters": [] if thread is None else thread.counters,
-            "facts": self._facts(),
-            "oom_kills": oom_counts(),
-            "spool": None
-            if self._spool is None or self._spool.path is None
-            else self._spool.path.name,
-        }
+        folder = None if self._spool is None else self._spool.path
+        facts = JournalFacts(
+            started=None if thread is None else thread.started,
+            counters=[] if thread is None else thread.counters,
+            facts=self._list_facts(),
+            oom_kills=oom_counts(),
+            spool=None if folder is None else folder.name,
+        )
         return Journal(
-            self._delivery(self._node_document("KILLED")),
+            self._address(document),
             facts,
-            folder=state_folder(),
-            snapshot=snapshot,
+            folder=self._state_folder,
+            snapshot=take_snapshot,
             max_rows=collector.max_length,
         )
 
-    def _facts(self) -> dict[str, float]:
-        price = self._options["node_price"]
+    def _describe_node(self) -> dict[str, Any]:
+        return {**self.node.as_dict(), **host_facts()}
+
+    def _list_facts(self) -> dict[str, float]:
+        """Return the figures that no reader gives."""
+        price = self.settings.node_price
         facts = {"node_count": float(self.node.count)}
-        return facts if price is None else {**facts, "node_price": float(price)}
+        return facts if price is None else {**facts, "node_price": price}
 
-    def _redirect(self) -> None:
-        """Tell the journal which run was made meanwhile: who sends it then makes no second one."""
-        if self._journal is not None and self._journal.target != self._target.header():
-            self._journal.redirect(self._delivery(self._node_document("KILLED")))
+    def _note_run(self) -> None:
+        """Tell the journal of a new run, so that `recover` does not create a second one."""
+        if self._journal is not None:
+            self._journal.note_run()
 
-    def _append(self, report: dict[str, float]) -> None:
+    def _take_report(self, report: dict[str, float]) -> None:
         if self._journal is not None:
             self._journal.append(report)
         for listener in self._listeners:
             listener(report)
 
     def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
-        """Take the last sample, put the document together and send it.
+        """Take the last sample, make the document and send it.
 
         A second call waits for the first one and does nothing.
 
         Args:
             outcome: How the block ended.
-            limit_sec: Most seconds, where whatever ends the job gives it no more than that.
+            limit_sec: Most seconds, where the job has less time than `exit_timeout`.
         """
-        deadline = time.monotonic() + min(self._options["exit_timeout"], limit_sec or math.inf)
+        deadline = time.monotonic() + min(self.settings.exit_timeout, limit_sec or math.inf)
         if not self._sending.acquire(timeout=max(1.0, deadline - time.monotonic())):
             return
         try:
-            if not self._finished:
-                self._finished = True
-                self._finish(outcome, deadline)
+            if self._finished:
+                return
+            self._finished = True
+            self.stop()
+            self._end_gathering(deadline)
+            if not self.node.samples:
+                return
+            # Half of the time at most: the rest is for sending.
+            self._finder.close((deadline - time.monotonic()) / 2)
+            delivery = self._make_delivery(outcome)
+            self.document = PerfDocument({delivery.index: delivery.document})
+            self.summary = dict(delivery.document.summary)
+            self.sent = dispatch(
+                delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
+            )
+            if self._spool is not None:
+                self._spool.remove()
         finally:
             self._sending.release()
 
@@ -227,31 +226,13 @@ class Recording:
         for listener in listeners:
             listener.close()
 
-    def _finish(self, outcome: Outcome, deadline: float) -> None:
-        self.stop()
-        self._gather(deadline)
-        if not self.node.samples:
-            return
-        # Half the time at most: the rest is for the figures.
-        self._target.close((deadline - time.monotonic()) / 2)
-        delivery = self._delivery(self._final_document(outcome))
-        self.document = PerfDocument({delivery.index: delivery.document})
-        self.summary = dict(delivery.document.summary)
-        self.sent = dispatch(
-            delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
-        )
-        if self.sent and delivery.run_id is not None:
-            self._target.made(delivery.run_id)
-        if self._spool is not None:
-            self._spool.remove()
-
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
-        """Send what there is by now; the recording goes on, and its end sends all again.
+        """Send what there is by now. The recording goes on, and its end sends everything again.
 
-        For a job that was told to end and may be killed before it does.
+        This is for a job that was asked to end, and may be killed before it does.
 
         Args:
-            outcome: How the job will have ended, if nothing more is heard of it.
+            outcome: How the job will have ended if it is killed.
             limit_sec: Most seconds.
         """
         if self._journal is not None:
@@ -261,14 +242,13 @@ class Recording:
         try:
             if not self._finished and self._collector is not None:
                 deadline = time.monotonic() + limit_sec
-                self._target.settle(limit_sec / 2)
-                delivery = self._delivery(self._final_document(outcome))
-                dispatch(delivery, None, deadline=deadline)
+                self._finder.settle(limit_sec / 2)
+                dispatch(self._make_delivery(outcome), None, deadline=deadline)
         finally:
             self._sending.release()
 
-    def _gather(self, deadline: float) -> None:
-        """Take over what the other processes of the job recorded."""
+    def _end_gathering(self, deadline: float) -> None:
+        """Take over the operations and transfers that the other processes of the job recorded."""
         spool = self._spool
         folder = None if spool is None else spool.path
         recorders = current.deactivate()
@@ -276,8 +256,7 @@ class Recording:
             spool.leave()
             return
         if spool is not None and folder is not None:
-            left = deadline - time.monotonic()
-            spool.wait_for_others(left / 2)
+            spool.wait_for_others((deadline - time.monotonic()) / 2)
             collect_operations(folder, self.operations)
         self._transfers = collect_transfers(folder, recorders.transfers)
         for scraper in self._scrapers:
@@ -286,52 +265,47 @@ class Recording:
                 self._transfers.setdefault("nixl", type(stats)()).aggregate(stats)
         proxystore.uninstall()
 
-    def _node_document(self, status: str) -> NodeDocument:
-        return NodeDocument(
-            node={**self.node.as_dict(), **host_facts()},
-            component=self.name,
-            run_id=self.run_id,
-            status=status,
-        )
-
-    def _final_document(self, outcome: Outcome) -> NodeDocument:
-        document = self._node_document(outcome.status)
+    def _make_delivery(self, outcome: Outcome) -> Delivery:
+        """Return the finished report of this node."""
+        summary, reports, started = {}, {}, None
         collector = self._collector
         if collector is not None and collector.report_thread is not None:
-            for name, value in self._facts().items():
+            for name, value in self._list_facts().items():
                 collector.summary.set_fact(name, value)
-            document.summary = collector.metrics()
-            document.reports = round_columns(collector.snapshot()[1])
-            document.started = collector.report_thread.started
-            document.duration_sec = document.summary.get("duration_sec")
-        add_recorded(document, self.operations, self._transfers)
+            summary = collector.metrics()
+            reports = round_columns(collector.snapshot()[1])
+            started = collector.report_thread.started
         for scraper in self._scrapers:
-            # The endpoint's own figures tell counters from gauges, which the columns do not.
-            document.summary = without_columns(document.summary, scraper.name)
-            document.summary.update(scraper.summary_metrics())
-        if outcome.cause is not None:
-            document.extra["cause"] = outcome.cause
-        finding = decide_verdict(document.summary, document.node)
-        document.extra.update(bottleneck=finding.bottleneck, advice=finding.advice)
-        return document
+            # The columns do not tell counters from gauges; the endpoint's own figures do.
+            heads = tuple(f"{head}_{scraper.name}" for head in ("avg", "max_t", "total"))
+            summary = {k: v for k, v in summary.items() if not k.startswith(heads)}
+            summary.update(scraper.summary_metrics())
+        document = make_final_document(
+            node=self._describe_node(),
+            component=self.name,
+            status=outcome.status,
+            cause=outcome.cause,
+            started=started,
+            summary=summary,
+            reports=reports,
+            operations=self.operations,
+            transfers=self._transfers,
+        )
+        return self._address(document)
 
-    def _delivery(self, document: NodeDocument) -> Delivery:
-        tags = {
-            "mlflow_perf.version": __version__,
-            "mlflow_perf.component": self.name,
-            "mlflow_perf.status": document.status or "",
-            **self.node.tags(),
-        }
-        for name in ("bottleneck", "advice", "cause"):
-            if name in document.extra:
-                tags[f"mlflow_perf.{name}"] = str(document.extra[name])
+    def _address(self, document: NodeDocument) -> Delivery:
+        """Return the delivery of a document to this recording's run."""
+        document.run_id = self.run.run_id
         return Delivery(
-            document=document,
+            document,
+            self.run,
             index=self.node.index,
-            run_name=self.name,
-            artifact_path=self._options["artifact_path"],
-            metrics_prefix=self._options["metrics_prefix"],
-            tags=tags,
-            page=self._target.has_page,
-            **self._target.header(),
+            artifact_path=self.settings.artifact_path,
+            metrics_prefix=self.settings.metrics_prefix,
+            tags={
+                "mlflow_perf.version": __version__,
+                "mlflow_perf.component": self.name,
+                **self.node.tags(),
+                **tag_document(document),
+            },
         )

@@ -1,6 +1,6 @@
-"""`report()`: where the parts are put together. Imports everything below it.
+"""`report()`: a block of code whose performance is reported to MLflow.
 
-The wrapped job's result, exception and exit code pass through untouched whatever fails here.
+The job's result, exception and exit code pass through untouched whatever fails here.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from mlflow_perf.core import settings
+from mlflow_perf.core.settings import Settings, arguments_of, read_setting
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.node.exit_cause import signal_name
 from mlflow_perf.recorders import timing
+from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
 from mlflow_perf.session.recording import Outcome, Recording
-from mlflow_perf.session.run_target import check_run
+from mlflow_perf.session.run_finder import check_run
 from mlflow_perf.session.signals import SignalWatch
 
 __all__ = ["Session", "current", "report"]
@@ -34,9 +35,9 @@ _guard = threading.Lock()
 _current: Session | None = None
 _current_pid = 0
 
-# From a signal to the kill that follows it are 30 s with Slurm and Kubernetes by default.
+# Slurm and Kubernetes kill a process 30 s after its signal by default.
 _GRACE_SEC = 20.0
-_ENDING = (15, 1)  # SIGTERM, SIGHUP: with a handler of the job's, too, they end it
+_ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
 
 
 def current() -> Session | None:
@@ -47,48 +48,49 @@ def current() -> Session | None:
 class Session:
     """A block of code whose performance is reported: a context manager and a decorator.
 
-    Made by `report()`. As a decorator it wraps plain, generator and async functions, and each call
-    is a block of its own. A block inside a block, in any thread, becomes a timed operation of the
-    outer one.
+    `report()` makes it. As a decorator it wraps plain, generator and async functions, and each call
+    is a block of its own. A block inside another block, in any thread, becomes a timed operation of
+    the outer one.
 
     Attributes:
         name: The component.
-        run_id: Id of the MLflow run, from the start of the block; None while it could not be had.
+        run_id: Id of the MLflow run, from the start of the block; None while there is none.
         node: Index of this node.
         summary: Metric key → value, after the block.
-        document: What was reported, after the block.
+        document: The report, after the block.
     """
 
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
         self.summary: dict[str, float] = {}
         self.document = PerfDocument()
-        self._options = options
+        self._settings = settings
         self._recording: Recording | None = None
         self._outer: Session | None = None
         self._timers: list[Any] = []
         self._left_out = False
         self._watch = SignalWatch(self._on_fatal, self._on_handled)
 
+    def _find_recording(self) -> Recording | None:
+        return (self._outer or self)._recording  # noqa: SLF001 - another object of this class
+
     @property
     def run_id(self) -> str | None:
-        """Id of the MLflow run; None outside a block, or while no run could be had."""
-        if self._outer is not None:
-            return self._outer.run_id
-        return None if self._recording is None else self._recording.run_id
+        """Id of the MLflow run; None outside a block, or while there is no run."""
+        recording = self._find_recording()
+        return None if recording is None else recording.run.run_id
 
     @property
     def own_run(self) -> bool:
-        """Whether the run was made for this block."""
-        recording = (self._outer or self)._recording  # noqa: SLF001 - another one of this class
-        return recording is not None and recording.own_run
+        """Whether the run was created for this block."""
+        recording = self._find_recording()
+        return recording is not None and recording.run.own_run
 
     @property
     def node(self) -> int:
         """Index of this node, from 0."""
-        if self._outer is not None:
-            return self._outer.node
-        return 0 if self._recording is None else self._recording.node.index
+        recording = self._find_recording()
+        return 0 if recording is None else recording.node.index
 
     def __enter__(self) -> Session:
         global _current, _current_pid
@@ -97,26 +99,23 @@ class Session:
             if outer is None:
                 _current, _current_pid = self, os.getpid()
         if outer is not None:
-            self._enter_inner(outer)
+            # A session object can be re-entered: it is its own outer session then.
+            self._outer = None if outer is self else outer
+            self._timers.append(outer.time(self.name).__enter__())
             return self
         try:
-            self._recording = Recording(self.name, self._options)
+            self._recording = Recording(self.name, self._settings)
             self._recording.start()
             self._watch.arm()
         except MlflowPerfError:
             self._leave()
             raise
-        except Exception:  # noqa: BLE001 - the edge: nothing of ours reaches the job
+        except Exception:  # noqa: BLE001 - no error of ours reaches the job
             _log.warning("The block %r is not reported.", self.name, exc_info=True)
-        except BaseException as error:  # Ctrl-C while a run was being made
-            self._finish(Outcome.of(error))
+        except BaseException as error:  # Ctrl-C while a run was being created
+            self._finish(Outcome.from_error(error))
             raise
         return self
-
-    def _enter_inner(self, outer: Session) -> None:
-        # One that is kept in a variable may be entered again, and has itself around it then.
-        self._outer = None if outer is self else outer
-        self._timers.append(outer.time(self.name).__enter__())
 
     def __exit__(
         self,
@@ -128,14 +127,11 @@ class Session:
             self._timers.pop().__exit__(kind, error, trace)
             self._outer = self._outer if self._timers else None
             return
-        # A forked child that leaves its parent's block has nothing to report in its name.
+        # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
             self._watch.settle()
-            self._finish(self._outcome(error))
-
-    def _outcome(self, error: BaseException | None) -> Outcome:
-        ended_by = [number for number in self._watch.received if number in _ENDING]
-        return _killed(ended_by[0]) if ended_by else Outcome.of(error)
+            ended_by = [number for number in self._watch.received if number in _ENDING]
+            self._finish(_killed(ended_by[0]) if ended_by else Outcome.from_error(error))
 
     def _finish(self, outcome: Outcome) -> None:
         recording = self._recording
@@ -143,7 +139,7 @@ class Session:
             if recording is not None:
                 recording.finish(outcome)
                 self.document, self.summary = recording.document, recording.summary
-        except Exception:  # noqa: BLE001 - the edge: nothing of ours reaches the job
+        except Exception:  # noqa: BLE001 - no error of ours reaches the job
             _log.warning(
                 "The performance report of %r could not be made.", self.name, exc_info=True
             )
@@ -166,11 +162,8 @@ class Session:
 
     def __call__(self, function: F) -> F:
         """Return the function with each call, or each iteration of a generator, as a block."""
-        wrapped: F = wrap(function, self._again)
+        wrapped: F = wrap(function, lambda: Session(self.name, self._settings))
         return wrapped
-
-    def _again(self) -> Session:
-        return Session(self.name, self._options)
 
     def _repr_html_(self) -> str:
         """Return the report for a notebook, after the block."""
@@ -181,45 +174,34 @@ class Session:
 
     def add_time(self, name: str, time_ms: float, *, key: Any = None) -> None:
         """Record one duration of an operation, in milliseconds."""
-        if self._operations is not None:
-            try:
-                self._operations.add_time(name, key, time_ms)
-            except SettingError as error:
-                self._leave_out(error)
+        self._record(OperationMetrics.add_time, name, key, time_ms)
 
     def add_counter(self, name: str, value: float = 1, *, key: Any = None) -> None:
         """Add to a counter."""
-        if self._operations is not None:
-            try:
-                self._operations.add_counter(name, key, value)
-            except SettingError as error:
-                self._leave_out(error)
+        self._record(OperationMetrics.add_counter, name, key, value)
 
     def add_attribute(self, name: str, value: Any, *, key: Any = None) -> None:
         """Note a fact, such as the name of a data set; a later one replaces it."""
-        if self._operations is not None:
-            try:
-                self._operations.add_attribute(name, key, value)
-            except SettingError as error:
-                self._leave_out(error)
+        self._record(OperationMetrics.add_attribute, name, key, value)
 
-    def _leave_out(self, error: SettingError) -> None:
-        # The job is running: a loss that became NaN must not end it.
-        if not self._left_out:
-            self._left_out = True
-            _log.warning("%s It is left out, and so are further ones like it.", error)
-
-    @property
-    def _operations(self) -> Any:
-        holder = self._outer or self
-        return None if holder._recording is None else holder._recording.operations  # noqa: SLF001
+    def _record(self, add: Callable[..., object], name: str, key: Any, value: Any) -> None:
+        recording = self._find_recording()
+        if recording is None:
+            return
+        try:
+            add(recording.operations, name, key, value)
+        except SettingError as error:
+            # The job is running: a loss that became NaN must not end it.
+            if not self._left_out:
+                self._left_out = True
+                _log.warning("%s It is left out, and so are further ones like it.", error)
 
 
 def _killed(number: int) -> Outcome:
     return Outcome("KILLED", signal_name(number))
 
 
-def _at_exit() -> None:
+def _finish_at_exit() -> None:
     """Finish a block that the interpreter's end cuts off: in a daemon thread, or never left."""
     session = current()
     if session is not None:
@@ -228,14 +210,14 @@ def _at_exit() -> None:
         )
 
 
-def _in_child() -> None:
+def _renew_guard() -> None:
     global _guard  # noqa: PLW0603 - another thread of the parent may have held it
     _guard = threading.Lock()
 
 
-atexit.register(_at_exit)
+atexit.register(_finish_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_renew_guard)
 
 
 class _NoSession(Session):
@@ -252,64 +234,25 @@ class _NoSession(Session):
         return function
 
 
-def report(
-    name: str | None = None,
-    *,
-    interval: float | None = None,
-    node: int | None = None,
-    run_id: str | None = None,
-    max_length: int | None = None,
-    artifact_path: str | None = None,
-    metrics_prefix: str | None = None,
-    live: bool | None = None,
-    scrape: Sequence[str] | str | None = None,
-    node_price: float | None = None,
-    carbon: str | None = None,
-) -> Session:
+@arguments_of(Settings)
+def report(**settings: Any) -> Session:
     """Report what a block of code uses, wastes and waits for, to MLflow.
 
     `with mlflow_perf.report("train") as perf: …`, or `@mlflow_perf.report("train")` on a function.
     The run is `run_id`, else the active run, else that of `MLFLOW_RUN_ID`, else a run of its own,
-    which it then also ends: FINISHED, FAILED on an exception, KILLED on a signal. Every argument
-    has an environment variable, `MLFLOW_PERF_INTERVAL` for `interval` and so on.
-
-    Args:
-        name: The component; default: the script's name.
-        interval: Seconds between two samples, 0.05 to 3600; default 1.
-        node: Index of this node; default: as the launcher says.
-        run_id: The MLflow run to report to.
-        max_length: Most reports to keep, rounded up to even; default 1000.
-        artifact_path: Folder of the JSON artifact in the run; default `perf`.
-        metrics_prefix: Put before each metric's key; default none.
-        live: Whether to log the curves while the job runs too; default no.
-        scrape: Prometheus endpoints to read during the job: `["http://127.0.0.1:8000/metrics"]`.
-        node_price: Price of one node for one hour, for `node_cost` and `node_unused_cost`.
-        carbon: Country whose electricity to estimate emissions for, by its three letters.
+    which it then also ends: FINISHED, FAILED on an exception, KILLED on a signal. Every field of
+    `Settings` is an argument, and has an environment variable: `MLFLOW_PERF_INTERVAL` for
+    `interval` and so on.
 
     Raises:
         SettingError: When a setting is wrong; a `ValueError`.
         RunNotFoundError: When `run_id` names no run; a `ValueError`.
     """
-    if settings.is_disabled():
-        return _NoSession(name or "disabled", {})
-    options = settings.resolve(
-        name=name,
-        interval=interval,
-        node=node,
-        run_id=run_id,
-        max_length=max_length,
-        artifact_path=artifact_path,
-        metrics_prefix=metrics_prefix,
-        live=live,
-        scrape=scrape,
-        node_price=node_price,
-        carbon=carbon,
-    )
-    if options["run_id"] is not None:
-        check_run(options["run_id"], options["start_timeout"])
-    return Session(options["name"] or _script_name(), options)
-
-
-def _script_name() -> str:
+    if read_setting("disable", settings.get("disable")):
+        return _NoSession(settings.get("name") or "disabled", Settings())
+    found = Settings.load(**settings)
+    if found.run_id is not None:
+        check_run(found.run_id, found.start_timeout)
     script = Path(sys.argv[0] or "python").stem
-    return script if script not in ("", "-c", "__main__") else "python"
+    fallback = script if script not in ("", "-c", "__main__") else "python"
+    return Session(found.name or fallback, found)

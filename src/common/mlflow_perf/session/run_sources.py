@@ -1,78 +1,69 @@
-"""What one recording reads, and who else is told of each report.
-
-Imports readers; the integrations only where they are asked for.
-"""
+"""What one recording reads, and which listeners get its reports."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.node import place as nodes
+from mlflow_perf.node.place import Node, detect
 from mlflow_perf.readers import Reader, default_readers
 
 if TYPE_CHECKING:
     from mlflow_perf.integrations.prometheus import ScrapeReader
 
-__all__ = ["Listener", "exporters_of", "node_of", "readers_of", "scrapers_of", "without_columns"]
-
+__all__ = ["ReportListener", "detect_node", "open_exporters", "open_job_readers", "open_scrapers"]
 
 _log = logging.getLogger(__name__)
 
 
-class Listener(Protocol):
-    """Is told of each report, in the sampling thread, and must not block it."""
+class ReportListener(Protocol):
+    """Gets each report, in the sampling thread, and must not block it."""
 
     def __call__(self, report: Mapping[str, float]) -> None:
         """Take one report."""
         ...
 
     def close(self) -> None:
-        """End: no report comes any more."""
+        """End, because no more reports come."""
         ...
 
 
-def exporters_of(options: Mapping[str, Any], *, component: str, node: int) -> list[Listener]:
-    """Return who hands the running job's figures to other systems.
+def open_exporters(settings: Settings, *, component: str, node: Node) -> list[ReportListener]:
+    """Return the listeners that hand the running job's figures to other systems.
 
     Args:
-        options: The settings `textfile` and `opentelemetry`.
+        settings: `textfile` and `opentelemetry` say which.
         component: The component, for labels.
-        node: The node's index, for labels.
+        node: The node, for labels.
 
     Raises:
-        SettingError: When the text file cannot be one.
-        MissingDependencyError: When OpenTelemetry is asked for and not installed.
+        SettingError: When the text file cannot be used.
+        MissingDependencyError: When OpenTelemetry is asked for but not installed.
     """
-    labels = {"component": component, "node": str(node)}
-    found: list[Listener] = []
-    if options["textfile"]:
+    labels = {"component": component, "node": str(node.index)}
+    exporters: list[ReportListener] = []
+    if settings.textfile:
         from mlflow_perf.integrations.textfile import TextfileExporter
 
-        found.append(TextfileExporter(options["textfile"], labels))
-    if options["opentelemetry"]:
+        exporters.append(TextfileExporter(settings.textfile, labels))
+    if settings.opentelemetry:
         from mlflow_perf.integrations.opentelemetry import OpenTelemetryExporter
 
-        found.append(OpenTelemetryExporter(labels))
-    return found
+        exporters.append(OpenTelemetryExporter(labels))
+    return exporters
 
 
-def without_columns(summary: dict[str, float], prefix: str) -> dict[str, float]:
-    """Return a summary less what was made of an endpoint's columns, which tell no kinds."""
-    heads = (f"avg_{prefix}", f"max_t_{prefix}", f"total_{prefix}")
-    return {key: value for key, value in summary.items() if not key.startswith(heads)}
-
-
-def readers_of(
-    root_pid: int | None, node: nodes.Node, *, carbon: str | None = None
+def open_job_readers(
+    root_pid: int | None, node: Node, *, carbon: str | None = None
 ) -> list[Reader]:
     """Return the readers of this node and of the job that begins with a process.
 
     Args:
-        root_pid: First process of the job; None for this one, or for the launcher's process above
+        root_pid: First process of the job; default: this process, or the launcher's process above
             all ranks of this node where there are several.
         node: This process's place in its job.
         carbon: Country to estimate emissions for.
@@ -83,11 +74,11 @@ def readers_of(
     return default_readers(root_pid=root_pid, carbon=carbon)
 
 
-def scrapers_of(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
+def open_scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
     """Return a reader for each Prometheus endpoint.
 
     Args:
-        urls: Their addresses.
+        urls: Addresses of the endpoints.
         interval: Seconds between two readings.
 
     Raises:
@@ -101,8 +92,11 @@ def scrapers_of(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
     return scrape_readers(urls, interval=interval)
 
 
-def node_of(index: int | None) -> nodes.Node:
-    """Return this process's place in its job; an index that is given goes before the launcher's.
+def detect_node(index: int | None) -> Node:
+    """Return this process's place in its job.
+
+    Args:
+        index: Index of the node; default: as the launcher says.
 
     Raises:
         SettingError: When one of our own variables is wrong.
@@ -111,9 +105,9 @@ def node_of(index: int | None) -> nodes.Node:
     if index is not None:
         environ["MLFLOW_PERF_NODE"] = str(index)
     try:
-        return nodes.detect(environ)
+        return detect(environ)
     except MlflowPerfError:
         raise
     except Exception:  # noqa: BLE001 - an odd launcher costs the node's place, not the job
-        _log.warning("The node's place in its job could not be told.", exc_info=True)
-        return nodes.detect({})
+        _log.warning("The node's place in its job is unknown.", exc_info=True)
+        return detect({})

@@ -1,7 +1,7 @@
-"""Which run of an MLflow store: found, made or deleted. Imports delivery, errors.
+"""Finding, creating, ending and deleting runs of an MLflow store.
 
-Everything goes through `MlflowClient` and a run's id: the fluent interface keeps the active run per
-thread and would open a second run from ours.
+Everything goes through `MlflowClient` and the id of a run. The fluent interface keeps an active run
+per thread, and would open a second run beside ours.
 """
 
 from __future__ import annotations
@@ -10,150 +10,121 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
-from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 __all__ = [
-    "Target",
-    "chosen_experiment",
-    "client_of",
+    "create_run",
     "discard_run",
     "end_run",
-    "experiment_of",
     "find_run",
-    "new_run",
+    "open_client",
     "open_run",
+    "provide_experiment",
+    "read_chosen_experiment",
 ]
 
-_LONGEST_NAME = 250
+_MAX_NAME = 250
 
 
-@dataclass
-class Target:
-    """A run that can be written to.
-
-    Attributes:
-        run_id: Its id.
-        own: Whether we made it, and so end it.
-        experiment_id: The experiment that holds it.
-        tags: The tags that it had when we last looked.
-    """
-
-    run_id: str
-    own: bool = False
-    experiment_id: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
-
-
-def client_of(tracking_uri: str | None) -> MlflowClient:
-    """Return a client of a store; of the current one where none is named."""
+def open_client(tracking_uri: str | None) -> MlflowClient:
+    """Return a client of a store; without a URI, of the store that MLflow uses now."""
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=tracking_uri or None)
 
 
-def _target(run: Run, *, own: bool) -> Target:
-    return Target(run.info.run_id, own, run.info.experiment_id, dict(run.data.tags))
-
-
-def open_run(run_id: str, *, tracking_uri: str | None = None) -> Target:
+def open_run(run_id: str, *, tracking_uri: str | None = None) -> Run:
     """Return a run that exists.
 
     Raises:
         RunNotFoundError: When the store answers that it has no such run, or that it was deleted.
         Exception: Whatever MLflow raises when the store does not answer.
     """
+    import mlflow
     from mlflow.exceptions import MlflowException
 
+    missing = "There is no MLflow run {!r} at {}."
     try:
-        run = client_of(tracking_uri).get_run(run_id)
+        run = open_client(tracking_uri).get_run(run_id)
+        if run.info.lifecycle_stage != "deleted":
+            return run
+        missing = "The MLflow run {!r} at {} was deleted."
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
-        raise RunNotFoundError(
-            f"There is no MLflow run {run_id!r} at {_where(tracking_uri)}."
-        ) from None
-    if run.info.lifecycle_stage == "deleted":
-        raise RunNotFoundError(f"The MLflow run {run_id!r} at {_where(tracking_uri)} was deleted.")
-    return _target(run, own=False)
+    store = redact_password(tracking_uri or mlflow.get_tracking_uri())
+    raise RunNotFoundError(missing.format(run_id, store))
 
 
-def _where(tracking_uri: str | None) -> str:
-    import mlflow
-
-    return redact_password(tracking_uri or mlflow.get_tracking_uri())
-
-
-def new_run(
+def create_run(
     name: str,
     *,
     tracking_uri: str | None = None,
     experiment_id: str | None = None,
     tags: Mapping[str, str] | None = None,
     started: float | None = None,
-) -> Target:
-    """Make a run, with the tags that `mlflow.start_run` would give it, and return it.
+) -> Run:
+    """Create a run with the tags that `mlflow.start_run` would give it, and return it.
 
     Args:
         name: Its name.
-        tracking_uri: The store; default: the current one.
-        experiment_id: Its experiment; default: the one in which `mlflow.start_run` would make it.
+        tracking_uri: The store; default: the one that MLflow uses now.
+        experiment_id: Its experiment; default: the one that `mlflow.start_run` would use.
         tags: More tags.
-        started: Unix time at which it began, where that was earlier.
+        started: Unix time of its start; default: now.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     from mlflow.tracking.context.registry import resolve_tags
 
-    run = client_of(tracking_uri).create_run(
-        experiment_id or _current_experiment_id(tracking_uri),
+    return open_client(tracking_uri).create_run(
+        experiment_id or _find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
         tags=resolve_tags(tags),
-        run_name=clean_text(name, _LONGEST_NAME),
+        run_name=clean_text(name, _MAX_NAME),
     )
-    return _target(run, own=True)
 
 
-def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Target | None:
-    """Return the newest run of the current experiment with a tag, or None.
+def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Run | None:
+    """Return the newest run of the current experiment that has a tag, or None.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     text = value.replace("'", "")
-    found = client_of(tracking_uri).search_runs(
-        [_current_experiment_id(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
+    found = open_client(tracking_uri).search_runs(
+        [_find_current_experiment(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
     )
-    return _target(found[0], own=False) if found else None
+    return found[0] if found else None
 
 
 def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
-    """Delete a run that was made for nothing: its job's report is elsewhere.
+    """Delete a run that is not needed, because its job's report went elsewhere.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    client_of(tracking_uri).delete_run(run_id)
+    open_client(tracking_uri).delete_run(run_id)
 
 
 def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> None:
-    """Set a run's status and end, in silence.
+    """Set the status and the end of a run without printing anything.
 
-    `MlflowClient.set_terminated` prints two lines to the standard output of the job or command,
-    which is not ours, with the address of the server and a password in it.
+    `MlflowClient.set_terminated` prints two lines to the job's standard output, which is not ours.
+    They contain the server's address, and a password in it.
 
     Args:
-        client: Of the store.
+        client: A client of the store.
         run_id: The run.
         status: `FINISHED`, `FAILED` or `KILLED`.
         ended: Unix time of its end.
@@ -172,9 +143,9 @@ def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> 
         store.update_run_info(run_id, RunStatus.from_string(status), at_ms, None)
 
 
-def chosen_experiment() -> tuple[str | None, str | None]:
-    """Return id and name of the experiment that was asked for, without asking any server."""
-    # What `set_experiment` chose; not public, and there only once MLflow is imported.
+def read_chosen_experiment() -> tuple[str | None, str | None]:
+    """Return the id and the name of the experiment that the job chose, without asking a server."""
+    # What `set_experiment` chose is not public, and exists only once MLflow is imported.
     fluent = sys.modules.get("mlflow.tracking.fluent")
     chosen = getattr(fluent, "_active_experiment_id", None)
     if chosen:
@@ -183,23 +154,23 @@ def chosen_experiment() -> tuple[str | None, str | None]:
     return (None if name else os.environ.get("MLFLOW_EXPERIMENT_ID") or None), name
 
 
-def experiment_of(delivery: Delivery) -> str | None:
-    """Return the experiment that was asked for when the job ran, made if need be.
+def provide_experiment(run: RunHandle) -> str | None:
+    """Return the experiment that was chosen when the job ran; it is created if need be.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    if delivery.experiment_id is not None or delivery.experiment_name is None:
-        return delivery.experiment_id
-    client = client_of(delivery.tracking_uri)
-    found = client.get_experiment_by_name(delivery.experiment_name)
+    if run.experiment_id is not None or run.experiment_name is None:
+        return run.experiment_id
+    client = open_client(run.tracking_uri)
+    found = client.get_experiment_by_name(run.experiment_name)
     if found is not None:
         return str(found.experiment_id)
-    return str(client.create_experiment(delivery.experiment_name))
+    return str(client.create_experiment(run.experiment_name))
 
 
-def _current_experiment_id(tracking_uri: str | None) -> str:
-    """Return the experiment in which `mlflow.start_run` would make a run now."""
+def _find_current_experiment(tracking_uri: str | None) -> str:
+    """Return the experiment in which `mlflow.start_run` would create a run now."""
     import mlflow
 
     if tracking_uri in (None, "", mlflow.get_tracking_uri()):
@@ -211,5 +182,5 @@ def _current_experiment_id(tracking_uri: str | None) -> str:
     if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
         return experiment_id
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
-    found = client_of(tracking_uri).get_experiment_by_name(name) if name else None
+    found = open_client(tracking_uri).get_experiment_by_name(name) if name else None
     return "0" if found is None else str(found.experiment_id)

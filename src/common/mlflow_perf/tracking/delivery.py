@@ -1,26 +1,19 @@
-"""What one node wants to have in MLflow, as plain data.
-
-Imports the document, operations and transfers.
-
-The session hands it to the sinks; the journal keeps it on disk, so that whoever finds it there
-after a crash can send it as the job itself would have.
-"""
+"""A finished report and its destination, as plain data that the journal can keep."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.recorders import transfers
-from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["Delivery", "add_recorded"]
+__all__ = ["Delivery"]
 
 _MAX_INDEX = 10**9  # as of the setting `node`
+_RUN_FIELDS = ("run_id", "experiment_id", "experiment_name", "run_name")
 
 
 @dataclass
@@ -28,80 +21,70 @@ class Delivery:
     """A node's document and where it goes.
 
     Attributes:
-        document: What the node reported.
-        index: The node's index, the step of its metrics.
-        run_id: The run; None while none could be had.
-        own_run: Whether `report()` made the run, and so ends it.
-        tracking_uri: The MLflow store.
-        experiment_id: Where to make the run, if it is still to be made.
-        experiment_name: The same by name, while no server could tell the id.
-        run_name: Name of the run, if it is still to be made.
+        document: The report of the node.
+        run: The run that gets it.
+        index: The node's index, which is the step of its metrics.
         artifact_path: Folder of the JSON artifact.
         metrics_prefix: Put before each metric's key.
         tags: Tags for the run.
-        page: Whether the store's server has the page `/perf`.
     """
 
     document: NodeDocument = field(default_factory=NodeDocument)
+    run: RunHandle = field(default_factory=RunHandle)
     index: int = 0
-    run_id: str | None = None
-    own_run: bool = False
-    tracking_uri: str = ""
-    experiment_id: str | None = None
-    experiment_name: str | None = None
-    run_name: str | None = None
     artifact_path: str = "perf"
     metrics_prefix: str = ""
     tags: dict[str, str] = field(default_factory=dict)
-    page: bool = False
 
     def header(self) -> dict[str, Any]:
-        """Return everything but the document, as plain data."""
-        data = asdict(self)
-        del data["document"]
-        return data
+        """Return everything but the document as plain data: the journal's header."""
+        return {
+            "index": self.index,
+            "run_id": self.run.run_id,
+            "own_run": self.run.own_run,
+            "tracking_uri": self.run.tracking_uri,
+            "experiment_id": self.run.experiment_id,
+            "experiment_name": self.run.experiment_name,
+            "run_name": self.run.run_name,
+            "artifact_path": self.artifact_path,
+            "metrics_prefix": self.metrics_prefix,
+            "tags": self.tags,
+            "page": self.run.has_page,
+        }
 
     @classmethod
     def from_header(cls, data: dict[str, Any], document: NodeDocument) -> Delivery:
         """Return the delivery that `header` described.
 
+        Args:
+            data: The header, from a journal that anybody may have written.
+            document: The report.
+
         Raises:
-            DocumentError: When a value has another type than it must.
+            DocumentError: When a value has the wrong type.
         """
-        known = {f.name for f in fields(cls)} - {"document"}
-        delivery = cls(document=document, **{k: v for k, v in data.items() if k in known})
-        texts = (delivery.tracking_uri, delivery.artifact_path, delivery.metrics_prefix)
-        sound = all(isinstance(text, str) for text in texts)
-        sound = sound and type(data.get("index")) is int and type(data.get("tags")) is dict
-        sound = sound and 0 <= data["index"] <= _MAX_INDEX and type(delivery.page) is bool
-        maybe = ("run_id", "experiment_id", "experiment_name", "run_name")
-        sound = sound and all(isinstance(data.get(name), (str, type(None))) for name in maybe)
-        sound = sound and all(isinstance(tag, str) for tag in data["tags"].values())
-        if not sound or not _stays_inside(delivery.artifact_path):
+        header = {**cls().header(), **data}
+        texts = (header[name] for name in ("tracking_uri", "artifact_path", "metrics_prefix"))
+        path, tags, index = header["artifact_path"], data.get("tags"), data.get("index")
+        if (
+            not all(isinstance(text, str) for text in texts)
+            or not all(isinstance(header[name], (str, type(None))) for name in _RUN_FIELDS)
+            or type(header["page"]) is not bool
+            or type(index) is not int
+            or not 0 <= index <= _MAX_INDEX
+            or type(tags) is not dict
+            or not all(isinstance(tag, str) for tag in tags.values())
+            # The path must stay below its folder on every system.
+            or path.startswith("/")
+            or Path(path).drive
+            or "\\" in path
+            or ".." in path.split("/")
+        ):
             raise DocumentError("The journal's header is damaged.")
-        return delivery
-
-
-def _stays_inside(path: str) -> bool:
-    """Tell whether a path, taken below a folder, stays below it on every system."""
-    absolute = path.startswith("/") or bool(Path(path).drive)
-    return not absolute and "\\" not in path and ".." not in path.split("/")
-
-
-def add_recorded(
-    document: NodeDocument,
-    operations: OperationMetrics,
-    named: Mapping[str, transfers.NixlKVConnectorStats],
-) -> None:
-    """Put what a job's processes recorded into its document, and the metrics made of it.
-
-    Args:
-        document: The node's document.
-        operations: The operations.
-        named: The transfers, by connector.
-    """
-    document.operations = operations.as_dict()
-    document.summary.update(operations.summary_metrics())
-    document.transfers = transfers.as_dict(named)
-    for name, stats in named.items():
-        document.summary.update(transfers.summary_metrics(name, stats))
+        run = RunHandle(
+            tracking_uri=header["tracking_uri"],
+            own_run=bool(header["own_run"]),
+            has_page=header["page"],
+            **{name: header[name] for name in _RUN_FIELDS},
+        )
+        return cls(document, run, index, path, header["metrics_prefix"], tags)

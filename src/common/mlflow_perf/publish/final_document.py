@@ -1,0 +1,86 @@
+"""The final document of a node: built, judged and tagged in one way by recording and recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlflow_perf.analysis.advice import decide_verdict
+from mlflow_perf.core.json_io import Columns
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.recorders import transfers as transfer_stats
+from mlflow_perf.recorders.operations import OperationMetrics
+
+__all__ = ["CAUSE_TAG", "add_recorded", "judge_document", "make_final_document", "tag_document"]
+
+CAUSE_TAG = "mlflow_perf.cause"
+"""Tag of a run that says why its job ended early."""
+
+
+def make_final_document(
+    *,
+    node: Mapping[str, Any],
+    component: str | None,
+    status: str,
+    cause: str | None = None,
+    started: float | None = None,
+    summary: Mapping[str, float] | None = None,
+    reports: Columns | None = None,
+    operations: OperationMetrics | None = None,
+    transfers: Mapping[str, transfer_stats.NixlKVConnectorStats] | None = None,
+) -> NodeDocument:
+    """Return the document of a node whose job has ended, with its verdict.
+
+    Args:
+        node: Facts of the node.
+        component: The component that ran.
+        status: `FINISHED`, `FAILED` or `KILLED`.
+        cause: Why the job ended early; None where it ended by itself.
+        started: Unix time of the first report.
+        summary: Metric key → value of what was sampled.
+        reports: The sampled columns.
+        operations: The operations of all processes of the job on this node.
+        transfers: Name of the connector → its transfers.
+    """
+    document = NodeDocument(
+        node=dict(node),
+        component=component,
+        status=status,
+        started=started,
+        duration_sec=(summary or {}).get("duration_sec"),
+        summary=dict(summary or {}),
+        reports=reports or {},
+    )
+    add_recorded(document, operations or OperationMetrics(), transfers or {})
+    if cause is not None:
+        document.extra["cause"] = cause
+    judge_document(document)
+    return document
+
+
+def add_recorded(
+    document: NodeDocument,
+    operations: OperationMetrics,
+    transfers: Mapping[str, transfer_stats.NixlKVConnectorStats],
+) -> None:
+    """Put operations and transfers, and the metrics made of them, into a document."""
+    document.operations = operations.as_dict()
+    document.summary.update(operations.summary_metrics())
+    document.transfers = transfer_stats.as_dict(transfers)
+    for name, stats in transfers.items():
+        document.summary.update(transfer_stats.summary_metrics(name, stats))
+
+
+def judge_document(document: NodeDocument) -> None:
+    """Put the bottleneck and the advice that follow from the figures into a document."""
+    found = decide_verdict(document.summary, document.node)
+    document.extra.update(bottleneck=found.bottleneck, advice=found.advice)
+
+
+def tag_document(document: NodeDocument) -> dict[str, str]:
+    """Return the tags with which a run says what its document says."""
+    tags = {"mlflow_perf.status": document.status or "KILLED"}
+    for name in ("bottleneck", "advice", "cause"):
+        if name in document.extra:
+            tags[f"mlflow_perf.{name}"] = str(document.extra[name])
+    return tags

@@ -1,0 +1,78 @@
+"""The handle of one recording's MLflow run, shared by everything that reports to that run."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+__all__ = ["Claim", "RunHandle"]
+
+
+@dataclass
+class RunHandle:
+    """Where a recording reports to: an MLflow run, or the place where to create it.
+
+    Session, journal, delivery and live curves share one handle. When a run is created while the job
+    runs, all of them know it at once.
+
+    Attributes:
+        tracking_uri: The MLflow store.
+        run_name: Name of a run that is still to be created.
+        run_id: Id of the run; None while there is none.
+        own_run: Whether the run was created for this recording, which then ends it too.
+        experiment_id: The run's experiment, or the one in which to create it; None if unknown.
+        experiment_name: Name of that experiment, while no server could tell its id.
+        has_page: Whether the store's server is known to have the page `/perf`.
+    """
+
+    tracking_uri: str = ""
+    run_name: str | None = None
+    run_id: str | None = None
+    own_run: bool = False
+    experiment_id: str | None = None
+    experiment_name: str | None = None
+    has_page: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def claim(self) -> Claim:
+        """Return the permission to create this handle's run."""
+        return Claim(self)
+
+
+class Claim:
+    """The permission to create the run of a handle, until it is withdrawn.
+
+    A slow server may create a run when the caller no longer waits for it. Such a run must not be
+    used: by then the report goes to another run, or `mlflow-perf recover` will create one.
+
+    Args:
+        run: The handle.
+    """
+
+    def __init__(self, run: RunHandle) -> None:
+        self._run = run
+        self._is_withdrawn = False
+
+    def adopt(self, run_id: str, *, own: bool, experiment_id: str | None) -> bool:
+        """Let the handle use a run.
+
+        Args:
+            run_id: Id of the run.
+            own: Whether it was created for this recording.
+            experiment_id: The run's experiment.
+
+        Returns:
+            Whether the handle uses it: not after `withdraw`, and not when it has a run already.
+        """
+        run = self._run
+        with run.lock:
+            if self._is_withdrawn or run.run_id is not None:
+                return False
+            run.own_run, run.experiment_id, run.experiment_name = own, experiment_id, None
+            run.run_id = run_id
+            return True
+
+    def withdraw(self) -> None:
+        """Refuse every run from now on."""
+        with self._run.lock:
+            self._is_withdrawn = True
