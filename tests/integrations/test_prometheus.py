@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.errors import MissingDependencyError, SettingError
+from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations.prometheus import ScrapeReader, fetch, scrape_readers
 from mlflow_perf.readers import Reader
 from mlflow_perf.recorders.transfers import summary_metrics
@@ -353,13 +353,6 @@ def test_wrong_interval_is_refused(interval: float) -> None:
     """An interval that is not above zero raises at the call."""
     with pytest.raises(SettingError, match="interval"):
         ScrapeReader("http://127.0.0.1:1/metrics", interval=interval)
-
-
-def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without prometheus_client, a reader raises and names what to install."""
-    monkeypatch.setitem(__import__("sys").modules, "prometheus_client.parser", None)
-    with pytest.raises(MissingDependencyError, match="prometheus"):
-        ScrapeReader("http://127.0.0.1:1/metrics")
 
 
 def test_several_endpoints_have_keys_of_their_own(serve: Serve) -> None:

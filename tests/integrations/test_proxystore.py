@@ -158,11 +158,11 @@ def test_times_are_left_alone_once_proxystore_mends_them(
         return store.get(self.key)
 
     monkeypatch.setattr(factory.StoreFactory, "resolve", resolve)
-    gather._divisor.cache_clear()
+    gather._units_per_ms.cache_clear()
     recorder, _ = session
     with Store("mended", LocalConnector(), metrics=True, register=True) as store:
         assert store.proxy("x", populate_target=False) == "x"
-    gather._divisor.cache_clear()
+    gather._units_per_ms.cache_clear()
     assert recorder.aggregate_times()["factory.resolve"].last_time_ms == 5.0
 
 
@@ -207,7 +207,7 @@ def test_a_fault_of_ours_does_not_reach_the_store(
         raise RuntimeError("broken")
 
     recorder, _ = session
-    gather._warn_once.cache_clear()
+    gather._unrecorded.clear()
     monkeypatch.setattr(recorder, "add_time", fail)
     with Store("fault", LocalConnector(), metrics=True) as store:
         for _ in range(3):

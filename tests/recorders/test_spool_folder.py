@@ -1,56 +1,80 @@
-"""Ranks of one node, as processes of this test: who waits for whom, and how long."""
+"""Rules of the ranks of one node, here in one process: which rank waits for which, and how long."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from mlflow_perf.node.place import Node
-from mlflow_perf.recorders import spool_folder as ranks
+from mlflow_perf.recorders import spool_folder
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
 
 
-def _folder(rank: int, *, of: int = 2, **facts: int) -> SpoolFolder:
-    node = Node(0, 1, rank, rank, of, "h", "mpich", local_size=of, **facts)
+def _folder(rank: int, *, ranks: int = 2) -> SpoolFolder:
+    node = Node(0, 1, rank, rank, ranks, "h", "mpich", local_size=ranks)
     return SpoolFolder(node, "run", parent=Path("unused"))
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that only the waiting moves; returns each wait."""
-    now, slept = [1000.0], []
+    """A clock that only the waiting moves, in a process two seconds old; returns each wait."""
+    now = [1000.0]
+    slept: list[float] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(ranks.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(ranks.time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(spool_folder, "_process_age_sec", lambda **_: 2.0)
     return slept
 
 
 def test_ranks_of_a_node_share_a_folder() -> None:
-    """They find each other by launcher, job and node; another node's ranks have another folder."""
+    """They derive it from launcher, job and node; ranks of another node have another folder."""
     here = [_folder(0).path, _folder(1).path]
     other = SpoolFolder(Node(1, 2, 2, 0, 4, "h", "mpich"), "run", parent=Path("unused")).path
     assert here[0] == here[1] != other
 
 
-def test_nobody_else_is_waited_for_after_a_while(
-    waits: list[float], monkeypatch: pytest.MonkeyPatch
+def test_a_single_process_has_a_private_folder(tmp_path: Path) -> None:
+    """A job of one process shares its folder with no other job, and waits for nobody."""
+    node = Node(0, 1, 0, 0, 1, "h", "local")
+    first, second = (SpoolFolder(node, "run", parent=tmp_path / "new") for _ in range(2))
+    assert first.path is not None
+    assert second.path is not None
+    assert first.path != second.path
+    assert first.path.parent == tmp_path / "new"
+    first.wait_for_others(30)
+    first.remove()
+    assert not first.path.exists()
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A folder that another user prepared is not entered: one warning, and only this process."""
+    other = os.getuid() + 1
+    (tmp_path / f"mlflow-perf-{other}").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    assert _folder(0).path is None
+    assert "belongs to another user" in caplog.text
+
+
+def test_a_long_job_does_not_wait_for_ranks_that_never_started(waits: list[float]) -> None:
     """Where only the first rank of a node reports, the end of a longer job takes no time."""
-    monkeypatch.setattr(ranks, "_age_sec", lambda **_: 2.0)
-    alone = _folder(0, of=8)
-    ranks.time.sleep(6.1)
+    alone = _folder(0, ranks=8)
+    time.sleep(6.1)
     alone.wait_for_others(30)
     assert waits == [6.1]
 
@@ -58,7 +82,7 @@ def test_nobody_else_is_waited_for_after_a_while(
 def test_a_rank_that_records_is_waited_for_in_bounds(
     waits: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may itself wait for us, in a barrier after our end: so not for ever, and one word."""
+    """It may itself wait for this rank, at a barrier: so not for ever, and with one warning."""
     first = _folder(0)
     _folder(1)
     first.wait_for_others(300)
@@ -67,7 +91,7 @@ def test_a_rank_that_records_is_waited_for_in_bounds(
 
 
 def test_a_rank_that_has_left_is_not_waited_for(waits: list[float]) -> None:
-    """Once all have left, the first goes on at once."""
+    """Once all others have left, the first rank goes on at once."""
     first, second = _folder(0), _folder(1)
     second.leave()
     first.wait_for_others(30)
@@ -77,39 +101,37 @@ def test_a_rank_that_has_left_is_not_waited_for(waits: list[float]) -> None:
 def test_a_rank_that_is_late_is_waited_for(
     waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last to come has three times as long as the first took.
+    """The last rank may take three times as long to start as the first.
 
-    It comes while the first waits, records, and leaves: nothing of it is lost.
+    It starts while the first rank waits, records, and leaves: no record of it is lost.
     """
-    monkeypatch.setattr(ranks, "_age_sec", lambda **_: 2.0)
-    first, second = _folder(0, of=3), _folder(1, of=3)
+    first, second = _folder(0, ranks=3), _folder(1, ranks=3)
     second.leave()
-    sleep = ranks.time.sleep
+    sleep = time.sleep
 
-    def come_later(seconds: float) -> None:
+    def start_later(seconds: float) -> None:
         sleep(seconds)
         if len(waits) == 50:
-            _folder(2, of=3).leave()
+            _folder(2, ranks=3).leave()
 
-    monkeypatch.setattr(ranks.time, "sleep", come_later)
+    monkeypatch.setattr(time, "sleep", start_later)
     first.wait_for_others(30)
     assert len(waits) == 50
 
 
 @pytest.mark.parametrize(("limit", "waited"), [(30.0, 6.0), (1.0, 1.0)])
-def test_a_rank_that_never_comes_is_not_waited_for_long(
-    waits: list[float], monkeypatch: pytest.MonkeyPatch, limit: float, waited: float
+def test_a_rank_that_never_starts_is_not_waited_for_long(
+    waits: list[float], limit: float, waited: float
 ) -> None:
-    """Three times the start of the first rank is the end of it, or the time that is left."""
-    monkeypatch.setattr(ranks, "_age_sec", lambda **_: 2.0)
-    first, second = _folder(0, of=3), _folder(1, of=3)
+    """The wait ends after three times the start of the first rank, or after the time limit."""
+    first, second = _folder(0, ranks=3), _folder(1, ranks=3)
     second.leave()
     first.wait_for_others(limit)
     assert sum(waits) == pytest.approx(waited, abs=0.1)
 
 
 def test_a_dead_rank_is_not_waited_for(waits: list[float]) -> None:
-    """A process that is gone says nothing more."""
+    """A rank whose process is gone records nothing more."""
     first, second = _folder(0), _folder(1)
     assert second.path is not None
     pid = os.fork()
@@ -124,6 +146,6 @@ def test_a_dead_rank_is_not_waited_for(waits: list[float]) -> None:
 def test_a_process_knows_its_age() -> None:
     """The age is that of the process, and smaller for an earlier moment."""
     now = time.monotonic()
-    age = ranks._age_sec(until=now)
+    age = spool_folder._process_age_sec(at=now)
     assert age > 0
-    assert ranks._age_sec(until=now - 0.5) == pytest.approx(age - 0.5, abs=0.2)
+    assert spool_folder._process_age_sec(at=now - 0.5) == pytest.approx(age - 0.5, abs=0.2)

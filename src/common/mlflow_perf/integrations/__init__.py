@@ -1,1 +1,1 @@
-"""Package integrations of mlflow-perf."""
+"""Integrations: each module connects to one other library or system."""

@@ -1,11 +1,12 @@
-"""What several answers of a Prometheus endpoint say about the time between them.
+"""The growth of a Prometheus endpoint's metrics between its answers.
 
-Imports only errors, sketch and transfers. Works on families as the official client's parser gives
-them: `name`, `type`, and `samples` with `name`, `labels` and `value`.
+It works on the metric families of the official client's parser: `name`, `type`, and `samples` with
+`name`, `labels` and `value`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import logging
@@ -24,8 +25,8 @@ _FORBIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 _MAX_KEY = 150
 _MAX_BUCKETS = 200
 _MAX_ENGINES = 100
+# A bucket's values are assumed to lie evenly between its bounds, as histogram_quantile() does.
 _POINTS = 50
-# A bucket's values are taken to lie evenly between its bounds, as histogram_quantile() does.
 _NIXL_FIGURES = {
     "vllm:nixl_xfer_time_seconds": "transfer_duration",
     "vllm:nixl_post_time_seconds": "post_duration",
@@ -48,7 +49,7 @@ class Family(Protocol):
 
 
 class Growth:
-    """How much a counter has grown; one that falls was reset, and has grown from zero since.
+    """How much a counter has grown. A counter that falls was reset, and has grown from zero since.
 
     Args:
         base: Its value at the start of the job.
@@ -62,12 +63,12 @@ class Growth:
         self.total = 0.0
 
     def update(self, value: float) -> None:
-        """Take the present value."""
+        """Take the current value."""
         self.total += value - self._last if value >= self._last else value
         self._last = value
 
-    def fell(self, value: float) -> bool:
-        """Tell whether a present value says that the counter was reset."""
+    def was_reset(self, value: float) -> bool:
+        """Return whether the current value is below the last one."""
         return value < self._last
 
     def restart(self) -> None:
@@ -88,7 +89,7 @@ class Level:
         self._least, self._greatest = math.inf, -math.inf
 
     def update(self, value: float) -> None:
-        """Take the present value."""
+        """Take the current value."""
         self._count += 1
         self._sum += value
         self._least, self._greatest = min(self._least, value), max(self._greatest, value)
@@ -106,15 +107,15 @@ class Histogram:
         self._parts: dict[float | str, Growth] = {}
 
     def update(self, parts: Mapping[float | str, float], *, first: bool) -> None:
-        """Take the present values.
+        """Take the current values.
 
         Args:
-            parts: By upper bound of a bucket, cumulative, and as `sum` and `count`.
-            first: Whether what there is now was there before the job.
+            parts: Cumulative counts by a bucket's upper bound, and `sum` and `count`.
+            first: Whether the current values were there before the job.
         """
         count = self._parts.get("count")
-        if count is not None and count.fell(parts.get("count", math.inf)):
-            # All parts begin anew together, those too that have grown past what they were.
+        if count is not None and count.was_reset(parts.get("count", math.inf)):
+            # All parts were reset together, also those that have outgrown their last value.
             for growth in self._parts.values():
                 growth.restart()
         for part, value in parts.items():
@@ -126,20 +127,24 @@ class Histogram:
 
     @property
     def count(self) -> float:
-        """How many values were observed."""
+        """Number of observed values."""
         if "count" in self._parts:
             return self._parts["count"].total
         return max((g.total for part, g in self._parts.items() if part != "sum"), default=0.0)
 
     def distribution(self) -> Distribution:
-        """Return the observed values as far as the buckets tell them, with the exact sum."""
+        """Return the observed values, estimated from the buckets, with the exact sum."""
         distribution = Distribution()
         lower, seen = 0.0, 0.0
         for upper in sorted(part for part in self._parts if not isinstance(part, str)):
             within = round(self._parts[upper].total - seen)
             seen = max(seen, self._parts[upper].total)
-            if within > 0:
-                _spread(distribution, within, lower, lower if math.isinf(upper) else upper)
+            width = 0.0 if math.isinf(upper) else upper - lower
+            points = min(max(within, 0), _POINTS)
+            for point in range(points):
+                share = within * (point + 1) // points - within * point // points
+                value = max(lower + width * (point + 0.5) / points, 0.0)
+                distribution.add_bucket(value, share, value * share)
             lower = lower if math.isinf(upper) else max(upper, 0.0)
         if "sum" in self._parts:
             distribution.total = self._parts["sum"].total
@@ -158,29 +163,13 @@ class Histogram:
         return figures
 
 
-def _spread(distribution: Distribution, count: int, lower: float, upper: float) -> None:
-    points = min(count, _POINTS)
-    for point in range(points):
-        share = count * (point + 1) // points - count * point // points
-        value = lower + (upper - lower) * (point + 0.5) / points
-        distribution.add_bucket(max(value, 0.0), share, value * share)
-
-
-def _whole(series: Iterable[Histogram]) -> Distribution:
-    """Return the values of all engines: a connector's statistics are of the whole."""
-    whole = Distribution()
-    for histogram in series:
-        whole.merge(histogram.distribution())
-    return whole
-
-
 class Scraped:
-    """All that is kept of one endpoint.
+    """The metrics of one endpoint during the job.
 
     Args:
         match: Patterns (`*`, `?`) of the metrics to keep; all if empty. vLLM's statistics of NIXL
-            transfers are kept always.
-        max_series: How many series are kept; a warning names how many are not.
+            transfers are always kept.
+        max_series: How many series are kept; a warning names one that is left out.
         prefix: First part of each key.
     """
 
@@ -192,7 +181,7 @@ class Scraped:
         self._prefix = prefix
         self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str | None] = {}
         self._kept: dict[str, Growth | Level | Histogram] = {}
-        # By labels, for one of several engines may be restarted, or go away, on its own.
+        # By labels: one of several engines may be restarted, or go away, on its own.
         self._nixl: dict[str, dict[_Labels, Histogram]] = {
             name: {} for name in (*_NIXL_FIGURES, *_NIXL_COUNTS)
         }
@@ -203,12 +192,12 @@ class Scraped:
 
         Args:
             families: Its metrics.
-            first: Whether what there is now was there before the job: counters then grow from their
-                present values, otherwise from zero.
+            first: Whether the current values were there before the job: counters then grow from
+                them, otherwise from zero.
 
         Returns:
-            The present values by key: gauges as they are, counters and the counts of histograms as
-            they have grown.
+            The current values by key: gauges unchanged, counters and the counts of histograms by
+            their growth.
         """
         present: dict[str, float] = {}
         left_out = self._left_out
@@ -217,7 +206,11 @@ class Scraped:
             if name in self._nixl:
                 self._update_nixl(name, family, first=first)
             elif not self._match or any(fnmatch.fnmatchcase(name, p) for p in self._match):
-                present |= self._update_family(name, family, first=first)
+                series = _group_by_labels(family)
+                for labels, parts in series.items():
+                    key = self._key(name, labels, series)
+                    if key is not None:
+                        present |= self._update_series(key, family.type, parts, first=first)
         if self._left_out and not left_out:
             _logger.warning(
                 "An endpoint has more than %d series: the others, such as those of %s, are left "
@@ -236,44 +229,42 @@ class Scraped:
 
     def transfers(self) -> NixlKVConnectorStats:
         """Return vLLM's NIXL transfers during the job; empty where the endpoint has none."""
+        figures = {figure: Distribution() for figure in _NIXL_FIGURES.values()}
+        for name, figure in _NIXL_FIGURES.items():
+            for series in self._nixl[name].values():  # of all engines together
+                figures[figure].merge(series.distribution())
         return NixlKVConnectorStats.from_distributions(
-            {figure: _whole(self._nixl[name].values()) for name, figure in _NIXL_FIGURES.items()},
+            figures,
             {
                 count: round(sum(series.count for series in self._nixl[name].values()))
                 for name, count in _NIXL_COUNTS.items()
             },
         )
 
-    def _update_family(self, name: str, family: Family, *, first: bool) -> dict[str, float]:
-        series = _by_labels(family)
-        present: dict[str, float] = {}
-        for labels, parts in series.items():
-            key = self._key(name, labels, series)
-            if key is None:
-                continue
-            if family.type in ("histogram", "summary"):
-                kept = self._kept.setdefault(key, Histogram())
-                assert isinstance(kept, Histogram)
-                kept.update(parts, first=first)
-                present[key] = kept.count
-            elif "value" in parts:
-                present[key] = self._update_one(key, family.type, parts["value"], first=first)
-        return present
-
-    def _update_one(self, key: str, kind: str, value: float, *, first: bool) -> float:
+    def _update_series(
+        self, key: str, kind: str, parts: Mapping[float | str, float], *, first: bool
+    ) -> dict[str, float]:
+        """Take the current values of one series and return its current value, if it has one."""
+        if kind in ("histogram", "summary"):
+            histogram = self._kept.setdefault(key, Histogram())
+            assert isinstance(histogram, Histogram)
+            histogram.update(parts, first=first)
+            return {key: histogram.count}
+        if "value" not in parts:
+            return {}
+        value = parts["value"]
         if key not in self._kept:
-            growing = kind == "counter"
-            self._kept[key] = Growth(value if first else 0.0) if growing else Level()
+            self._kept[key] = Growth(value if first else 0.0) if kind == "counter" else Level()
         kept = self._kept[key]
         assert not isinstance(kept, Histogram)
         kept.update(value)
-        return kept.total if isinstance(kept, Growth) else value
+        return {key: kept.total if isinstance(kept, Growth) else value}
 
     def _update_nixl(self, name: str, family: Family, *, first: bool) -> None:
-        """Take the series of each engine; those beyond a bound together."""
+        """Take the series of each engine; engines beyond a bound are added up."""
         held = self._nixl[name]
         sums: dict[_Labels, dict[float | str, float]] = defaultdict(lambda: defaultdict(float))
-        for labels, parts in _by_labels(family).items():
+        for labels, parts in _group_by_labels(family).items():
             place = labels if labels in held or len(held) < _MAX_ENGINES else ()
             held.setdefault(place, Histogram())
             for part, value in parts.items():
@@ -282,54 +273,47 @@ class Scraped:
             held[place].update(values, first=first)
 
     def _key(self, name: str, labels: _Labels, family: Mapping[_Labels, Any]) -> str | None:
-        """Return a series' key; None where there are too many. It stays as it was first made."""
+        """Return the key of a series, which never changes; None where there are too many series."""
         place = name, labels
-        if place not in self._keys:
-            if len(self._kept) + 1 > self._max_series or len(self._keys) > 50 * self._max_series:
-                self._left_out += 1
-                if len(self._keys) <= 50 * self._max_series:
-                    self._keys[place] = None
-                return None
-            self._keys[place] = self._new_key(name, labels, family)
-        return self._keys[place]
-
-    def _new_key(self, name: str, labels: _Labels, family: Mapping[_Labels, Any]) -> str:
-        # Labels that are the same in all series of a metric tell nothing apart.
+        if place in self._keys:
+            return self._keys[place]
+        if len(self._kept) + 1 > self._max_series or len(self._keys) > 50 * self._max_series:
+            self._left_out += 1
+            if len(self._keys) <= 50 * self._max_series:
+                self._keys[place] = None
+            return None
+        # Labels that all series of a metric share do not distinguish them.
         telling = [part for part in labels if not all(part in other for other in family)]
         text = ".".join([name, *(f"{label}_{value}" for label, value in telling)])
         clean = _FORBIDDEN.sub("_", text)
         if len(clean) > _MAX_KEY or f"{self._prefix}/{clean}" in self._kept:
-            digest = hashlib.sha256(repr((name, labels)).encode()).hexdigest()[:8]
+            digest = hashlib.sha256(repr(place).encode()).hexdigest()[:8]
             clean = f"{clean[: _MAX_KEY - 9]}-{digest}"
-        return f"{self._prefix}/{clean}"
+        self._keys[place] = f"{self._prefix}/{clean}"
+        return self._keys[place]
 
 
 _Labels = tuple[tuple[str, str], ...]
 
 
-def _by_labels(family: Family) -> dict[_Labels, dict[float | str, float]]:
+def _group_by_labels(family: Family) -> dict[_Labels, dict[float | str, float]]:
     """Return a metric's values by series: as `value`, or as the parts of a histogram."""
     series: dict[_Labels, dict[float | str, float]] = {}
+    name = family.name
     for sample in family.samples:
-        labels = {k: v for k, v in sample.labels.items() if k not in ("le", "quantile")}
-        part = _part(family, sample)
-        # The parser gives whole numbers as they are, and some are beyond the floats.
+        part: float | str | None = None
+        if sample.name.endswith("_created") or "quantile" in sample.labels:
+            continue
+        if family.type not in ("histogram", "summary"):
+            part = "value" if sample.name in (name, f"{name}_total") else None
+        elif "le" in sample.labels:
+            with contextlib.suppress(ValueError):
+                part = float(sample.labels["le"])
+        else:
+            part = {f"{name}_sum": "sum", f"{name}_count": "count"}.get(sample.name)
+        # The parser keeps whole numbers, and some of them no float can hold.
         value = float(str(sample.value))
         if part is not None and math.isfinite(value):
+            labels = {k: v for k, v in sample.labels.items() if k not in ("le", "quantile")}
             series.setdefault(tuple(sorted(labels.items())), {})[part] = value
     return series
-
-
-def _part(family: Family, sample: Any) -> float | str | None:
-    """Return which part of its series a sample is; None for what is of no use here."""
-    name = family.name
-    if sample.name.endswith("_created") or "quantile" in sample.labels:
-        return None
-    if family.type not in ("histogram", "summary"):
-        return "value" if sample.name in (name, f"{name}_total") else None
-    if "le" in sample.labels:
-        try:
-            return float(sample.labels["le"])
-        except ValueError:
-            return None
-    return {f"{name}_sum": "sum", f"{name}_count": "count"}.get(sample.name)

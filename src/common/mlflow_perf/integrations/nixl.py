@@ -1,8 +1,7 @@
-"""NIXL's transfers: what an agent moves, how long it takes, and what fails.
+"""NIXL's transfers: how much an agent moves, how long it takes, and how often it fails.
 
-The only importer of nixl. Imports errors and transfers. `track` puts a thin layer around an agent
-of the job's: everything passes through, and the end of each transfer is recorded from NIXL's own
-telemetry, once.
+`track` wraps an agent of the job. The wrapper passes every call on, and records the end of each
+transfer once, from NIXL's own telemetry.
 
     agent = track(nixl_agent("decode", nixl_agent_config(capture_telemetry=True)))
     handle = agent.initialize_xfer("READ", local, remote, "prefill")
@@ -13,6 +12,7 @@ telemetry, once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -58,7 +58,7 @@ def track(
 
 
 def telemetry(agent: Any, handle: Any) -> Telemetry:
-    """Return what NIXL knows of a finished transfer.
+    """Return NIXL's telemetry of a finished transfer.
 
     Raises:
         SourceUnavailableError: If the agent has no telemetry; says how to turn it on.
@@ -77,7 +77,7 @@ def telemetry(agent: Any, handle: Any) -> Telemetry:
 
 
 class TrackedAgent:
-    """An agent whose transfers are recorded. Whatever else is asked of it, the agent answers.
+    """An agent whose transfers are recorded; every other attribute is the agent's own.
 
     Args:
         agent: A `nixl_agent`.
@@ -99,14 +99,14 @@ class TrackedAgent:
     def transfer(self, handle: Any, *args: Any, **kwargs: Any) -> str:
         """Post a transfer as the agent does, and record it if it ends at once."""
         self._under_way.add(id(handle))
-        return self._ended(handle, lambda: self._agent.transfer(handle, *args, **kwargs))
+        return self._record_end(handle, lambda: self._agent.transfer(handle, *args, **kwargs))
 
     def check_xfer_state(self, handle: Any) -> str:
-        """Ask for a transfer's state as the agent does, and record its end the first time."""
-        return self._ended(handle, lambda: self._agent.check_xfer_state(handle))
+        """Return a transfer's state as the agent does, and record its end the first time."""
+        return self._record_end(handle, lambda: self._agent.check_xfer_state(handle))
 
     def release_xfer_handle(self, handle: Any) -> Any:
-        """Release a handle as the agent does; a transfer that still ran is not recorded."""
+        """Release a handle as the agent does; a transfer that is still running is not recorded."""
         self._under_way.discard(id(handle))
         return self._agent.release_xfer_handle(handle)
 
@@ -118,9 +118,9 @@ class TrackedAgent:
             self.stats.record_failed_notification()
             raise
 
-    def _ended(self, handle: Any, ask: Any) -> str:
+    def _record_end(self, handle: Any, call: Callable[[], str]) -> str:
         try:
-            state: str = ask()
+            state = call()
         except Exception:
             self._record(handle, "ERR")
             raise
@@ -138,10 +138,7 @@ class TrackedAgent:
         try:
             self.stats.record_transfer(telemetry(self._agent, handle))
         except Exception as error:  # noqa: BLE001 - the transfer succeeded: the job must see only that
-            self._warn(error)
-
-    def _warn(self, error: Exception) -> None:
-        if not self._silent:
-            self._silent = True
-            reason = str(error) if isinstance(error, MlflowPerfError) else repr(error)
-            _logger.warning("A NIXL transfer cannot be recorded. %s", reason)
+            if not self._silent:
+                self._silent = True
+                reason = str(error) if isinstance(error, MlflowPerfError) else repr(error)
+                _logger.warning("A NIXL transfer cannot be recorded. %s", reason)

@@ -1,13 +1,10 @@
-"""The running job's figures as OpenTelemetry metrics.
-
-The only importer of opentelemetry. Imports errors, records and column_table.
-"""
+"""The running job's figures as OpenTelemetry metrics."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,15 +16,15 @@ from mlflow_perf.records import Kind
 __all__ = ["OpenTelemetryExporter"]
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
+# OpenTelemetry writes units by UCUM, in which our MB of 2^20 bytes is MiBy.
 _UNITS = {"%": "%", "MB": "MiBy", "s": "s", "cores": "{core}", "W": "W"}
-# Our MB is 2^20 bytes; OpenTelemetry writes units by UCUM.
 
 
 class OpenTelemetryExporter:
-    """Hands the newest report to OpenTelemetry's SDK, which exports it when it wants to.
+    """Gives the newest report to OpenTelemetry's SDK, which exports it at its own interval.
 
     It is a callback for `PerformanceReportingThread`. Each column is the observable instrument
-    `mlflow_perf.<column>`; where to export to is the SDK's own configuration.
+    `mlflow_perf.<column>`. The target of the export is the SDK's own configuration.
 
     Args:
         attributes: Attributes of every observation: component, node, run.
@@ -46,17 +43,17 @@ class OpenTelemetryExporter:
             raise MissingDependencyError("opentelemetry-sdk", "opentelemetry") from error
         self._attributes = dict(attributes or {})
         self._present: Mapping[str, float] = {}
-        self._shared = _shared_of(provider, self._api)
+        self._shared = _share_instruments(provider, self._api)
         self._shared.living.append(self)
 
     def __call__(self, report: Mapping[str, float]) -> None:
-        """Take a report; its columns become instruments when they first show."""
+        """Take a report; a column becomes an instrument when it first appears."""
         self._present = dict(report)
         for column in report:
             self._shared.create(column)
 
     def close(self) -> None:
-        """Observe nothing from now on: what has ended has no present figures."""
+        """Observe nothing from now on: a job that has ended has no current figures."""
         self._present = {}
         if self in self._shared.living:
             self._shared.living.remove(self)
@@ -68,11 +65,11 @@ class OpenTelemetryExporter:
             yield self._api.Observation(value, self._attributes)
 
 
-class _Shared:
-    """The instruments of one meter provider, and the exporters that live.
+class _Instruments:
+    """The instruments of one meter provider, and the exporters that are not closed.
 
-    The SDK makes one instrument of a name: a second exporter's, as of the next block in a process,
-    would never be asked.
+    The SDK makes only one instrument of a name, so the exporters of a process share it: that of a
+    second exporter would never be observed.
     """
 
     def __init__(self, provider: Any, api: Any) -> None:
@@ -86,6 +83,10 @@ class _Shared:
         if column in self._known:
             return
         self._known.add(column)
+
+        def observe(_options: Any) -> Iterable[Any]:
+            return [found for one in list(self.living) for found in one.observe(column)]
+
         counter = lookup_kind(column) is Kind.COUNTER
         create = (
             self._meter.create_observable_counter if counter
@@ -94,31 +95,22 @@ class _Shared:
         about = COLUMNS.get(column)
         create(
             f"mlflow_perf.{_NOT_IN_NAMES.sub('_', column)}"[:255],
-            callbacks=[self._observer(column)],
+            callbacks=[observe],
             unit=_UNITS.get(about.unit, "1") if about else "1",
             description=about.meaning if about else "",
         )
 
-    def _observer(self, column: str) -> Callable[[Any], Iterable[Any]]:
-        def observe(_options: Any) -> Iterable[Any]:
-            return [found for one in list(self.living) for found in one.observe(column)]
 
-        return observe
+_by_provider: WeakKeyDictionary[Any, _Instruments] = WeakKeyDictionary()
+_global: list[_Instruments] = []
 
 
-_of_provider: WeakKeyDictionary[Any, _Shared] = WeakKeyDictionary()
-_of_global: list[_Shared] = []
-
-
-def _shared_of(provider: Any, api: Any) -> _Shared:
-    """Return what the exporters of a provider share; None is the global one."""
+def _share_instruments(provider: Any, api: Any) -> _Instruments:
+    """Return the instruments of a provider; None is the global one."""
     if provider is not None:
-        return _of_provider.setdefault(provider, _Shared(provider, api))
+        return _by_provider.setdefault(provider, _Instruments(provider, api))
     now = api.get_meter_provider()
-    # Instruments of the stand-in that the API has before a provider is set go over to that one.
-    same = _of_global and (
-        _of_global[0].under is now or "Proxy" in type(_of_global[0].under).__name__
-    )
-    if not same:
-        _of_global[:] = [_Shared(None, api)]
-    return _of_global[0]
+    # The API's proxy before a provider is set passes its instruments on to that provider.
+    if not _global or not (_global[0].under is now or "Proxy" in type(_global[0].under).__name__):
+        _global[:] = [_Instruments(None, api)]
+    return _global[0]

@@ -1,8 +1,4 @@
-"""A reader of Prometheus and OpenMetrics endpoints, during the job and in a thread of its own.
-
-The only importer of prometheus_client. Imports errors, records, readers, transfers and, of its own
-package, `_scraped`.
-"""
+"""A reader of Prometheus and OpenMetrics endpoints, in a thread of its own during the job."""
 
 from __future__ import annotations
 
@@ -14,26 +10,30 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from http.client import HTTPException
-from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
-from mlflow_perf.core.uris import redact_password
-from mlflow_perf.errors import MissingDependencyError, SettingError
+import prometheus_client.openmetrics.parser
+import prometheus_client.parser
+
+from mlflow_perf.core.uris import NoRedirect, redact_password
+from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations._scraped import Family, Scraped
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Column
 
 __all__ = ["ScrapeReader", "fetch", "scrape_readers"]
 
+# The text format first: in OpenMetrics, the official client (0.26) escapes the colons of a name
+# like vllm:… in the samples but not in the TYPE line, so that they do not match.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
-# The text format first: the official client (0.26) writes OpenMetrics with the colons of a metric's
-# name, as in vllm:…, kept in its TYPE line and escaped in its samples, so that they do not match.
 _MAX_BYTES = 8 * 2**20
 _CHUNK = 64 * 2**10
 _TIMEOUT_SEC = 2.0
-_MESSAGE = 300
+_MAX_MESSAGE = 300
 # Reading may take this share of one core: an endpoint with a huge answer is read less often.
 _SHARE = 0.02
+# No proxy of the environment: endpoints are asked directly, as Prometheus does.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
 _logger = logging.getLogger(__name__)
 
 Fetch = Callable[[str], Iterable[Family]]
@@ -41,13 +41,13 @@ Fetch = Callable[[str], Iterable[Family]]
 
 
 class ScrapeReader:
-    """Reads one endpoint at an interval; `read` hands over the newest answer and never waits.
+    """Reads one endpoint at an interval; `read` takes the newest answer and never waits.
 
-    Counters and histograms count from the start of the job. An endpoint that is not there yet when
-    the job starts is asked again each time: the job may be about to start it.
+    Counters and histograms count from the start of the job. An endpoint that does not answer when
+    the job starts is asked again: the job may be about to start it.
 
     Args:
-        url: Address of the metrics; a fragment chooses some: `http://…/metrics#vllm:*,process_*`.
+        url: Address of the metrics; a fragment selects some: `http://…/metrics#vllm:*,process_*`.
         interval: Seconds between two readings.
         name: Name for messages, and first part of each key.
         match: Patterns of the metrics to keep, in addition to those in the address.
@@ -56,11 +56,10 @@ class ScrapeReader:
 
     Attributes:
         name: The name.
-        columns: None in advance: what an endpoint has shows when it answers.
+        columns: Empty: the metrics of an endpoint are not known before it answers.
 
     Raises:
         SettingError: If the address is not one of http or https, or the interval not above zero.
-        MissingDependencyError: If prometheus_client is not installed.
     """
 
     def __init__(
@@ -75,10 +74,10 @@ class ScrapeReader:
     ) -> None:
         self.name = name
         self.columns: Sequence[Column] = ()
-        self._url, patterns = _checked(url)
+        self._url, patterns = _split_patterns(url)
         if not interval > 0:
             raise SettingError(f"The interval of scraping is {interval!r}: give seconds above 0.")
-        self._fetch = _fetcher() if fetch is None else fetch
+        self._fetch = fetch or _fetch_families
         self._interval = interval
         self._scraped = Scraped([*match, *patterns], max_series=max_series, prefix=name)
         self._present: dict[str, float] = {}
@@ -123,34 +122,35 @@ class ScrapeReader:
     def _scrape(self) -> None:
         try:
             families = list(self._fetch(self._url))
-            # What answers at once was there before the job; what did not has begun since.
+            # Metrics of the first answer were there before the job, unless the endpoint was away.
             first = not self._answered and not self._was_away
             with self._lock:
                 self._present = self._scraped.update(families, first=first)
             self._answered = True
         # The edge of a source: whatever an endpoint does, the job and the other sources go on.
         except Exception as error:  # noqa: BLE001
-            self._was_away = self._was_away or _is_away(error)
             self._present = {}
-            self._warn(error)
-
-    def _warn(self, error: Exception) -> None:
-        # One that is not there yet may be about to start: a word only if it never comes.
-        if self._silent or (_is_away(error) and not self._answered and not self._stop.is_set()):
-            return
-        self._silent = True
-        _logger.warning("The endpoint %s cannot be read now: %s", _shown(self._url), _told(error))
+            away = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
+            self._was_away = self._was_away or away
+            # An endpoint that is not there yet may be about to start: warn only if it never comes.
+            if self._silent or (away and not self._answered and not self._stop.is_set()):
+                return
+            self._silent = True
+            # A hostile endpoint chooses this text: keep it on one line and short.
+            text = "".join(char if char.isprintable() else " " for char in str(error))
+            if len(text) > _MAX_MESSAGE:
+                text = f"{text[:_MAX_MESSAGE]}…"
+            _logger.warning("The endpoint %s cannot be read now: %s", _redact(self._url), text)
 
 
 def scrape_readers(urls: Sequence[str], *, interval: float = 1.0) -> list[ScrapeReader]:
-    """Return a reader for each address; several are told apart by their keys' first part.
+    """Return a reader for each address; with several, the keys of each begin with its number.
 
     Raises:
         SettingError: If an address is wrong.
-        MissingDependencyError: If prometheus_client is not installed.
     """
     for url in urls:
-        _checked(url)
+        _split_patterns(url)
     if len(urls) == 1:
         return [ScrapeReader(urls[0], interval=interval)]
     return [
@@ -159,8 +159,8 @@ def scrape_readers(urls: Sequence[str], *, interval: float = 1.0) -> list[Scrape
     ]
 
 
-def _checked(url: Any) -> tuple[str, list[str]]:
-    """Return an address without its fragment, and the patterns of the fragment."""
+def _split_patterns(url: Any) -> tuple[str, list[str]]:
+    """Check an address; return it without its fragment, and the patterns of the fragment."""
     parts = urllib.parse.urlsplit(url if isinstance(url, str) else "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingError(
@@ -173,55 +173,23 @@ def _checked(url: Any) -> tuple[str, list[str]]:
     return urllib.parse.urlunsplit(parts._replace(fragment="")), patterns
 
 
-def _shown(url: str) -> str:
+def _redact(url: str) -> str:
     """Return an address for messages: without its query, which may hold a token."""
     return redact_password(urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query="")))
 
 
-def _told(error: Exception) -> str:
-    """Return what a hostile or mistaken endpoint led to, on one line of a length to read."""
-    text = "".join(char if char.isprintable() else " " for char in str(error))
-    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}…"
-
-
-def _is_away(error: Exception) -> bool:
-    reason = getattr(error, "reason", error)
-    return isinstance(reason, ConnectionRefusedError)
-
-
-def _fetcher() -> Fetch:
-    try:
-        text = import_module("prometheus_client.parser")
-        openmetrics = import_module("prometheus_client.openmetrics.parser")
-    except ImportError as error:
-        raise MissingDependencyError("prometheus-client", "prometheus") from error
-
-    def ask(url: str) -> Iterable[Family]:
-        content, kind = fetch(url)
-        parser = openmetrics if kind.startswith("application/openmetrics-text") else text
-        return cast("Iterable[Family]", parser.text_string_to_metric_families(content))
-
-    return ask
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: who may be asked is who was named."""
-
-    def redirect_request(self, *args: Any) -> None:
-        """Raise what `urlopen` would answer with, naming where it was to go."""
-        request, _, code, _, headers, new = args
-        reason = f"it redirects to {_shown(new)}: name that address instead"
-        raise urllib.error.HTTPError(request.full_url, code, reason, headers, None)
-
-
-# No proxy of the environment: endpoints are asked directly, as Prometheus does.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+def _fetch_families(url: str) -> Iterable[Family]:
+    content, kind = fetch(url)
+    is_text = not kind.startswith("application/openmetrics-text")
+    parser = prometheus_client.parser if is_text else prometheus_client.openmetrics.parser
+    families: Iterable[Family] = parser.text_string_to_metric_families(content)
+    return families
 
 
 def fetch(
     url: str, *, timeout_sec: float = _TIMEOUT_SEC, max_bytes: int = _MAX_BYTES
 ) -> tuple[str, str]:
-    """Return the text that an endpoint answers with, and its content type.
+    """Return the text of an endpoint's answer, and its content type.
 
     Args:
         url: Address.
@@ -229,7 +197,8 @@ def fetch(
         max_bytes: Bytes beyond which an answer is refused.
 
     Raises:
-        OSError: If it cannot be reached, answers with an error, is too slow or too large.
+        OSError: If it cannot be reached, answers with an error or a redirect, or is too slow or
+            too large.
     """
     deadline = time.monotonic() + timeout_sec
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT})  # noqa: S310 - checked
@@ -243,5 +212,12 @@ def fetch(
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"It has not answered in full within {timeout_sec:g} s.")
             return b"".join(parts).decode("utf-8", "replace"), answer.headers.get_content_type()
+    except urllib.error.HTTPError as error:
+        target = error.headers.get("Location")
+        if target is None or not 300 <= error.code < 400:
+            raise
+        address = _redact(urllib.parse.urljoin(url, target))
+        reason = f"it redirects to {address}: name that address instead"
+        raise urllib.error.HTTPError(url, error.code, reason, error.headers, None) from None
     except HTTPException as error:
         raise OSError(f"It does not answer as a web server does: {error!r}.") from error

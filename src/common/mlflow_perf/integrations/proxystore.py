@@ -1,15 +1,15 @@
 """ProxyStore's store metrics, gathered from every process of a job.
 
-Imports only operations and, of its own package, `startup`; never proxystore itself: it waits
-until the job does. ProxyStore keeps the metrics of each `Store(metrics=True)` in that one object,
-in one process. Here the three methods by which a store records (`StoreMetrics.add_time`,
-`add_counter`, `add_attribute`) tell the session of each record as well. They are ProxyStore's
-public interface; nothing else of it is touched, and its own metrics stay as they are.
+ProxyStore keeps the metrics of each `Store(metrics=True)` in that object, in one process. This
+module extends the three methods of `StoreMetrics` that record (`add_time`, `add_counter`,
+`add_attribute`), so that the session gets each record too. They are ProxyStore's public interface;
+nothing else of it is changed, and its own metrics stay as they are. The module does not import
+ProxyStore; it waits until the job does.
 
-What the session gets, under ProxyStore's own names:
+The session gets, under ProxyStore's own names:
 
-- Times, over all stores, keys and processes. Those of `factory.*`, which ProxyStore up to 1.1.0
-  gives in nanoseconds where it says milliseconds, are corrected.
+- Times, over all stores, keys and processes. ProxyStore up to 1.1.0 gives those of `factory.*` in
+  nanoseconds instead of milliseconds; they are corrected.
 - Counters.
 - Attributes that are numbers (the sizes of objects), summed up over the operations, as counters.
 """
@@ -33,9 +33,8 @@ from mlflow_perf.recorders.operations import OperationMetrics
 __all__ = ["follow", "install", "uninstall"]
 
 _MODULE = "proxystore.store.metrics"
-_METHODS = ("add_time", "add_counter", "add_attribute")
 _STARTUP = str(Path(__file__).parent / "startup")
-# Which function measures each of these times: (class, method) in proxystore.store.factory.
+# The function that measures each of these times: (class, method) in proxystore.store.factory.
 _FACTORY_TIMES = {
     "factory.call": ("StoreFactory", "__call__"),
     "factory.resolve": ("StoreFactory", "resolve"),
@@ -43,67 +42,79 @@ _FACTORY_TIMES = {
 }
 _logger = logging.getLogger(__name__)
 _originals: dict[str, Any] = {}
+_unrecorded: set[str] = set()
 _on_path = False
 _installed = False
 
 
 def install() -> None:
-    """Gather the metrics of all stores of this process, and of the Python processes it will start.
+    """Gather the metrics of all stores of this process and of the Python processes it will start.
 
-    Does nothing when proxystore is not installed. New interpreters below this process run
-    `startup/sitecustomize.py`, which they find by PYTHONPATH, and gather too.
+    Does nothing when proxystore is not installed. New interpreters below this process find
+    `startup/sitecustomize.py` through PYTHONPATH, run it and gather too.
     """
     global _installed, _on_path  # noqa: PLW0603 - a process is patched once
     if _installed or importlib.util.find_spec("proxystore") is None:
         return
     _installed = True
     startup.call(_MODULE, follow)
-    parts = _python_path()
+    parts = _read_python_path()
     _on_path = _STARTUP not in parts
     if _on_path:
         os.environ["PYTHONPATH"] = os.pathsep.join([_STARTUP, *parts])
 
 
 def uninstall() -> None:
-    """Leave proxystore and the environment as `install` found them."""
+    """Restore proxystore and the environment to their state before `install`."""
     global _installed  # noqa: PLW0603 - a process is patched once
     if not _installed:
         return
     _installed = False
     startup.forget(_MODULE)
-    module = sys.modules.get(_MODULE)
-    for name in _METHODS if module is not None and _originals else ():
-        setattr(module.StoreMetrics, name, _originals.pop(name))  # type: ignore[union-attr] # mypy forgets the test above
+    while _originals:
+        name, original = _originals.popitem()
+        setattr(sys.modules[_MODULE].StoreMetrics, name, original)
     if _on_path:
-        _leave_path()
+        # The parts that the job has added meanwhile stay.
+        rest = [part for part in _read_python_path() if part != _STARTUP]
+        if rest:
+            os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+        else:
+            os.environ.pop("PYTHONPATH", None)
 
 
-def _python_path() -> list[str]:
+def _read_python_path() -> list[str]:
     path = os.environ.get("PYTHONPATH")
     return path.split(os.pathsep) if path else []
 
 
-def _leave_path() -> None:
-    """Take our folder out of PYTHONPATH; what the job has put there meanwhile stays."""
-    rest = [part for part in _python_path() if part != _STARTUP]
-    if rest:
-        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
-    else:
-        os.environ.pop("PYTHONPATH", None)
-
-
 def follow(module: ModuleType) -> None:
-    """Let the stores of `proxystore.store.metrics`, those that exist too, tell the session."""
+    """Let all stores, existing ones too, record into the session as well.
+
+    Args:
+        module: `proxystore.store.metrics`.
+    """
     if _originals:
         return
-    told = {"add_time": _tell_time, "add_counter": _tell_counter, "add_attribute": _tell_attribute}
-    for name in _METHODS:
-        original = getattr(module.StoreMetrics, name)
-        setattr(module.StoreMetrics, name, _also(original, told[name]))
-        _originals[name] = original
+
+    def add_time(recorder: OperationMetrics, name: str, value: Any) -> None:
+        divisor = _units_per_ms(name) if name in _FACTORY_TIMES else 1
+        recorder.add_time(name, None, value / divisor)
+
+    def add_counter(recorder: OperationMetrics, name: str, value: Any) -> None:
+        recorder.add_counter(name, None, value)
+
+    def add_attribute(recorder: OperationMetrics, name: str, value: Any) -> None:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            recorder.add_counter(name, None, value)
+
+    for add in (add_time, add_counter, add_attribute):
+        original = getattr(module.StoreMetrics, add.__name__)
+        setattr(module.StoreMetrics, add.__name__, _extend(original, add))
+        _originals[add.__name__] = original
 
 
-def _also(original: Any, tell: Callable[[OperationMetrics, str, Any], None]) -> Any:
+def _extend(original: Any, add: Callable[[OperationMetrics, str, Any], None]) -> Any:
     @functools.wraps(original)
     def record(self: Any, name: str, key: Any, value: Any) -> None:
         original(self, name, key, value)
@@ -111,37 +122,21 @@ def _also(original: Any, tell: Callable[[OperationMetrics, str, Any], None]) -> 
         if recorder is None:
             return
         try:
-            tell(recorder, name, value)
-        except Exception:  # noqa: BLE001 - the store's operation has succeeded: that must stand
-            _warn_once(name)
+            add(recorder, name, value)
+        except Exception:  # The store's operation has succeeded: that must stand.
+            if name not in _unrecorded:
+                _unrecorded.add(name)
+                _logger.warning("ProxyStore's %s cannot be recorded.", name, exc_info=True)
 
     return record
 
 
 @functools.cache
-def _warn_once(name: str) -> None:
-    _logger.warning("ProxyStore's %s cannot be recorded.", name, exc_info=True)
+def _units_per_ms(name: str) -> float:
+    """Return how many of the units of this ProxyStore's time make a millisecond.
 
-
-def _tell_time(recorder: OperationMetrics, name: str, value: Any) -> None:
-    recorder.add_time(name, None, value / _divisor(name) if name in _FACTORY_TIMES else value)
-
-
-def _tell_counter(recorder: OperationMetrics, name: str, value: Any) -> None:
-    recorder.add_counter(name, None, value)
-
-
-def _tell_attribute(recorder: OperationMetrics, name: str, value: Any) -> None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        recorder.add_counter(name, None, value)
-
-
-@functools.cache
-def _divisor(name: str) -> float:
-    """Return how many of the units in which this ProxyStore gives a time make a millisecond.
-
-    Its version does not tell: it is a mistake, which may be mended in any. The function that takes
-    the time does: it reads its timer's `elapsed_ns` or `elapsed_ms`.
+    The wrong unit may be corrected in any version of ProxyStore, so its version does not help. The
+    function that measures the time does: it reads its timer's `elapsed_ns` or `elapsed_ms`.
     """
     owner, method = _FACTORY_TIMES[name]
     factory = sys.modules.get("proxystore.store.factory")

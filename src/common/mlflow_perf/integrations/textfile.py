@@ -1,7 +1,6 @@
 """The running job's figures as a file for the textfile collector of Prometheus's node_exporter.
 
-Imports only errors and column_table: the format is a few lines, so that it takes no library. A job
-needs no port for it and a cluster no service discovery.
+A job needs no port for it, and a cluster no service discovery.
 """
 
 from __future__ import annotations
@@ -13,18 +12,22 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["TextfileExporter", "exposition"]
+__all__ = ["TextfileExporter", "format_report"]
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 _logger = logging.getLogger(__name__)
 
 
 class TextfileExporter:
-    """Writes each report to a file, which takes the place of the one before in one step.
+    """Writes each report to a file, which replaces the one before by a rename.
 
     It is a callback for `PerformanceReportingThread`. A fault of the file costs one warning.
 
@@ -33,8 +36,8 @@ class TextfileExporter:
         labels: Labels of every metric: component, node, run.
 
     Raises:
-        SettingError: If the file's name does not end in `.prom`, its folder does not exist, or a
-            label's name is not one of Prometheus's.
+        SettingError: If the file's name does not end in `.prom`, its folder does not exist, or
+            Prometheus does not allow the name of a label.
     """
 
     def __init__(
@@ -47,15 +50,17 @@ class TextfileExporter:
                 "folder that node_exporter reads."
             )
         self._labels = dict(labels or {})
-        exposition({}, self._labels)
         self._silent = False
+        for label in self._labels:
+            if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label):
+                raise SettingError(f"{label!r} cannot name a label: letters, digits and _ only.")
 
     def __call__(self, report: Mapping[str, float]) -> None:
         """Write a report."""
-        # A name that the collector does not read, in the same folder: a rename within it is whole.
+        # In the same folder, so that the rename is atomic; the collector ignores this name.
         begun = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            begun.write_text(exposition(report, self._labels), encoding="utf-8")
+            begun.write_bytes(format_report(report, self._labels))
             begun.replace(self._path)
         except OSError as error:
             if not self._silent:
@@ -63,40 +68,36 @@ class TextfileExporter:
                 _logger.warning("The file %s cannot be written now: %s", self._path, error)
 
     def close(self) -> None:
-        """Take the file away: what has ended has no present figures."""
+        """Remove the file: a job that has ended has no current figures."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
             _logger.warning("The file %s cannot be removed: %s", self._path, error)
 
 
-def exposition(report: Mapping[str, float], labels: Mapping[str, str]) -> str:
+def format_report(report: Mapping[str, float], labels: Mapping[str, str]) -> bytes:
     """Return a report in Prometheus's text format.
 
     Args:
-        report: Column name -> value; what is not finite is left out.
+        report: Column name -> value; values that are not finite are left out.
         labels: Labels of every metric.
-
-    Raises:
-        SettingError: If a label's name is not one of Prometheus's.
     """
-    for label in labels:
-        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label):
-            raise SettingError(f"{label!r} cannot name a label: letters, digits and _ only.")
-    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
-    series = f"{{{pairs}}}" if pairs else ""
-    lines = []
+    metrics: list[Metric] = []
     for column, value in report.items():
-        if not math.isfinite(value):
-            continue
-        counter = lookup_kind(column) is Kind.COUNTER
-        name = f"mlflow_perf_{_NOT_IN_NAMES.sub('_', column)}" + ("_total" if counter else "")
-        if column in COLUMNS:
-            lines.append(f"# HELP {name} {_escaped(COLUMNS[column].meaning)}")
-        lines.append(f"# TYPE {name} {'counter' if counter else 'gauge'}")
-        lines.append(f"{name}{series} {float(value)!r}")
-    return "\n".join([*lines, ""])
+        if math.isfinite(value):
+            family = (
+                CounterMetricFamily if lookup_kind(column) is Kind.COUNTER else GaugeMetricFamily
+            )
+            meaning = COLUMNS[column].meaning if column in COLUMNS else ""
+            name = f"mlflow_perf_{_NOT_IN_NAMES.sub('_', column)}"
+            metric = family(name, meaning, labels=list(labels))
+            metric.add_metric(list(labels.values()), value)
+            metrics.append(metric)
 
+    class Report(Collector):
+        def collect(self) -> list[Metric]:
+            return metrics
 
-def _escaped(text: str) -> str:
-    return str(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    registry = CollectorRegistry()
+    registry.register(Report())
+    return generate_latest(registry)

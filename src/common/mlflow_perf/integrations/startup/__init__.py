@@ -1,6 +1,6 @@
-"""What Python processes below a session do first, by `sitecustomize.py` beside this file.
+"""Start-up code of the Python processes below a session; `sitecustomize.py` runs it there.
 
-Imports nothing of ours outside this folder, which stands on their PYTHONPATH.
+This folder stands on their PYTHONPATH, so its files import nothing of mlflow_perf at the top.
 """
 
 from __future__ import annotations

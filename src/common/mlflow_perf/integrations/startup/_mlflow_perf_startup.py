@@ -1,8 +1,7 @@
 """Calls a function when a module is imported for the first time.
 
-Imports nothing but sys, not even the package it belongs to: every Python process below a session
-loads this file at its start (`sitecustomize.py` beside it), most of them for nothing. With the
-usual imports (typing, logging, importlib.abc) each would start several milliseconds later.
+Every Python process below a session loads this file at its start, most of them for nothing. So it
+imports only sys: typing, logging and importlib.abc would delay each start by several milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["call", "forget"]
 
 
 class _Finder:
-    """Finds the module as all the others would, and puts a loader around its own."""
+    """Finds a module through the other finders, and wraps its loader."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, _Function] = {}
@@ -31,7 +30,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the module's spec with a loader that calls back; None for all other modules."""
+        """Return the spec of a wanted module with a wrapped loader; None for all other modules."""
         if fullname not in self.wanted or self._searching:
             return None
         import importlib.util
@@ -48,34 +47,34 @@ class _Finder:
 
 
 class _Loader:
-    """Loads by the module's own loader, then calls the function."""
+    """Loads with the module's own loader, then calls the function."""
 
     def __init__(self, inner: Any, function: _Function) -> None:
         self._inner = inner
         self._function = function
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        """Do as the module's own loader."""
+        """Call the module's own loader."""
         return self._inner.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do as the module's own loader, then call the function."""
-        # The module itself sees its own loader, as without us.
+        """Call the module's own loader, then the function."""
+        # The module sees its own loader, as it would without this finder.
         module.__loader__ = self._inner
         if module.__spec__ is not None:
             module.__spec__.loader = self._inner
         self._inner.exec_module(module)
-        _safely(self._function, module)
+        _call_safely(self._function, module)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def _safely(function: _Function, module: ModuleType) -> None:
+def _call_safely(function: _Function, module: ModuleType) -> None:
     try:
         function(module)
     except Exception:
-        # The job wants its module, whatever we make of it.
+        # The import must succeed, whatever happens in the function.
         import logging
 
         logger = logging.getLogger("mlflow_perf.integrations")
@@ -86,15 +85,15 @@ _finder: Any = _Finder()
 
 
 def call(name: str, function: _Function) -> None:
-    """Call a function with a module as soon as it is imported: now, if it is already.
+    """Call a function with a module as soon as it is imported: at once if it already is.
 
     Args:
         name: Full name of the module.
-        function: What to call; if it raises, there is a warning.
+        function: The function; if it raises, a warning is logged.
     """
     module = sys.modules.get(name)
     if module is not None:
-        _safely(function, module)
+        _call_safely(function, module)
         return
     _finder.wanted[name] = function
     if _finder not in sys.meta_path:
@@ -102,7 +101,7 @@ def call(name: str, function: _Function) -> None:
 
 
 def forget(name: str) -> None:
-    """Call nothing for a module that has not been imported yet."""
+    """Undo `call` for a module that has not been imported yet."""
     _finder.wanted.pop(name, None)
     if not _finder.wanted and _finder in sys.meta_path:
         sys.meta_path.remove(_finder)

@@ -1,8 +1,7 @@
-"""Run at the start of Python processes below a session, which puts this folder on PYTHONPATH.
+"""Runs at the start of Python processes below a session, which puts this folder on PYTHONPATH.
 
-It may meet any interpreter of the job, of any version, with or without mlflow_perf, so it takes
-nothing for granted and keeps to syntax that all of them know. It hides no sitecustomize of the
-user's: that one is run after it.
+Any interpreter of the job may run it, of any version, with or without mlflow_perf. So it uses only
+syntax that all of them know, and then runs the user's own sitecustomize, which it would hide.
 """
 
 import os
