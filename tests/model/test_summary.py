@@ -160,3 +160,15 @@ def test_run_figures_weigh_nodes_by_their_hours() -> None:
     assert run["run_node_count"] == 2.0
     assert "run_total_disk_io_read_mb" not in run
     assert summarise_run([]) == {}
+
+
+def test_cost_is_the_price_times_the_hours() -> None:
+    """Half an hour at 4 per hour is 2; what the CPUs did not use of it is unused."""
+    rows = [{"elapsed_sec": t, "cpu_pct_per_cpu_avg": 25.0} for t in (0.0, 1800.0)]
+    metrics = summarise(rows, facts={"node_price": 4.0})
+    assert metrics["node_cost"] == pytest.approx(2.0)
+    assert metrics["node_unused_cost"] == pytest.approx(1.5)
+    assert "node_cost" not in summarise(rows)
+    rows = [{**row, "gpu_utilization_pct": 90.0} for row in rows]
+    assert summarise(rows, facts={"node_price": 4.0})["node_unused_cost"] == pytest.approx(0.2)
+    assert summarise_run([metrics] * 3)["run_cost"] == pytest.approx(6.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from mlflow_perf.errors import MissingDependencyError
@@ -12,10 +15,12 @@ from mlflow_perf.readers.background import Background
     ("error", "traced"),
     [(MissingDependencyError("nvidia-ml-py", "gpu"), False), (OSError("a sick driver"), True)],
 )
-def test_a_source_that_cannot_be_opened_is_one_warning(caplog, error, traced: bool) -> None:
+def test_a_source_that_cannot_be_opened_is_one_warning(
+    caplog: pytest.LogCaptureFixture, error: Exception, traced: bool
+) -> None:
     """An error of ours says what to do, in one line; of any other the traceback tells more."""
 
-    def fail() -> None:
+    def fail() -> Callable[[], int]:
         raise error
 
     source = Background(fail, name="perf-test", patience_sec=30.0)
@@ -26,3 +31,38 @@ def test_a_source_that_cannot_be_opened_is_one_warning(caplog, error, traced: bo
     assert record.levelname == "WARNING"
     assert bool(record.exc_info) is traced
     assert ("mlflow-perf[gpu]" in record.getMessage()) is not traced
+
+
+def test_the_newest_answer_is_returned_without_a_long_wait() -> None:
+    """A question that hangs costs the patience; the answer before it is returned."""
+    release, answers = threading.Event(), iter([1, 2])
+
+    def ask() -> int:
+        answer = next(answers)
+        if answer == 2:
+            release.wait(30)
+        return answer
+
+    source = Background(lambda: ask, name="perf-test")
+    assert source.newest(patience_sec=30.0) == 1
+    assert source.newest(patience_sec=0.0) == 1
+    release.set()
+    source.close()
+
+
+def test_a_failed_question_has_no_answer_and_the_next_one_has() -> None:
+    """An exception of the source is no answer; the source is asked again next time."""
+    answers: Iterator[OSError | int] = iter([OSError("busy"), 3])
+    closed = threading.Event()
+
+    def ask() -> int:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    source = Background(lambda: ask, name="perf-test", patience_sec=30.0, on_close=closed.set)
+    assert source.newest() is None
+    assert source.newest() == 3
+    source.close()
+    assert closed.is_set()

@@ -38,8 +38,14 @@ class Tracker:
 
 def test_emissions_and_their_energy_are_counters() -> None:
     """CodeCarbon's kilograms and kilowatt-hours become grams and watt-hours; the end stops it."""
-    tracker, countries = Tracker(), []
-    reader = CarbonReader("FRA", lambda country: countries.append(country) or tracker)
+    tracker = Tracker()
+    countries: list[str] = []
+
+    def start(country: str) -> Tracker:
+        countries.append(country)
+        return tracker
+
+    reader = CarbonReader("FRA", start)
     reader._source._patience_sec = 10.0
     reports = [{"elapsed_sec": float(i)} for i in range(3)]
     for report in reports:
@@ -55,7 +61,9 @@ def test_emissions_and_their_energy_are_counters() -> None:
     assert not [key for key in metrics if metric_for(key) is None and "carbon_g" in key]
 
 
-def test_a_tracker_that_cannot_be_opened_costs_only_its_figures(caplog) -> None:
+def test_a_tracker_that_cannot_be_opened_costs_only_its_figures(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """One warning, no figure, and the job goes on."""
     reader = CarbonReader("FRA", lambda _: 1 / 0)
     reader._source._thread.join(10)
@@ -134,7 +142,9 @@ def test_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second["carbon_energy_wh"] > 0
 
 
-def test_a_missing_library_is_one_line(caplog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error that says what to do is warned of without a traceback."""
     monkeypatch.setattr(carbon, "find_spec", lambda name: None)
     for reader in default_readers(carbon="FRA"):

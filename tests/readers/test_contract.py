@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers import Reader, add_reader, default_readers
+from mlflow_perf.readers import Reader
 from mlflow_perf.readers.cgroup.limits import LimitsReader, owned
 from mlflow_perf.readers.cgroup.pressure import PressureReader
 from mlflow_perf.readers.cpu.cpu import CpuReader
 from mlflow_perf.readers.cpu.cpu_share import CpuShareReader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
-from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
 from mlflow_perf.readers.process.tree import ProcessTreeReader
@@ -85,22 +84,6 @@ def test_reader_contract(make: Callable[[], Reader]) -> None:
             assert value <= 100
 
 
-def test_default_readers_give_the_columns_of_the_contract() -> None:
-    """On this machine the default readers give every column that the interface promises."""
-    report: dict[str, float] = {}
-    for reader in default_readers():
-        reader.read(report)
-        reader.read(report)
-        reader.close()
-    promised = {
-        "cpu_pct_per_cpu_avg", "cpu_pct_per_cpu_min", "cpu_pct_per_cpu_max", "mem_percent",
-        "disk_usage_percent", "net_io_lo_sent_mb", "net_io_ext_sent_mb", "net_io_lo_recv_mb",
-        "net_io_ext_recv_mb",
-    }  # fmt: skip
-    # Two reads within one clock tick of the kernel give no utilisation.
-    assert promised - {n for n in promised if n.startswith("cpu_pct")} <= report.keys()
-
-
 def documented_reader() -> str:
     """Return the example of the documentation."""
     text = (Path(__file__).parents[2] / "docs" / "readers.md").read_text(encoding="utf-8")
@@ -120,27 +103,3 @@ def test_the_documented_reader_works_and_is_short(monkeypatch: pytest.MonkeyPatc
     metrics = collector.metrics()
     assert metrics["max_t_gc_objects"] > 0
     assert metrics["total_gc_collections"] >= 0
-
-
-def test_an_added_reader_is_made_once_for_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adding a factory twice is adding it once; one that finds nothing costs nothing."""
-    monkeypatch.setattr("mlflow_perf.readers.defaults._added", [])
-    made: list[int] = []
-
-    def missing() -> Reader:
-        made.append(1)
-        raise SourceUnavailableError("not here")
-
-    add_reader(missing)
-    add_reader(missing)
-    for reader in default_readers():
-        reader.close()
-    assert made == [1]
-
-
-def test_a_machine_that_shows_nothing(tmp_path: Path) -> None:
-    """Without procfs, sysfs and cgroups no source of the job's is there, and none fails."""
-    job = JobSources(proc=tmp_path, root=tmp_path, environ={}, cpus=frozenset({0}))
-    for make in (job.cpu, job.tree, *job.others):
-        with pytest.raises(SourceUnavailableError):
-            make()

@@ -8,20 +8,17 @@ from __future__ import annotations
 import logging
 import math
 import tempfile
+import threading
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers import trees
-from tests.readers.cgroup.test_limits import stat
-from tests.readers.process.test_tree import record
-from tests.readers.test_linux import netdev
-from tests.readers.trees import put
+from tests.readers.trees import alike_cpus, netdev, put, record
 
-from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.model.summary import summarise
 from mlflow_perf.readers import open_readers
@@ -31,7 +28,6 @@ from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
 from mlflow_perf.readers.process.process import ProcessTable
 from mlflow_perf.readers.process.tree import ProcessTreeReader
-from mlflow_perf.readers.psutil_readers import PsutilDiskIoReader
 from mlflow_perf.records import Kind
 from mlflow_perf.sampling.sampler import PerformanceReportingThread
 from mlflow_perf.testing import FakeClock
@@ -40,9 +36,12 @@ DISK = "   8       0 sda 1 0 {n} 0 1 0 {n} 0 0 0 0 0 0 0 0 0 0\n"
 STALL = "some avg10=0.00 avg60=0.00 avg300=0.00 total={n}\n"
 GROUP = "sys/fs/cgroup"
 
+Happenings = list[tuple[str, "str | int"]]
+"""Files of the machine, each with its new text, or with the number that its counters get."""
+
 # Each file of the machine, as it is when its counters stand at n.
-FILES = {
-    "proc/stat": lambda n: stat(n, 2 * n, cpus=1 + n % 3),
+FILES: dict[str, Callable[[int], str]] = {
+    "proc/stat": lambda n: alike_cpus(n, 2 * n, cpus=1 + n % 3),
     "proc/meminfo": lambda n: f"MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: {n % 2000} kB\n",
     "proc/diskstats": lambda n: DISK.format(n=n),
     "proc/net/dev": lambda n: netdev(lo=(n, n), **({"eth0": (n, n)} if n % 2 else {})),
@@ -74,10 +73,20 @@ def machine(root: Path) -> Path:
     return proc
 
 
-def run_job(root: Path, happenings: list[list[tuple[str, object]]]) -> list[dict[str, float]]:
+def run_job(root: Path, happenings: list[Happenings]) -> list[dict[str, float]]:
     """Return the reports of a job of a minute per round of happenings, on a recorded machine."""
     proc = machine(root)
-    clock = FakeClock(stop_after=60.0 * len(happenings))
+    left = iter(happenings)
+
+    class EventfulClock(FakeClock):
+        """A clock on which something happens to the machine at each wait."""
+
+        def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+            for name, content in next(left, []) if timeout_sec > 1 else []:
+                put(root / name, content if isinstance(content, str) else FILES[name](content))
+            return super().wait(event, timeout_sec)
+
+    clock = EventfulClock(stop_after=60.0 * len(happenings))
     job = JobSources(proc=proc, root=root, environ={}, clock=clock.monotonic)
     table = ProcessTable(proc, ticks_per_sec=100, page_bytes=4096)
     readers = open_readers([
@@ -86,14 +95,6 @@ def run_job(root: Path, happenings: list[list[tuple[str, object]]]) -> list[dict
         (lambda: NetworkReader(proc, sys=root / "sys"),),
         (lambda: ProcessTreeReader(10, table=table, clock=clock.monotonic),),
     ])  # fmt: skip
-    left = iter(happenings)
-
-    def wait(event, timeout_sec: float) -> bool:
-        for name, content in next(left, []) if timeout_sec > 1 else []:
-            put(root / name, content if isinstance(content, str) else FILES[name](content))
-        return FakeClock.wait(clock, event, timeout_sec)
-
-    clock.wait = wait
     reports: list[dict[str, float]] = []
     thread = PerformanceReportingThread(
         60.0, callback_on_loop=reports.append, readers=readers, clock=clock
@@ -105,7 +106,7 @@ def run_job(root: Path, happenings: list[list[tuple[str, object]]]) -> list[dict
 
 @given(st.lists(HAPPENINGS, min_size=1, max_size=5))
 @settings(max_examples=15)
-def test_whatever_happens_no_figure_is_absurd(happenings) -> None:
+def test_whatever_happens_no_figure_is_absurd(happenings: list[Happenings]) -> None:
     """Counters that wrap, files that vanish or hold nonsense, CPUs and NICs that come and go."""
     logging.getLogger("mlflow_perf").setLevel(logging.ERROR)
     try:
@@ -128,38 +129,14 @@ def test_whatever_happens_no_figure_is_absurd(happenings) -> None:
         assert value >= 0, key
 
 
-def test_a_source_that_turns_to_nonsense_warns_once(tmp_path: Path, caplog) -> None:
+def test_a_source_that_turns_to_nonsense_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its figures are left out while that lasts; all the others go on, and it comes back."""
-    nonsense, sound = [("proc/stat", "nonsense\n")], [("proc/stat", 2000)]
+    nonsense: Happenings = [("proc/stat", "nonsense\n")]
+    sound: Happenings = [("proc/stat", 2000)]
     reports = run_job(tmp_path, [nonsense, nonsense, sound, [("proc/stat", 3000)]])
     assert ["cpu_busy_sec" in report for report in reports] == [True, False, False, True, True]
     assert all("mem_percent" in report for report in reports)
     warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert len([r for r in warnings if "'cpu'" in r.getMessage()]) == 1
-
-
-def test_a_machine_that_counts_no_disk_io() -> None:
-    """None from psutil at the start is no source; later it is a value left out."""
-    answers = [None]
-    fake = SimpleNamespace(disk_io_counters=lambda: answers[-1])
-    with pytest.raises(SourceUnavailableError):
-        PsutilDiskIoReader(fake)
-    answers.append(SimpleNamespace(read_bytes=1, write_bytes=1))
-    reader = PsutilDiskIoReader(fake)
-    answers.append(None)
-    report: dict[str, float] = {}
-    reader.read(report)
-    assert report == {}
-
-
-def test_a_procfs_that_hides_other_peoples_processes(tmp_path: Path) -> None:
-    """Mounted with hidepid, only own processes are there: the job's tree is whole all the same."""
-    record(tmp_path, 10, 1, cpu=5, rss=256)
-    record(tmp_path, 11, 10, cpu=5, rss=256)
-    (tmp_path / "12").mkdir()  # listed, its files forbidden
-    table = ProcessTable(tmp_path, ticks_per_sec=100, page_bytes=4096)
-    report: dict[str, float] = {}
-    reader = ProcessTreeReader(10, table=table)
-    reader.read(report)
-    reader.close()
-    assert report["job_processes"] == 2.0

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlflow_perf import readers
 from mlflow_perf.errors import SettingError
 from mlflow_perf.readers.user_reader import UserReader
 from mlflow_perf.records import Column, Kind
@@ -77,14 +76,3 @@ def test_what_is_no_reader_is_said(columns: Any) -> None:
     for wrong in (reader, None, "text", 7):
         with pytest.raises(SettingError, match="is no reader: it needs a name, columns"):
             UserReader(wrong)
-
-
-def test_a_bad_reader_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a factory does, the other sources are there."""
-    makes: list[Any] = [lambda: 1 / 0, lambda: sys.exit(3), lambda: None, Given]
-    monkeypatch.setattr("mlflow_perf.readers.defaults._added", makes)
-    opened = readers.default_readers()
-    assert opened[-1].name == "given"
-    assert len(opened) > 1
-    for reader in opened:
-        reader.close()

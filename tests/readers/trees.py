@@ -1,4 +1,4 @@
-"""Recorded trees: what procfs and the cgroup file systems look like on machines that are not here.
+"""Recorded trees: the procfs and control groups of machines that are not here.
 
 Each function writes one under a folder; `put` changes a file in place, as the kernel does.
 """
@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlflow_perf.readers import Reader
+from mlflow_perf.readers.cgroup.cgroup import CgroupReader
+from mlflow_perf.readers.job import JobSources
+
 HEAD = "24 30 0:21 / /proc rw,relatime - proc proc rw\n"
 V2 = "31 23 0:27 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+EIGHT = frozenset(range(8))
 V1 = "{n} 25 0:{n} {root} /sys/fs/cgroup/{name} rw,nosuid - cgroup cgroup rw,{name}\n"
 
 
@@ -99,3 +104,76 @@ def slurm_v1(root: Path) -> Path:
 def bare(root: Path) -> Path:
     """A machine without any cgroup file system."""
     return process(root, cgroup="", mountinfo="")
+
+
+def read(reader: Reader) -> dict[str, float]:
+    """Return one report of one reader."""
+    report: dict[str, float] = {}
+    reader.read(report)
+    return report
+
+
+def cpu_stat(*cpus: tuple[int, ...]) -> str:
+    """Return a /proc/stat with a line for each CPU: user, idle, iowait and, if any, steal ticks."""
+    lines = []
+    for number, ticks in enumerate(cpus):
+        user, idle, iowait, steal = (*ticks, 0)[:4]
+        lines.append(f"cpu{number} {user} 0 0 {idle} {iowait} 0 0 {steal} 0 0")
+    return "cpu  1 2 3 4 5 6 7 8 9 10\n" + "\n".join(lines) + "\nintr 1 2 3\nctxt 4\n"
+
+
+def alike_cpus(busy: int, idle: int, cpus: int = 8) -> str:
+    """Return a /proc/stat whose CPUs all have the same ticks."""
+    return cpu_stat(*[(busy, idle, 0)] * cpus)
+
+
+def netdev(**counters: tuple[int, int]) -> str:
+    """Return a /proc/net/dev: interface → bytes sent and received."""
+    lines = [f"{n:>6}: {r} 1 0 0 0 0 0 0 {s} 1 0 0 0 0 0 0" for n, (s, r) in counters.items()]
+    return "Inter-| Receive\n face |bytes\n" + "\n".join(lines) + "\n"
+
+
+def record(
+    proc: Path,
+    pid: int,
+    parent: int,
+    *,
+    cpu: int = 0,
+    children: int = 0,
+    rss: int = 0,
+    io: tuple[int, int] = (0, 0),
+    started: int = 1,
+) -> None:
+    """Write a process: CPU ticks of its own and its ended children, pages, bytes moved."""
+    fields: list[str | int] = [
+        "S",
+        parent,
+        1,
+        1,
+        0,
+        -1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        cpu,
+        0,
+        children,
+        0,
+        20,
+        0,
+        1,
+        0,
+    ]
+    fields += [started, 1 << 30, rss, 0]
+    put(proc / str(pid) / "stat", f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
+    put(proc / str(pid) / "io", f"rchar: 1\nsyscw: 0\nread_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
+
+
+def cgroup_reader(root: Path, proc: Path) -> CgroupReader:
+    """Return the reader as the job's sources make it."""
+    sources = JobSources(proc=proc, root=root, environ={}, cpus=EIGHT)
+    reader = sources.cgroup().inner
+    assert isinstance(reader, CgroupReader)
+    return reader

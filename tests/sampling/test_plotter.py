@@ -37,7 +37,7 @@ def test_each_node_is_a_step() -> None:
     assert plotter.all_reports.keys() == {0, 1}
 
 
-def test_an_assumed_cpu_count_is_said(caplog) -> None:
+def test_an_assumed_cpu_count_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Hours from reports that do not say their CPUs come with a warning."""
     sink = RecordingSink()
     plotter = PerfReportPlotter(sink)
@@ -56,17 +56,19 @@ def test_no_reports_are_no_metrics() -> None:
     assert sink.of_node(3).keys() <= {"node_count"}
 
 
-def test_saved_reports_load_again(tmp_path) -> None:
+def test_saved_reports_load_again(tmp_path: Path) -> None:
     """save_to returns the path; what it wrote is strict JSON that a document loads."""
     plotter = PerfReportPlotter(RecordingSink())
     plotter.add_perf_reports(REPORTS, 2)
     path = plotter.save_to(tmp_path / "reports.json")
     assert path == str(tmp_path / "reports.json")
-    assert PerfDocument.from_dict(json.loads((tmp_path / "reports.json").read_text())).nodes[2]
+    assert PerfDocument.from_dict(
+        json.loads((tmp_path / "reports.json").read_text())
+    ).nodes.keys() == {2}
     assert json.loads(Path(plotter.save_to()).read_text()).keys() == {"2"}
 
 
-def test_what_is_saved_is_strict_json(tmp_path) -> None:
+def test_what_is_saved_is_strict_json(tmp_path: Path) -> None:
     """A value that is not finite is written as null and is missing in the metrics."""
     sink = RecordingSink()
     plotter = PerfReportPlotter(sink, cpu_count=2)

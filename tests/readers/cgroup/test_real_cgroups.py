@@ -32,7 +32,7 @@ print(json.dumps(collector.metrics()))
 BURN = "end = time.monotonic() + 1.2\nwhile time.monotonic() < end: pass"
 
 
-def _make(controller: str, files: dict[str, str]) -> Path:
+def _make(controller: str, files: dict[str, dict[str, str]]) -> Path:
     group = Groups().find(controller)
     if group is None:
         pytest.skip(f"no {controller} control groups here")
@@ -74,7 +74,8 @@ def run_in(groups: list[Path], load: str) -> dict[str, float]:
         [sys.executable, "-c", JOB.format(load=load), json.dumps([str(g) for g in groups])],
         check=True, capture_output=True, text=True, env=os.environ,
     )  # fmt: skip
-    return json.loads(result.stdout)
+    metrics: dict[str, float] = json.loads(result.stdout)
+    return metrics
 
 
 def test_a_cpu_quota_is_what_the_job_owns(cpu_group: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_quota_rewritten_while_the_job_runs_holds_from_then_on(cpu_group: Path
     """From a fifth of a CPU to two fifths halfway: the hours held lie between the two."""
     wider = {"cpu.cfs_quota_us": "40000", "cpu.max": "40000 100000"}
     load = (
-        "import mlflow_perf.readers.cgroup.rebuilt as renewed\nrenewed._LOOK_EVERY_SEC = 0.05\n"
+        "import mlflow_perf.readers.cgroup.rebuilt as rebuilt\nrebuilt._LOOK_EVERY_SEC = 0.05\n"
         "time.sleep(0.5)\n"
         f"for name, text in {list(wider.items())}:\n"
         f"    path = {str(cpu_group)!r} + '/' + name\n"

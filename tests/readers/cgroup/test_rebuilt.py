@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers import trees
-from tests.readers.cgroup.test_limits import EIGHT, stat
-from tests.readers.trees import put, put_all
+from tests.readers.trees import EIGHT, alike_cpus, put, put_all
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.summary import summarise
@@ -27,7 +28,8 @@ COLUMNS = (Column("work", Kind.COUNTER, ""), Column("cores", Kind.GAUGE, ""))
 class Counting:
     """A reader whose counter starts at some number and grows by one at each read."""
 
-    name, columns = "counting", COLUMNS
+    name = "counting"
+    columns: Sequence[Column] = COLUMNS
 
     def __init__(self, cores: float, zero: float) -> None:
         self.cores, self.value, self.closed = cores, zero, False
@@ -108,27 +110,27 @@ def test_a_source_that_is_gone_with_its_limit_is_absent() -> None:
     assert [r.get("work") for r in reports] == [1.0, 2.0, None, None, 3.0]
 
 
-def simulated(tmp_path: Path, change) -> dict[str, float]:
+def simulate(tmp_path: Path, change: Callable[[Path], None]) -> dict[str, float]:
     """Return the summary of 40 s in a container of 1.5 CPUs that uses 0.75; halfway `change`."""
     proc, group = trees.docker_v2(tmp_path), tmp_path / "sys/fs/cgroup"
-    put(proc / "stat", stat(0, 0))
-    clock = FakeClock(stop_after=40.0)
-    sources = JobSources(
-        proc=proc, root=tmp_path, environ={}, cpus=EIGHT, clock=clock.monotonic
-    )  # fmt: skip
+    put(proc / "stat", alike_cpus(0, 0))
+
+    class WorkingClock(FakeClock):
+        """A clock on which the job works while the sampler waits."""
+
+        def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+            ended = super().wait(event, timeout_sec)
+            put_all(group, {"cpu.stat": f"usage_usec {int(5e6 + 0.75e6 * self.elapsed)}"})
+            busy, idle = int(75 * self.elapsed / 8), int(self.elapsed * 100)
+            put(proc / "stat", alike_cpus(busy, idle))
+            if self.elapsed == 20.0:
+                change(group)
+            return ended
+
+    clock = WorkingClock(stop_after=40.0)
+    sources = JobSources(proc=proc, root=tmp_path, environ={}, cpus=EIGHT, clock=clock.monotonic)
     readers = [sources.cpu(), LimitsReader(sources.limits.now)]
     reports: list[dict[str, float]] = []
-
-    def work(event, timeout_sec: float) -> bool:
-        ended = FakeClock.wait(clock, event, timeout_sec)
-        used_us = int(5e6 + 0.75e6 * clock.elapsed)
-        put_all(group, {"cpu.stat": f"usage_usec {used_us}"})
-        put(proc / "stat", stat(int(75 * clock.elapsed / 8), int(clock.elapsed * 100)))
-        if clock.elapsed == 20.0:
-            change(group)
-        return ended
-
-    clock.wait = work
     thread = PerformanceReportingThread(
         1.0, callback_on_loop=reports.append, readers=readers, clock=clock
     )
@@ -144,7 +146,7 @@ def test_a_container_resized_in_place(tmp_path: Path, monkeypatch: pytest.Monkey
     def resize(group: Path) -> None:
         put_all(group, {"cpu.max": "300000 100000", "memory.max": "2147483648"})
 
-    metrics = simulated(tmp_path, resize)
+    metrics = simulate(tmp_path, resize)
     assert metrics["cpu_limit_cores"] == 3.0
     assert metrics["mem_limit_mb"] == 2048.0
     held = 20 * 1.5 + 20 * 3.0
@@ -154,7 +156,7 @@ def test_a_container_resized_in_place(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_an_unchanged_job_keeps_its_reader(tmp_path: Path) -> None:
     """Looking again and finding the same makes nothing anew."""
-    put(tmp_path / "stat", stat(0, 0))
+    put(tmp_path / "stat", alike_cpus(0, 0))
     ticks = iter(range(0, 10**6, 60))
     limits = CurrentLimits(lambda: Owned(8.0, None), clock=lambda: float(next(ticks)))
     reader = RebuiltReader(lambda _: CpuReader(tmp_path), limits, CpuReader.columns)

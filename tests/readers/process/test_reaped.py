@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.readers.trees import read
 
 from mlflow_perf.readers.process.process import ProcessTable
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.readers.process.tree import ProcessTreeReader
-from mlflow_perf.sampling.sampler import PerformanceMetricsCollector, PerformanceReportingThread
+from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.testing import FakeClock
 
 pytestmark = pytest.mark.e2e
@@ -52,7 +53,7 @@ class Held:
         os.close(self._go)
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
-    def reap(self) -> os.wait4:
+    def reap(self) -> resource.struct_rusage:
         """Wait for it and return the kernel's account."""
         return os.wait4(self.pid, 0)[2]
 
@@ -61,13 +62,6 @@ class Held:
 def ballast() -> bytearray:
     """Give this process, and so each fork of it, more memory than any command here has."""
     return bytearray(b"x") * (150 * MB)
-
-
-def read(reader) -> dict[str, float]:
-    """Return one report of one reader."""
-    report: dict[str, float] = {}
-    reader.read(report)
-    return report
 
 
 def watched_peak_mb(child: Held) -> float:
@@ -169,47 +163,11 @@ def test_workers_of_a_short_block_are_summed() -> None:
     assert report["job_mem_peak_mb"] > 110 + 0.5 * own
 
 
-class Glanced:
-    """A reader that notes when it is asked."""
-
-    name, columns = "glanced", ()
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-        self.at: list[float] = []
-        self.samples: list[float] = []
-
-    def read(self, report: dict[str, float]) -> None:
-        self.samples.append(self._clock.elapsed)
-
-    def sample_peak(self) -> None:
-        self.at.append(self._clock.elapsed)
-
-    def close(self) -> None:
-        pass
-
-
-def test_no_glance_takes_the_place_of_the_first_sample() -> None:
-    """In a job that keeps the interpreter each wait takes 5 ms longer; the samples go on."""
-
-    class BusyClock(FakeClock):
-        def wait(self, event: threading.Event, timeout_sec: float) -> bool:
-            return super().wait(event, timeout_sec + 0.005)
-
-    clock = BusyClock(stop_after=0.34)
-    reader = Glanced(clock)
-    thread = PerformanceReportingThread(0.1, readers=[reader], clock=clock)
-    thread.start()
-    thread.join()
-    assert reader.at
-    assert reader.samples[:4] == pytest.approx([0.0, 0.105, 0.205, 0.305])
-
-
-def test_the_sampler_glances_before_its_first_interval_is_over() -> None:
-    """Some looks within the first second, none once the first interval has passed."""
-    clock = FakeClock(stop_after=10.0)
-    reader = Glanced(clock)
-    thread = PerformanceReportingThread(0.5, readers=[reader], clock=clock)
-    thread.start()
-    thread.join()
-    assert reader.at == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
+def test_a_process_knows_that_it_has_no_child() -> None:
+    """Asking waits for nobody: a child that ended is still there to be waited for."""
+    code = (
+        "import subprocess, time\nfrom mlflow_perf.readers.process.reaped import is_childless\n"
+        "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"
+        "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

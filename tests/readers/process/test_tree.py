@@ -14,29 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.readers.trees import put
+from tests.readers.trees import put, read, record
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
 from mlflow_perf.readers.process.tree import ProcessTreeReader
-from mlflow_perf.readers.process.tree_memory import TreeMemory
 
 MB = 1 << 20
-
-
-def read(reader) -> dict[str, float]:
-    """Return one report of one reader."""
-    report: dict[str, float] = {}
-    reader.read(report)
-    return report
-
-
-def record(proc: Path, pid: int, parent: int, *, cpu=0, children=0, rss=0, io=(0, 0), started=1):
-    """Write a process: CPU ticks of its own and its ended children, pages, bytes moved."""
-    fields = ["S", parent, 1, 1, 0, -1, 0, 0, 0, 0, 0, cpu, 0, children, 0, 20, 0, 1, 0]
-    fields += [started, 1 << 30, rss, 0]
-    put(proc / str(pid) / "stat", f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
-    put(proc / str(pid) / "io", f"rchar: 1\nsyscw: 0\nread_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
 
 
 def end(proc: Path, pid: int) -> None:
@@ -103,17 +87,18 @@ def test_a_child_that_ended_counts_once(proc: Path) -> None:
     assert read(reader)["job_cpu_sec"] == pytest.approx(1.2)
 
 
-def test_a_child_between_its_parents_account_and_its_own_makes_no_dip(proc: Path) -> None:
+def test_a_child_between_its_parents_account_and_its_own_makes_no_dip(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A child that is gone before its parent's account shows it is missing from no figure."""
     reader = reader_of(proc)
     record(proc, 11, 10, cpu=150)
     assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
-    table = reader._table
-    fresh = table.children_sec
-    table.children_sec = lambda pid: 2.5  # the account right after this read
     end(proc, 11)
-    assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
-    table.children_sec = fresh
+    with monkeypatch.context() as patch:
+        # The account right after this read.
+        patch.setattr(reader._table, "children_sec", lambda pid: 2.5)
+        assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
     record(proc, 10, 1, cpu=500, children=250)
     assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
 
@@ -265,7 +250,9 @@ steps = st.lists(
 
 
 @given(steps, st.booleans())
-def test_totals_never_fall_and_never_exceed_the_truth(moves, ignoring: bool) -> None:
+def test_totals_never_fall_and_never_exceed_the_truth(
+    moves: list[tuple[str, int, float]], ignoring: bool
+) -> None:
     """Whatever forks, works, ends and is adopted: no figure falls, is doubled or is not finite."""
     world = World({10: Process(10, 0, 1, rss_bytes=MB)}, ignoring=ignoring)
     reader = ProcessTreeReader(10, table=world, cores=4)  # type: ignore[arg-type]  # a stand-in
@@ -284,16 +271,6 @@ def test_totals_never_fall_and_never_exceed_the_truth(moves, ignoring: bool) -> 
         assert all(math.isfinite(v) and v >= 0 for v in report.values())
         before = report["job_cpu_sec"]
     assert before == pytest.approx(world.true_sec)
-
-
-def test_a_process_knows_that_it_has_no_child() -> None:
-    """Asking waits for nobody: a child that ended is still there to be waited for."""
-    code = (
-        "import subprocess, time\nfrom mlflow_perf.readers.process.reaped import is_childless\n"
-        "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"
-        "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"
@@ -359,58 +336,6 @@ def test_bytes_written_and_synced_are_counted(tmp_path: Path) -> None:
     reader.close()
 
 
-class Shares:
-    """A table that tells proportional shares and counts how often it is asked."""
-
-    def __init__(self, shares: dict[int, int | None]) -> None:
-        self.shares, self.asked = shares, 0
-
-    def proportional_bytes(self, pid: int) -> int | None:
-        self.asked += 1
-        return self.shares[pid]
-
-
-def test_what_processes_share_counts_once() -> None:
-    """A parent of 800 MB and four forks of it that share all of that are 800 MB, not 4,000."""
-    members = [Process(pid, 1, 1, rss_bytes=800 * MB) for pid in range(10, 15)]
-    table = Shares(dict.fromkeys(range(10, 15), 160 * MB))
-    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
-    assert memory.total(members) == 800 * MB
-    assert memory.total(members[:1]) == 800 * MB
-
-
-def test_shares_are_asked_again_only_when_something_changed() -> None:
-    """Until a process's memory or the number of processes changes, its ratio stands."""
-    members = [Process(pid, 1, 1, rss_bytes=100 * MB) for pid in (10, 11)]
-    table = Shares({10: 100 * MB, 11: 50 * MB})
-    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
-    assert [memory.total(members) for _ in range(5)] == [150 * MB] * 5
-    assert table.asked == 2
-    members[1].rss_bytes = 200 * MB
-    table.shares[11] = 200 * MB
-    assert memory.total(members) == 300 * MB
-    assert table.asked == 3
-
-
-def test_asking_for_shares_keeps_to_its_budget() -> None:
-    """With 500 processes of 1 ms each, a read asks a few; the others are taken for their like."""
-    members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(500)]
-    table = Shares(dict.fromkeys(range(500), 5 * MB))
-    ticks = iter(range(10**6))
-    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: next(ticks) / 1000)
-    assert memory.total(members) == 2500 * MB
-    assert table.asked <= 6
-    memory.total(members)
-    assert table.asked <= 6
-
-
-def test_where_shares_may_not_be_read_the_sum_stands() -> None:
-    """A kernel that does not tell the share leaves the resident memory."""
-    members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(3)]
-    memory = TreeMemory(Shares(dict.fromkeys(range(3))))
-    assert memory.total(members) == 30 * MB
-
-
 @pytest.mark.e2e
 def test_forked_workers_do_not_multiply_memory() -> None:
     """Three forks that only hold what their parent gave them add next to nothing."""
@@ -424,3 +349,16 @@ def test_forked_workers_do_not_multiply_memory() -> None:
         "assert d['job_processes'] == 4, d\nassert 100 < d['job_mem_mb'] < 180, d"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_procfs_that_hides_other_peoples_processes(tmp_path: Path) -> None:
+    """Mounted with hidepid, only own processes are there: the job's tree is whole all the same."""
+    record(tmp_path, 10, 1, cpu=5, rss=256)
+    record(tmp_path, 11, 10, cpu=5, rss=256)
+    (tmp_path / "12").mkdir()  # listed, its files forbidden
+    table = ProcessTable(tmp_path, ticks_per_sec=100, page_bytes=4096)
+    report: dict[str, float] = {}
+    reader = ProcessTreeReader(10, table=table)
+    reader.read(report)
+    reader.close()
+    assert report["job_processes"] == 2.0

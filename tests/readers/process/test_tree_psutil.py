@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.readers.trees import read
 
 from mlflow_perf import readers
 from mlflow_perf.errors import SourceUnavailableError
@@ -18,13 +19,6 @@ from mlflow_perf.readers.process.tree import ProcessTreeReader
 from mlflow_perf.readers.process.tree_psutil import PsutilProcessTreeReader
 
 BURN = "import time\nwhile time.process_time() < {}: pass"
-
-
-def read(reader) -> dict[str, float]:
-    """Return one report of one reader."""
-    report: dict[str, float] = {}
-    reader.read(report)
-    return report
 
 
 @pytest.mark.e2e
@@ -79,7 +73,8 @@ class Recorded:
     """A process as a platform shows it that adds no ended child to its parent and counts no IO."""
 
     def __init__(self, pid: int, cpu: float, rss: int) -> None:
-        self.pid, self.cpu, self.rss, self.error = pid, cpu, rss, None
+        self.pid, self.cpu, self.rss = pid, cpu, rss
+        self.error: psutil.Error | None = None
         self.below: list[Recorded] = []
 
     def ppid(self) -> int:

@@ -1,24 +1,28 @@
-"""One sampler per node sees the GPUs of all ranks on it, whatever each rank was left."""
+"""One sampler per node sees the GPUs of all ranks on it, whatever each rank may use."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.readers.test_devices import FakeNvml
-from tests.readers.trees import put
+from tests.readers.gpu.stand_ins import FakeNvml, Named, list_names
+from tests.readers.trees import (
+    put,
+)
 
-from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader, GpuState, find_visible_gpus
+from mlflow_perf.readers.gpu.gpu import (
+    GpuReader,
+    find_visible_gpus,
+)
 from mlflow_perf.readers.gpu.nvidia import open_nvidia
 from mlflow_perf.readers.process.rank_environments import RankEnvironments
 
 CUDA = ("CUDA_VISIBLE_DEVICES",)
+
+
 LAUNCHER = 10
 
 
@@ -44,30 +48,14 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Named:
-    """A GPU that is called what the variable calls it."""
-
-    def __init__(self, name: str) -> None:
-        self.uuid = name
-
-    def state(self) -> GpuState:
-        """Return nothing: it is never asked."""
-        return GpuState()
-
-
-def names_of(gpus: Sequence[Gpu] | None) -> list[str] | None:
-    """Return the names of GPUs; None for all."""
-    return None if gpus is None else [gpu.uuid for gpu in gpus]
-
-
 def seen(proc: Path, *, root: int | None = LAUNCHER, **own: str) -> list[str] | None:
     """Return the devices that rank 0, which samples, takes for the job's."""
     environ = {"OMPI_COMM_WORLD_RANK": "0", **own}
     others = RankEnvironments(root, proc=proc, environ=environ).with_any_of
-    return names_of(find_visible_gpus(Named, CUDA, environ, others))
+    return list_names(find_visible_gpus(Named, CUDA, environ, others))
 
 
-def test_the_find_visible_gpus_all_ranks_are_the_jobs(proc: Path) -> None:
+def test_the_gpus_of_all_ranks_are_the_jobs(proc: Path) -> None:
     """One GPU for each rank: both are seen, the stranger's is not, and each counts once."""
     assert seen(proc, CUDA_VISIBLE_DEVICES="0") == ["0", "1"]
     rank(proc, 13, 2, CUDA_VISIBLE_DEVICES="1,0")
@@ -99,16 +87,6 @@ def test_a_forbidden_or_vanished_environment_is_passed_over(proc: Path) -> None:
     (proc / "12" / "environ").unlink()
     (proc / "13").mkdir()
     assert seen(proc, CUDA_VISIBLE_DEVICES="0") == ["0"]
-
-
-@given(st.lists(st.text(alphabet="012,G-allnone ", max_size=8), max_size=4))
-def test_the_union_has_each_device_once(texts: list[str]) -> None:
-    """Whatever the ranks' variables hold: each device once, this rank's own first, or all."""
-    environs = [{CUDA[0]: text} for text in texts]
-    found = names_of(find_visible_gpus(Named, CUDA, {CUDA[0]: "2"}, lambda _: environs))
-    if found is not None:
-        assert found[0] == "2"
-        assert len(found) == len(set(found))
 
 
 def test_a_rank_that_starts_late_adds_its_gpu(proc: Path) -> None:

@@ -1,0 +1,54 @@
+"""The control group reader on recorded trees of containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.readers import trees
+from tests.readers.trees import (
+    cgroup_reader,
+    put_all,
+    read,
+)
+
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.cgroup.groups import Groups
+
+
+def test_cgroup_v2_memory_throttling_and_kills(tmp_path: Path) -> None:
+    """Idle page cache is not in use; throttled time counts from the start."""
+    reader = cgroup_reader(tmp_path, trees.docker_v2(tmp_path))
+    report = read(reader)
+    assert report["cgroup_mem_mb"] == 500.0
+    assert report["cgroup_mem_percent"] == pytest.approx(100 * 500 / 1024)
+    assert report["oom_kills"] == 1.0
+    assert report["cpu_throttled_sec"] == 0.0
+    group = tmp_path / "sys/fs/cgroup"
+    put_all(group, {"cpu.stat": "usage_usec 6\nnr_throttled 14\nthrottled_usec 1400000"})
+    assert read(reader)["cpu_throttled_sec"] == pytest.approx(0.5)
+    # Eight CPUs throttled at once for one period of 100 ms: that is 100 ms, not 800.
+    put_all(group, {"cpu.stat": "usage_usec 6\nnr_throttled 15\nthrottled_usec 2200000"})
+    assert read(reader)["cpu_throttled_sec"] == pytest.approx(0.6)
+    # A group made anew counts from zero.
+    put_all(group, {"cpu.stat": "usage_usec 6\nnr_throttled 0\nthrottled_usec 0"})
+    assert read(reader)["cpu_throttled_sec"] == pytest.approx(0.6)
+
+
+def test_cgroup_v1_memory_throttling_and_kills(tmp_path: Path) -> None:
+    """The first version has other names and units for the same figures."""
+    reader = cgroup_reader(tmp_path, trees.docker_v1(tmp_path))
+    report = read(reader)
+    assert report["cgroup_mem_mb"] == 128.0
+    assert report["cgroup_mem_percent"] == 25.0
+    assert report["oom_kills"] == 2.0
+    folder = tmp_path / "sys/fs/cgroup/cpu,cpuacct"
+    put_all(folder, {"cpu.stat": "nr_periods 9\nnr_throttled 13\nthrottled_time 1250000000"})
+    assert read(reader)["cpu_throttled_sec"] == pytest.approx(1.0)
+
+
+def test_no_group_of_its_own_is_an_unavailable_source(tmp_path: Path) -> None:
+    """A machine without cgroups has no figures of them."""
+    with pytest.raises(SourceUnavailableError):
+        cgroup_reader(tmp_path, trees.bare(tmp_path))
+    assert Groups(proc=tmp_path / "proc", root=tmp_path).find("cpu") is None

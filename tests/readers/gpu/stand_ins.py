@@ -1,0 +1,103 @@
+"""Recorded stand-ins of GPUs and of their libraries.
+
+No GPU was at hand: the stand-in answers as the library's documentation says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+from mlflow_perf.model.summary import summarise
+from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader, GpuState
+from mlflow_perf.sampling.sampler import PerformanceReportingThread
+from mlflow_perf.testing import FakeClock
+
+GIB = 1 << 30
+
+
+class FakeNvml:
+    """Two GPUs as `pynvml` shows them; the second is divided into two slices (MIG)."""
+
+    class NVMLError(Exception):
+        """What the library raises."""
+
+    def __init__(self) -> None:
+        self.busy = {"GPU-aaaa": 80, "GPU-bbbb": 40}
+        self.energy_mj = {"GPU-aaaa": 1_000_000, "GPU-bbbb": 5_000_000}
+        self.initialised = 0
+
+    def nvmlInit(self) -> None:  # noqa: N802 - the library's name, as those below
+        self.initialised += 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 3
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+        if index == 2:
+            raise self.NVMLError("Insufficient Permissions")
+        return ["GPU-aaaa", "GPU-bbbb"][index]
+
+    def nvmlDeviceGetUUID(self, handle: str) -> bytes:  # noqa: N802
+        return handle.encode()
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # noqa: N802
+        if handle == "GPU-aaaa":
+            raise self.NVMLError("Not Supported")
+        return [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:  # noqa: N802
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:  # noqa: N802
+        if index > 1:
+            raise self.NVMLError("Not Found")
+        return f"MIG-{index}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(used=GIB, total=(4 if handle.startswith("GPU") else 2) * GIB)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        if handle not in self.busy:
+            raise self.NVMLError("Not Supported")
+        return SimpleNamespace(gpu=self.busy[handle], memory=3)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
+        return self.energy_mj[handle]
+
+
+class Named:
+    """A GPU that is called what the variable calls it."""
+
+    def __init__(self, name: str) -> None:
+        self.uuid = name
+
+    def state(self) -> GpuState:
+        """Return nothing: it is never asked."""
+        return GpuState()
+
+
+def list_names(gpus: Sequence[Gpu] | None) -> list[str] | None:
+    """Return the names of GPUs; None for all."""
+    return None if gpus is None else [gpu.uuid for gpu in gpus]
+
+
+def summarise_job(
+    reader: GpuReader, *, before_each: Callable[[], object] = lambda: None
+) -> dict[str, float]:
+    """Return the summary of a simulated job of three samples."""
+    reader._source._patience_sec = 10.0
+    reports: list[dict[str, float]] = []
+
+    class Clock(FakeClock):
+        def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+            before_each()
+            return super().wait(event, timeout_sec)
+
+    thread = PerformanceReportingThread(
+        1800.0, callback_on_loop=reports.append, readers=[reader], clock=Clock(stop_after=3600.0)
+    )
+    thread.start()
+    thread.join()
+    return summarise(reports)

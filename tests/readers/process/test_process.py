@@ -1,0 +1,114 @@
+"""One process, as recorded procfs trees and this machine's own procfs show it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.readers.trees import put, record
+
+from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.process.process import ProcessTable, Usage, cpu_clock_sec
+
+MB = 1 << 20
+
+
+def open_table(proc: Path) -> ProcessTable:
+    """Return the table of a recorded procfs, of 100 ticks per second."""
+    return ProcessTable(proc, ticks_per_sec=100, page_bytes=4096)
+
+
+def test_a_process_is_read_with_its_reaped_children(tmp_path: Path) -> None:
+    """CPU time is its own and that of its reaped children; memory is pages times their size."""
+    record(tmp_path, 10, 1, cpu=500, children=100, rss=256, io=(5, 7), started=33)
+    table = open_table(tmp_path)
+    process = table.find(10)
+    assert process is not None
+    assert (process.parent, process.started) == (1, 33)
+    assert table.refresh(process)
+    assert process.usage == Usage(6.0, 5, 7)
+    assert (process.children_sec, process.rss_bytes) == (1.0, MB)
+    assert table.children_sec(10) == 1.0
+    table.close()
+
+
+def test_a_reused_pid_is_no_longer_the_process(tmp_path: Path) -> None:
+    """A process that started at another time is another one."""
+    record(tmp_path, 10, 1)
+    table = open_table(tmp_path)
+    process = table.find(10)
+    assert process is not None
+    record(tmp_path, 10, 1, started=2)
+    assert not table.refresh(process)
+    assert table.find(11) is None
+    table.close()
+
+
+def test_files_stay_open_within_a_bound(tmp_path: Path) -> None:
+    """Only the first members' files are kept open; the others are read all the same."""
+    table = open_table(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for pid in range(10, 60):
+        record(tmp_path, pid, 1, cpu=pid)
+        table.keep(pid)
+    assert len(os.listdir("/proc/self/fd")) - before <= 48
+    for pid in range(10, 60):
+        process = table.find(pid)
+        assert process is not None
+        assert table.refresh(process)
+        assert process.usage.cpu_sec == pytest.approx(pid / 100)
+    for pid in range(10, 60):
+        table.drop(pid)
+    assert len(os.listdir("/proc/self/fd")) == before
+    table.close()
+
+
+def test_a_recorded_procfs_has_no_clocks_of_this_machine(tmp_path: Path) -> None:
+    """PIDs of another procfs are never asked of this kernel's clocks, nor waited for."""
+    record(tmp_path, os.getpid(), 1, cpu=100)
+    table = open_table(tmp_path)
+    process = table.find(os.getpid())
+    assert process is not None
+    assert table.refresh(process)
+    assert process.usage.cpu_sec == 1.0
+    assert table.own_pid is None
+    assert not table.is_childless(os.getpid())
+    assert table.find_ended_child(os.getpid()) is None
+    assert not table.is_copy(os.getpid())
+    assert table.own_peak_bytes() == 0
+    table.close()
+
+
+def test_peaks_and_shares_are_the_kernels_own(tmp_path: Path) -> None:
+    """The peak and the proportional share come from `status` and `smaps_rollup`, if they exist."""
+    record(tmp_path, 10, 1)
+    table = open_table(tmp_path)
+    assert table.peak_bytes(10) == 0
+    assert table.proportional_bytes(10) is None
+    put(tmp_path / "10/status", "Name: x\nVmHWM:    2048 kB\n")
+    put(tmp_path / "10/smaps_rollup", "x\nPss:    1024 kB\n")
+    assert table.peak_bytes(10) == 2 * MB
+    assert table.proportional_bytes(10) == MB
+    table.close()
+
+
+def test_no_procfs_is_an_unavailable_source(tmp_path: Path) -> None:
+    """Without procfs there is no table."""
+    with pytest.raises(SourceUnavailableError, match="nowhere"):
+        ProcessTable(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs procfs")
+def test_this_process_is_read_to_the_nanosecond() -> None:
+    """Its own CPU time is the kernel's fine clock, and stands still for nobody else."""
+    table = ProcessTable()
+    assert table.own_pid == os.getpid()
+    process = table.find(os.getpid())
+    assert process is not None
+    before = cpu_clock_sec(os.getpid())
+    assert table.refresh(process)
+    assert before <= process.clock_sec <= cpu_clock_sec(os.getpid())
+    assert process.rss_bytes > MB
+    assert process.moved
+    table.close()
