@@ -1,7 +1,7 @@
-"""The errors that mlflow-perf raises on purpose: one small tree, each message a full sentence.
+"""The errors that mlflow-perf raises on purpose; each message is a full sentence.
 
-Imports nothing of ours. Every class is also a `ValueError`, `RuntimeError` or `OSError`, so that
-code which knows nothing of us still catches it under the usual name.
+Every class is also a `ValueError`, `RuntimeError` or `ImportError`, so that code that does not know
+mlflow-perf catches it by the usual name.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def _one_line(text: str) -> str:
 
 
 class MlflowPerfError(Exception):
-    """Whatever mlflow-perf raises on purpose."""
+    """Base class of all errors that mlflow-perf raises on purpose."""
 
     def __str__(self) -> str:
-        """Return the message on one line, whatever it quotes of a hostile file."""
+        """Return the message on one line, even if it quotes a hostile file."""
         return _one_line(super().__str__())
 
 
@@ -43,19 +43,19 @@ class SettingError(MlflowPerfError, ValueError):
 
 
 class RunNotFoundError(MlflowPerfError, ValueError):
-    """The MLflow run that was asked for does not exist, or holds no performance data."""
+    """The requested MLflow run does not exist or holds no performance data."""
 
 
 class DocumentError(MlflowPerfError, ValueError):
-    """A performance document cannot be read: not JSON, not ours, or of a later schema."""
+    """A file is not JSON, not a performance document, or has a later schema."""
 
 
 class NotUploadedError(MlflowPerfError, RuntimeError):
-    """A run has the figures of a report and not its artifacts: their store does not take them."""
+    """The figures of a run were logged but its artifacts were not: their store refused them."""
 
 
 class SourceUnavailableError(MlflowPerfError, RuntimeError):
-    """A reader's source does not exist on this machine, or may not be read."""
+    """A reader's source does not exist on this machine or may not be read."""
 
 
 class SpansError(MlflowPerfError, ValueError):
@@ -67,7 +67,7 @@ class PipelineError(MlflowPerfError, ValueError):
 
 
 class StepFailedError(MlflowPerfError, RuntimeError):
-    """A step of a pipeline ended with an error.
+    """A step of a pipeline failed.
 
     Attributes:
         step: Name of the step in the graph.
@@ -78,15 +78,15 @@ class StepFailedError(MlflowPerfError, RuntimeError):
         self.step = step
 
     def __str__(self) -> str:
-        """Return a line for each step that failed."""
+        """Return one line per failed step."""
         return "\n".join(_one_line(line) for line in Exception.__str__(self).split("\n"))
 
 
 class MissingDependencyError(MlflowPerfError, ImportError):
-    """A feature needs a package that is not installed; the message names the extra that has it.
+    """A feature needs a package that is not installed; the message names the extra to install.
 
     Attributes:
-        extra: The extra of mlflow-perf that brings the package.
+        extra: The extra of mlflow-perf that installs the package.
     """
 
     def __init__(self, package: str, extra: str) -> None:

@@ -1,4 +1,4 @@
-"""The frozen records that pass between the parts. Imports nothing of ours."""
+"""Frozen records that all parts of the package share."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from enum import Enum
 __all__ = ["MB", "Column", "Kind"]
 
 MB = 1 << 20
-"""Bytes in what every key, column and page calls a MB."""
+"""Bytes per MB in every key, column and page."""
 
 
 class Kind(Enum):
-    """How the values of a column behave in time."""
+    """The behaviour of a column's values over time."""
 
     GAUGE = "gauge"
-    """A level at an instant, or over the interval that ends there; neighbours merge to a mean."""
+    """A level at an instant or over an interval; neighbouring rows merge to a mean."""
 
     COUNTER = "counter"
-    """A sum that only grows; its total over a block is a difference, never a sum of rows."""
+    """A sum that only grows; its total over a block is a difference of two rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One value that a reader puts into each report.
+    """A value that a reader writes into each report.
 
     Attributes:
         name: Key in the report, with its unit: `disk_io_read_mb`.
-        kind: Whether it is a level or a growing sum.
-        unit: Unit as shown to people: `MB`, `%`, `s`.
+        kind: Gauge or counter.
+        unit: Unit for display: `MB`, `%`, `s`.
         meaning: One sentence for documentation and tooltips.
     """
 

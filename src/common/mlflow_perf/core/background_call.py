@@ -1,7 +1,7 @@
-"""Calls that may take too long, with a deadline: what keeps a dead server from hanging the job.
+"""Calls with a deadline, so that a dead server does not hang the job.
 
-Imports nothing of ours. MLflow's own retries block one call for minutes; they run on in a daemon
-thread here, and the caller goes on when its time is up.
+MLflow's own retries block one call for minutes. Here they continue in a daemon thread, and the
+caller goes on after its deadline.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ T = TypeVar("T")
 _PREFIX = "perf-"
 
 
-def _not_of_an_errand(record: logging.LogRecord) -> bool:
+def _is_from_elsewhere(record: logging.LogRecord) -> bool:
     return not str(record.threadName).startswith(_PREFIX)
 
 
-# One line of ours says that the server is away; a line for each try would say nothing more.
-logging.getLogger("urllib3.connectionpool").addFilter(_not_of_an_errand)
+# One line of ours says that the server is away; a line for each retry would add nothing.
+logging.getLogger("urllib3.connectionpool").addFilter(_is_from_elsewhere)
 
 
 class BackgroundCall(threading.Thread, Generic[T]):
     """A call in a daemon thread, started at once.
 
     Args:
-        call: What to do.
+        call: The function to call.
         name: Name of the thread, less the prefix `perf-`.
     """
 
@@ -43,20 +43,20 @@ class BackgroundCall(threading.Thread, Generic[T]):
         self.start()
 
     def run(self) -> None:
-        """Make the call and keep its answer or its exception."""
+        """Make the call and keep its result or its exception."""
         try:
             self._answer.append(self._call())
-        except BaseException as error:  # noqa: BLE001 - raised again where the answer is asked for
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
             self._error = error
 
     def result(self, timeout_sec: float) -> T:
-        """Return the call's answer, or raise what it raised.
+        """Return the call's result, or raise its exception.
 
         Args:
-            timeout_sec: Most seconds to wait.
+            timeout_sec: Maximum seconds to wait.
 
         Raises:
-            TimeoutError: When the call is not done by then; it goes on.
+            TimeoutError: When the call is not done by then; it continues.
         """
         if not self.done_within(timeout_sec):
             raise TimeoutError(f"no answer within {max(0.0, timeout_sec):.0f} s")
@@ -65,7 +65,7 @@ class BackgroundCall(threading.Thread, Generic[T]):
         return self._answer[0]
 
     def done_within(self, timeout_sec: float) -> bool:
-        """Wait until the call is done, or the time is up; return whether it is done."""
+        """Wait until the call is done or the time is up; return whether it is done."""
         self.join(max(0.0, timeout_sec))
-        # In a forked child, where the thread is not, it is neither alive nor done.
+        # In a forked child the thread does not exist: it is neither alive nor done.
         return not self.is_alive() and bool(self._answer or self._error)

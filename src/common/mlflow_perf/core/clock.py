@@ -1,7 +1,4 @@
-"""Time as an argument: what the sampler and the timers ask, so that a test can answer instead.
-
-Imports nothing of ours.
-"""
+"""Clocks for the sampler and the timers, as an argument, so that a test can use a fake one."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What tells the time and waits."""
+    """A source of time that can also wait."""
 
     def time(self) -> float:
         """Return the wall-clock time in seconds since the Unix epoch; it may jump."""

@@ -1,7 +1,6 @@
-"""Calls from a lower step of the ladder to a higher one, which the package's `__init__` fills in.
+"""Functions of higher modules that lower ones call; the package's `__init__` sets them.
 
-A `PerfDocument` draws itself in a notebook, but the document must not know the reports. It calls
-these hooks instead.
+A `PerfDocument` draws itself in a notebook, but its module must not import the reports.
 """
 
 from __future__ import annotations

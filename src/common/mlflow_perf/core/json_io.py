@@ -13,8 +13,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 __all__ = [
     "Columns",
     "from_json",
@@ -30,9 +28,6 @@ __all__ = [
 Columns = dict[str, list["float | None"]]
 """Column name → values in the order of time, all of one length, None where one is missing."""
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder()
-
 
 def to_json(data: Any) -> str:
     """Return plain data as strict JSON on one line; NaN and infinity become null.
@@ -40,8 +35,10 @@ def to_json(data: Any) -> str:
     Raises:
         TypeError: When it holds something that is not plain data.
     """
+    import msgspec  # late: a worker process that only records does not need it
+
     try:
-        return _encoder.encode(data).decode()
+        return msgspec.json.encode(data).decode()
     except (TypeError, ValueError):
         # A subclass such as numpy.float64, a key that is not a text, or half a surrogate pair.
         return json.dumps(_replace_nonfinite(data), allow_nan=False, separators=(",", ":"))
@@ -71,10 +68,12 @@ def from_json(text: str | bytes) -> Any:
         ValueError: When it is not JSON.
         RecursionError: When it is nested too deeply.
     """
+    import msgspec
+
     try:
         raw = text.encode() if isinstance(text, str) else text
         if b"0" * (_MOST_DIGITS + 1) not in raw.translate(_DIGITS_TO_ZERO):
-            return _decoder.decode(raw)
+            return msgspec.json.decode(raw)
     except ValueError:
         pass  # not JSON, or what msgspec is too strict for: `json` decides
 

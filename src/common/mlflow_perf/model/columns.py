@@ -1,7 +1,7 @@
-"""The columns of a report: every value that our own readers put there, in one table.
+"""The columns of a report: a table of every value that our own readers write.
 
-Imports only records. Readers, series and the summary look kinds and units up here, so that a list
-of plain reports (loaded from a file, say) is merged and summed as the live one was.
+Readers, series and the summary look up kinds and units here, so that reports loaded from a file are
+merged and summed like live ones.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ HOST_CPU_COLUMNS = (
     Column("host_cpu_ticks_sec", _COUNTER, "s", "Busy and idle time of all the node's CPUs."),
     Column("host_cpu_cores", _GAUGE, "cores", "CPUs of the node."),
 )
-"""Beside the job's own, where it does not own the whole node."""
+"""Columns of the whole node, in addition to the job's, if the job does not own all of it."""
 LIMIT_COLUMNS = (Column("mem_limit_mb", _GAUGE, "MB", "Memory that the job may use."),)
 CGROUP_COLUMNS = (
     Column("cgroup_mem_mb", _GAUGE, "MB", "Memory of the job's control group, idle cache aside."),
@@ -133,7 +133,7 @@ COLUMNS: dict[str, Column] = {
     )
     for column in group
 }
-"""Column name -> its record, for every column of our own readers."""
+"""Column name → its record, for every column of our own readers."""
 
 
 _OF_ONE_GPU = re.compile(r"gpu(\d+)_(.+)")
@@ -146,13 +146,13 @@ def make_gpu_columns(index: int) -> tuple[Column, ...]:
 
 
 def parse_gpu_index(name: str) -> int | None:
-    """Return the number of the GPU whose own column this is; None for any other column."""
+    """Return the GPU number in the name of a GPU's own column; None for any other column."""
     found = _OF_ONE_GPU.fullmatch(name)
     return int(found[1]) if found and found[2] in _ONE_GPU else None
 
 
 def lookup_kind(name: str) -> Kind:
-    """Return how a column's values behave; a name that is not ours is taken for a gauge."""
+    """Return whether a column is a gauge or a counter; an unknown column is a gauge."""
     column = COLUMNS.get(name)
     if column is None and (found := _OF_ONE_GPU.fullmatch(name)):
         column = _ONE_GPU.get(found[2])

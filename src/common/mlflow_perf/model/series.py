@@ -1,4 +1,4 @@
-"""Columns of bounded length that merge neighbours and keep every peak. Imports the column table."""
+"""Columns of bounded length that merge neighbouring rows and keep every peak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlflow_perf.records import Kind
 __all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "keep_finite", "span_between"]
 
 PEAK_SUFFIX = "_max"
-"""What a column's name ends in when it holds the peak of another within each merged interval."""
+"""Suffix of a column that holds another column's peak within each merged interval."""
 
 
 def even_length(max_length: Any) -> int:
@@ -33,10 +33,10 @@ def even_length(max_length: Any) -> int:
 
 
 def keep_finite(report: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return the report without what is no finite number: such a value is missing."""
+    """Return a report without the values that are not finite numbers; they count as missing."""
     try:
         total = sum(report.values())
-        if total - total == 0.0:  # almost always: one NaN or infinity would make it another
+        if total - total == 0.0:  # almost always; false if any value is NaN or infinite
             return report
     except TypeError:
         pass
@@ -48,7 +48,7 @@ def keep_finite(report: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def span_between(before: Mapping[str, float], now: Mapping[str, float]) -> float:
-    """Return the seconds between two reports, never negative; 1 where neither has a time."""
+    """Return the seconds between two reports, never negative; 1 if they have no time."""
     for name in ("elapsed_sec", "timestamp"):
         if name in now and name in before:
             return max(0.0, now[name] - before[name])
@@ -81,15 +81,15 @@ def _peak_in(report: Mapping[str, float], name: str) -> float:
 
 
 class BoundedSeries:
-    """Reports of a job of any length in at most `max_length` rows, evenly spaced.
+    """Reports of a job of any length in at most `max_length` evenly spaced rows.
 
-    The first and the last report stay as they were. Between them, neighbours are merged in pairs
-    whenever the room is used up: a gauge becomes its time-weighted mean and keeps its peak beside
-    it in `<column>_max`; a counter becomes its value at the interval's end.
+    The first and the last report are kept as they are. Whenever the rows between them reach the
+    bound, neighbours are merged in pairs. A gauge becomes its time-weighted mean, and its peak is
+    kept in `<column>_max`. A counter becomes its value at the interval's end.
 
     Args:
-        max_length: Most rows to keep; rounded up to even.
-        kind: How a column's values behave.
+        max_length: Maximum number of rows; rounded up to even.
+        kind: Returns whether a column is a gauge or a counter.
 
     Raises:
         SettingError: When `max_length` is not a whole number of at least 1.
@@ -99,8 +99,8 @@ class BoundedSeries:
         self, max_length: int = 1000, *, kind: Callable[[str], Kind] = lookup_kind
     ) -> None:
         self.max_length = even_length(max_length)
-        # Room for the rows between the first and the last; with none, all between is one row,
-        # which `columns` merges into the last.
+        # Room for rows between the first and the last. Without room, all reports between them are
+        # one row, which `columns` merges into the last.
         self._room = self.max_length - 2
         self._kind = kind
         self._first: dict[str, float] | None = None
@@ -111,8 +111,8 @@ class BoundedSeries:
         self._spans: array[float] = array("d")
         self._stride = 1 if self._room else sys.maxsize  # reports in a full row
         self._filled = 0  # reports in the newest row
-        self._has_peaks = False  # a report came that was merged before
-        self._plain: set[str] = set()  # names of the newest report, none of them a peak's
+        self._has_peaks = False  # a report was merged before it came
+        self._plain: set[str] = set()  # names of the newest report, if none is a peak column
         self.count = 0
 
     def __len__(self) -> int:
@@ -122,47 +122,41 @@ class BoundedSeries:
 
     @property
     def merged(self) -> bool:
-        """Whether any rows were merged, so that peaks stand beside the means."""
+        """Whether any rows were merged, so that there are peaks besides the means."""
         return self.count > self.max_length or self._has_peaks
 
     def append(self, report: Mapping[str, float]) -> None:
         """Add one report: column name → value; a column may come or go.
 
-        A report that was merged before carries its peaks in `<column>_max`.
+        A report that was merged before has its peaks in `<column>_max`.
         """
         self.count += 1
         if not self._has_peaks and report.keys() != self._plain:
-            self._look_for_peaks(report)
+            if any(_is_peak(name, report) for name in report):
+                self._has_peaks = True
+                for name, column in self._values.items():
+                    self._add_peaks(name, column)
+            else:
+                self._plain = set(report)
         if self._first is None:
             self._first = dict(report)
             return
         before = self._first if self._last is None else self._last
         span = span_between(before, report)
         if self._last is not None:
-            self._fold(self._last, self._last_span)
+            if self._filled < self._stride and self._spans:
+                self._merge_into_newest(self._last, self._last_span)
+            else:
+                self._push(self._last, self._last_span)
         self._last, self._last_span = dict(report), span
 
-    def _look_for_peaks(self, report: Mapping[str, float]) -> None:
-        if any(_is_peak(name, report) for name in report):
-            self._has_peaks = True
-            for name, column in self._values.items():
-                self._add_peaks(name, column)
-        else:
-            self._plain = set(report)
-
-    def _fold(self, report: Mapping[str, float], span: float) -> None:
-        if self._filled < self._stride and self._spans:
-            self._merge_into_newest(report, span)
-            self._filled += 1
-            return
+    def _push(self, report: Mapping[str, float], span: float) -> None:
+        """Add a row between the first and the last one."""
         if len(self._spans) == self._room:
             self._halve()
-        self._push(report, span)
-        self._filled = 1
-
-    def _push(self, report: Mapping[str, float], span: float) -> None:
         rows = len(self._spans)
         self._spans.append(span)
+        self._filled = 1
         self._add_columns(report, rows)
         for name, column in self._values.items():
             column.append(report.get(name, nan))
@@ -192,6 +186,7 @@ class BoundedSeries:
             else:
                 column[-1] = _latest(column[-1], new)
         self._spans[-1] += span
+        self._filled += 1
 
     def _halve(self) -> None:
         pairs = range(0, len(self._spans), 2)
@@ -210,38 +205,34 @@ class BoundedSeries:
     def columns(self) -> dict[str, list[float]]:
         """Return the rows by column, all of one length, NaN where a value is missing.
 
-        Where rows were merged, a gauge has a second column, `<column>_max`, with their peaks.
+        If rows were merged, a gauge has a second column, `<column>_max`, with their peaks.
         """
         ends = [row for row in (self._first, self._last) if row is not None]
         names = dict.fromkeys(n for row in ends for n in row if not _is_peak(n, row))
         names.update(dict.fromkeys(self._values))
-        table = {}
+        missing = [nan] * len(self._spans)
+        overfull = len(ends) + len(self._spans) > self.max_length
+        table: dict[str, list[float]] = {}
         for name in names:
             gauge = self._kind(name) is Kind.GAUGE
-            of_ends = [row.get(name, nan) for row in ends]
-            squeeze = self._mean_of_last if gauge else _latest
-            table[name] = self._column(of_ends, self._values.get(name), squeeze)
+            first, *last = (row.get(name, nan) for row in ends)
+            column = [first, *self._values.get(name, missing), *last]
+            if overfull:
+                old, new = column[-2:]
+                weights = self._spans[-1], self._last_span
+                merged = _mean(old, weights[0], new, weights[1]) if gauge else _latest(old, new)
+                column[-2:] = [merged]
+            table[name] = column
             if gauge and self.merged:
-                of_ends = [_peak_in(row, name) for row in ends]
-                table[name + PEAK_SUFFIX] = self._column(of_ends, self._peaks.get(name), _peak)
+                first, *last = (_peak_in(row, name) for row in ends)
+                peaks = [first, *self._peaks.get(name, missing), *last]
+                if overfull:
+                    peaks[-2:] = [_peak(*peaks[-2:])]
+                table[name + PEAK_SUFFIX] = peaks
         return table
 
-    def _column(
-        self,
-        of_ends: list[float],
-        inner: array[float] | None,
-        squeeze: Callable[[float, float], float],
-    ) -> list[float]:
-        column = [*of_ends[:1], *(inner or [nan] * len(self._spans)), *of_ends[1:]]
-        if len(column) > self.max_length:
-            column[-2:] = [squeeze(column[-2], column[-1])]
-        return column
-
-    def _mean_of_last(self, before: float, last: float) -> float:
-        return _mean(before, self._spans[-1], last, self._last_span)
-
     def rows(self) -> list[dict[str, float]]:
-        """Return the rows as reports; a value that is missing has no key."""
+        """Return the rows as reports; a missing value has no key."""
         table = self.columns()
         return [
             {name: column[i] for name, column in table.items() if not isnan(column[i])}

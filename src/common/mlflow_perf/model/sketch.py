@@ -1,55 +1,47 @@
-"""A histogram with logarithmic buckets: percentiles to 1% in bounded memory, and it adds up.
+"""Histograms with logarithmic buckets: mergeable percentiles within 1%, in bounded memory.
 
-Imports only errors. The idea is DDSketch's (Masson, Rim and Lee, VLDB 2019), whose Python library
-takes several microseconds per value, ten times what a whole `add_time` may cost here (targets.md),
-and pulls in protobuf; the part of it that is needed is the two formulas below, so they stand here.
-`benchmarks/operations.py` prints both beside each other.
+The idea is DDSketch's (Masson, Rim and Lee, VLDB 2019). Its Python library takes several
+microseconds per value, ten times as long as a whole `add_time` may take, and needs protobuf.
+`benchmarks/operations.py` measures both.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import Any
 
+from mlflow_perf.core.json_io import require_number
 from mlflow_perf.errors import DocumentError
 
 __all__ = ["OFFSET", "RELATIVE_ERROR", "SCALE", "SMALLEST", "Buckets", "Distribution", "Sketch"]
 
 RELATIVE_ERROR = 0.01
-"""How far an estimate may lie from the sample of its rank, as a share of that sample."""
+"""Largest distance of an estimate from the sample of its rank, as a share of that sample."""
 
 _GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 SCALE = 1 / math.log(_GAMMA)
-"""Buckets per factor of e: a value falls into bucket `int(log(value) * SCALE + OFFSET)`."""
+"""Buckets per factor of e: a value is in bucket `int(log(value) * SCALE + OFFSET)`."""
 
 SMALLEST = 1e-9
-"""Values below this count as zero (bucket 0)."""
+"""Values below this one count as zero (bucket 0)."""
 
 OFFSET = 1 - math.log(SMALLEST) * SCALE
 """Shifts the bucket of `SMALLEST` to 1, so that `int` rounds every bucket the same way."""
 
-_MOST = sys.float_info.max
 _MAX_BUCKET = int(math.log(1.7e308) * SCALE + OFFSET) + 1
 
 Buckets = dict[int, int]
-"""Bucket number -> how many values fell into it. Values over 15 orders of magnitude fill 1,700."""
-
-
-def _middle(bucket: int) -> float:
-    """Return the value that is at most `RELATIVE_ERROR` away from all of a bucket's values."""
-    if bucket == 0:
-        return 0.0
-    exponent = (bucket + 1 - OFFSET) / SCALE
-    return math.exp(min(exponent, 709.0)) * 2 / (_GAMMA + 1)
+"""Bucket number → number of values in it. Values over 15 orders of magnitude fill 1,700 buckets."""
 
 
 class Sketch:
     """Counts of values in buckets whose bounds grow by 2%.
 
     Attributes:
-        buckets: The counts. A hot path may count into it itself, by `SCALE` and `OFFSET`.
+        buckets: The counts. A hot path may update them itself, with `SCALE` and `OFFSET`.
     """
 
     __slots__ = ("buckets",)
@@ -58,41 +50,52 @@ class Sketch:
         self.buckets: Buckets = {} if buckets is None else buckets
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a finite value that is not negative, `count` times."""
+        """Count a finite, non-negative value `count` times."""
         bucket = int(math.log(value) * SCALE + OFFSET) if value >= SMALLEST else 0
         self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def merge(self, other: Sketch) -> None:
-        """Add the counts of `other`: the result is that of one sketch that saw all the values."""
+        """Add the counts of `other`, as if this sketch had counted all the values."""
         for bucket, count in other.buckets.items():
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def copy(self) -> Sketch:
-        """Return a sketch of its own with the same counts."""
+        """Return an independent sketch with the same counts."""
         return Sketch(dict(self.buckets))
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """Number of values that were counted."""
         return sum(self.buckets.values())
 
     def percentiles(self, wanted: Iterable[float]) -> list[float]:
-        """Estimate percentiles, between neighbouring ranks linearly as `numpy.percentile` does.
+        """Estimate percentiles; interpolates between ranks linearly, as `numpy.percentile` does.
 
         Args:
             wanted: Percentages from 0 to 100.
 
         Returns:
-            One estimate for each, within 1% of the exact figure; all 0.0 when nothing was counted.
+            One estimate for each, within 1% of the exact figure; 0.0 if nothing was counted.
         """
         ordered = sorted(self.buckets.items())
-        last = sum(count for _, count in ordered) - 1
+        counts_so_far = list(accumulate(count for _, count in ordered))
+
+        def estimate(rank: int) -> float:
+            bucket = ordered[bisect_right(counts_so_far, rank, hi=len(ordered) - 1)][0]
+            if bucket == 0:
+                return 0.0
+            # At most RELATIVE_ERROR away from all values of the bucket.
+            exponent = min((bucket + 1 - OFFSET) / SCALE, 709.0)
+            return math.exp(exponent) * 2 / (_GAMMA + 1)
+
+        if not ordered:
+            return [0.0 for _ in wanted]
         return [
-            _interpolate(ordered, percent / 100 * last) if ordered else 0.0 for percent in wanted
+            _interpolate(estimate, percent / 100 * (counts_so_far[-1] - 1)) for percent in wanted
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts as two lists of equal length, for JSON."""
+        """Return the counts as plain data, with two lists of equal length."""
         ordered = sorted(self.buckets.items())
         return {
             "relative_error": RELATIVE_ERROR,
@@ -105,7 +108,7 @@ class Sketch:
         """Rebuild a sketch.
 
         Raises:
-            DocumentError: If this is not what `as_dict` wrote, or has another relative error.
+            DocumentError: If `as_dict` did not write it, or it has another relative error.
         """
         if data.get("relative_error") != RELATIVE_ERROR:
             raise DocumentError(
@@ -125,33 +128,23 @@ def _is_counts(values: Any, limit: int) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v <= limit for v in values)
 
 
-def _interpolate(ordered: list[tuple[int, int]], rank: float) -> float:
-    low = _at_rank(ordered, math.floor(rank))
-    high = _at_rank(ordered, math.ceil(rank))
+def _interpolate(value_at: Callable[[int], float], rank: float) -> float:
+    low, high = value_at(math.floor(rank)), value_at(math.ceil(rank))
     return low + (high - low) * (rank - math.floor(rank))
 
 
-def _at_rank(ordered: list[tuple[int, int]], rank: int) -> float:
-    seen = 0
-    for bucket, count in ordered:
-        seen += count
-        if seen > rank:
-            return _middle(bucket)
-    return _middle(ordered[-1][0])
-
-
 class Distribution:
-    """Count, sum, extremes and percentiles of a stream of values; exact while they are few.
+    """Count, sum, extremes and percentiles of a stream of values.
 
     Attributes:
-        count: How many values there were.
+        count: Number of values.
         total: Their sum.
-        smallest: The least of them; infinity when there was none.
-        largest: The greatest of them; 0 when there was none.
+        smallest: The smallest value; infinity without values.
+        largest: The largest value; 0 without values.
     """
 
     EXACT = 1000
-    """Up to this many values, percentiles are exact, from the values themselves."""
+    """Up to this many values, percentiles are exact."""
 
     __slots__ = ("_samples", "_sketch", "count", "largest", "smallest", "total")
 
@@ -164,7 +157,7 @@ class Distribution:
         self._sketch = Sketch()
 
     def add(self, value: float) -> None:
-        """Take in a finite value that is not negative."""
+        """Add a finite, non-negative value."""
         self.count += 1
         self.total += value
         self.smallest = min(self.smallest, value)
@@ -176,7 +169,7 @@ class Distribution:
         self._sketch.add(value)
 
     def add_bucket(self, value: float, count: int, total: float) -> None:
-        """Take in `count` values near `value` whose sum is `total`, as a histogram tells them."""
+        """Add `count` values near `value` with the sum `total`: a bucket of a histogram."""
         self.count += count
         self.total += total
         self.smallest = min(self.smallest, value)
@@ -185,7 +178,7 @@ class Distribution:
         self._sketch.add(value, count)
 
     def merge(self, other: Distribution) -> None:
-        """Take in all that `other` has seen."""
+        """Add all values of `other`."""
         self.count += other.count
         self.total += other.total
         self.smallest = min(self.smallest, other.smallest)
@@ -196,28 +189,31 @@ class Distribution:
             self._fold()
 
     def percentiles(self, wanted: Iterable[float]) -> list[float]:
-        """Return percentiles as `numpy.percentile` does, exact while the values are few.
+        """Return percentiles as `numpy.percentile` does, exact up to `EXACT` values.
 
         Args:
             wanted: Percentages from 0 to 100.
 
         Returns:
-            One figure for each, within 1% beyond `EXACT` values; 0.0 when there was no value.
+            One figure for each, within 1% beyond `EXACT` values; 0.0 without values.
         """
         if self._sketch.buckets:
             estimates = self._sketch.percentiles(wanted)
             return [min(max(e, self.smallest), self.largest) for e in estimates]
         ordered = sorted(self._samples)
-        return [_exact(ordered, percent) for percent in wanted]
+        if not ordered:
+            return [0.0 for _ in wanted]
+        last = len(ordered) - 1
+        return [_interpolate(ordered.__getitem__, percent / 100 * last) for percent in wanted]
 
     def copy(self) -> Distribution:
-        """Return a distribution of its own with the same figures."""
+        """Return an independent distribution with the same figures."""
         new = Distribution()
         new.merge(self)
         return new
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
+        """Return the figures as plain data."""
         data: dict[str, Any] = {"count": self.count, "total": self.total}
         if self.count:
             data |= {"min": self.smallest, "max": self.largest}
@@ -232,7 +228,7 @@ class Distribution:
         """Rebuild a distribution.
 
         Raises:
-            DocumentError: If this is not what `as_dict` wrote.
+            DocumentError: If `as_dict` did not write it.
         """
         new = cls()
         try:
@@ -258,16 +254,6 @@ def finite(value: Any) -> float:
     """Return a JSON number as a float.
 
     Raises:
-        ValueError: If it is negative, not finite, or no number.
+        ValueError: If it is negative, not finite, or not a number.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
-        raise ValueError(f"{value!r} is not a finite number of at least zero")
-    return float(value)
-
-
-def _exact(ordered: list[float], percent: float) -> float:
-    if not ordered:
-        return 0.0
-    rank = percent / 100 * (len(ordered) - 1)
-    low, high = ordered[math.floor(rank)], ordered[math.ceil(rank)]
-    return low + (high - low) * (rank - math.floor(rank))
+    return require_number(value, least=0)

@@ -1,4 +1,4 @@
-"""From reports to summary metrics, one report at a time. Imports the two tables and series."""
+"""Computation of the summary metrics, one report at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RunningSummary", "summarise", "summarise_run"]
 
 @dataclass(slots=True)
 class _Column:
-    """What is kept of one column: constant memory, whatever the number of reports."""
+    """Running figures of one column, in constant memory."""
 
     first: float
     last: float
@@ -32,20 +32,20 @@ class _Column:
     weight: float = 0.0
 
     def mean(self) -> float:
-        """Return the time-weighted mean; that of an instant is its value."""
+        """Return the time-weighted mean; for a single instant, its value."""
         return self.integral / self.weight if self.weight > 0 else self.last
 
 
 class RunningSummary:
-    """The figures of a block, kept up to date with each report: the `Figures` of `metric_table`.
+    """The figures of a block, updated with each report; implements `Figures`.
 
-    Averages and totals come from the counters and are exact; peaks are over every report that was
-    added; shares weigh each report by the time since the one before it.
+    Averages and totals come from the counters and are exact. Peaks are over every report. Shares
+    weigh each report by the time since the previous one.
 
     Args:
-        counters_from_first: Take a counter's first value for its zero. Ours start at 0 at the
-            job's start; those of the seed's files count from boot.
-        kind: How the values of a column that is not in the table behave.
+        counters_from_first: Whether a counter's first value is its zero. Our counters start at 0
+            with the job; those in the seed's files count from boot.
+        kind: Returns whether a column is a gauge or a counter.
     """
 
     def __init__(
@@ -65,9 +65,8 @@ class RunningSummary:
         if self._before is not None:
             span = span_between(self._before, report)
             if self._unweighted is not None:
-                # A list that does not start with a report at its start: the levels of the first one
-                # held for a while too, taken to be as long as the next. Counters and durations
-                # begin with it.
+                # The list does not begin with a report at its start. The levels of its first report
+                # held before it, presumably as long as the next interval; counters begin with it.
                 self._weigh(self._unweighted, span)
                 self._unweighted = None
             self._weigh(report, span)
@@ -81,7 +80,7 @@ class RunningSummary:
         self._before = dict(report)
 
     def _weigh(self, report: Mapping[str, float], span: float) -> None:
-        """Take note of each value, which held for so long."""
+        """Update each column with a value that held for `span` seconds."""
         columns = self._columns
         for name, value in report.items():
             column = columns.get(name)
@@ -100,7 +99,7 @@ class RunningSummary:
                     self._shares[threshold] += span
 
     def state(self) -> dict[str, Any]:
-        """Return all that is kept, as plain data: what a journal saves to go on from."""
+        """Return the whole state as plain data, from which a journal can continue."""
         return {
             "columns": {
                 name: [c.first, c.last, c.peak, c.integral, c.weight]
@@ -113,10 +112,10 @@ class RunningSummary:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned.
+        """Continue from a state that `state` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: When it is damaged.
+            KeyError, TypeError, ValueError: When the state is damaged.
         """
         columns = {str(n): _Column(*map(float, kept)) for n, kept in state["columns"].items()}
         shares = zip(SHARE_THRESHOLDS_PCT, map(float, state["shares"]), strict=True)
@@ -125,7 +124,7 @@ class RunningSummary:
         self._duration = float(state["duration"])
 
     def set_fact(self, name: str, value: float | None) -> None:
-        """Give a figure that does not come from reports; None leaves it out."""
+        """Set a figure that does not come from reports; None leaves it out."""
         if value is not None:
             self._facts[name] = value
 
@@ -158,12 +157,12 @@ class RunningSummary:
         return None if kept is None else kept.mean()
 
     def integral(self, column: str) -> float | None:
-        """Return the integral of a column over the whole block, gaps filled with its mean."""
+        """Return the integral of a column over the whole block; its mean fills gaps."""
         kept, duration = self._columns.get(column), self.duration()
         return None if kept is None or duration is None else kept.mean() * duration
 
     def share(self, threshold_pct: float) -> float | None:
-        """Return the share of the time, in per cent, at or above a threshold of `SHARE_COLUMN`."""
+        """Return the percentage of time in which `SHARE_COLUMN` was at or above a threshold."""
         kept = self._columns.get(SHARE_COLUMN)
         if kept is None:
             return None
@@ -172,31 +171,26 @@ class RunningSummary:
         return min(100.0, 100.0 * self._shares[threshold_pct] / kept.weight)
 
     def fact(self, name: str) -> float | None:
-        """Return a figure that was given with `set_fact`."""
+        """Return a figure that `set_fact` set."""
         return self._facts.get(name)
 
     def metrics(self) -> dict[str, float]:
-        """Return the summary: metric key → value, only what has a source and is finite."""
+        """Return the summary: metric key → value, of metrics with a source and a finite value."""
         gpus = {index for name in self._columns if (index := parse_gpu_index(name)) is not None}
         rows = (*METRICS, *(metric for gpu in sorted(gpus) for metric in make_gpu_metrics(gpu)))
         values = {metric.key: metric.compute(self) for metric in rows}
-        values.update(self._of_other_columns())
-        return {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
-
-    def _of_other_columns(self) -> dict[str, float | None]:
-        """Return the metrics of columns that a user's own readers added."""
-        values: dict[str, float | None] = {}
         for name in self._columns:
-            if name in COLUMNS or parse_gpu_index(name.removesuffix(PEAK_SUFFIX)) is not None:
+            plain = name.removesuffix(PEAK_SUFFIX)
+            is_peak = plain != name and plain in self._columns
+            if name in COLUMNS or is_peak or parse_gpu_index(plain) is not None:
                 continue
-            if name.removesuffix(PEAK_SUFFIX) in self._columns.keys() - {name}:
-                continue
+            # A column of a user's own reader.
             if self._kind(name) is Kind.COUNTER:
                 values[f"total_{name}"] = self.total(name)
             else:
                 values[f"avg_{name}"] = self.mean(name)
                 values[f"max_t_{name}"] = self.peak(name)
-        return values
+        return {key: v for key, v in values.items() if v is not None and math.isfinite(v)}
 
 
 def summarise(
@@ -208,8 +202,8 @@ def summarise(
     """Return the summary metrics of a list of reports.
 
     Args:
-        reports: In the order of time; merged rows carry their peaks in `<column>_max`. A value that
-            is no finite number is missing.
+        reports: In the order of time; merged rows have their peaks in `<column>_max`. A value that
+            is not a finite number counts as missing.
         counters_from_first: See `RunningSummary`.
         facts: Figures that do not come from reports: `node_count`, `perf_overhead_pct`.
     """

@@ -1,7 +1,6 @@
 """The metrics: key, unit, source, formula and meaning of each, in one table.
 
-Imports nothing of ours. The summary computes from it, README and docs print it, and a test holds
-them equal.
+The summary computes from this table and the docs print it; a test keeps them equal.
 """
 
 from __future__ import annotations

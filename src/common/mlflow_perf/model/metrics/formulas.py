@@ -1,4 +1,4 @@
-"""How a metric is computed from a block's reports. Imports nothing of ours."""
+"""Formulas that compute a metric from a block's figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 SHARE_COLUMN = "cpu_pct_per_cpu_avg"
-"""The column for which the time spent at or above each threshold is kept."""
+"""The column whose time at or above each threshold is recorded."""
 
 SHARE_THRESHOLDS_PCT = (20.0, 40.0, 80.0, 100.0)
 """The thresholds, in per cent."""
@@ -42,18 +42,18 @@ _HOUR_SEC = 3600.0
 
 
 class Figures(Protocol):
-    """What a formula may ask of a block's reports; None where the source was missing."""
+    """The figures of a block's reports; a method returns None if the source was missing."""
 
     def duration(self) -> float | None:
         """Return the block's length in seconds."""
         ...
 
     def total(self, column: str) -> float | None:
-        """Return how far a counter got over the whole block."""
+        """Return the growth of a counter over the whole block."""
         ...
 
     def peak(self, column: str) -> float | None:
-        """Return the largest value of a column, over every report ever taken."""
+        """Return the largest value of a column over all reports."""
         ...
 
     def mean(self, column: str) -> float | None:
@@ -65,7 +65,7 @@ class Figures(Protocol):
         ...
 
     def share(self, threshold_pct: float) -> float | None:
-        """Return the share of the time, in per cent, at or above a threshold of `SHARE_COLUMN`."""
+        """Return the percentage of time in which `SHARE_COLUMN` was at or above a threshold."""
         ...
 
     def fact(self, name: str) -> float | None:
@@ -87,7 +87,7 @@ def mean_of(column: str) -> Formula:
 
 
 def total_of(column: str) -> Formula:
-    """Return the formula of how far a counter got."""
+    """Return the formula of a counter's growth."""
     return lambda f: f.total(column)
 
 
@@ -97,7 +97,7 @@ def fact_of(name: str) -> Formula:
 
 
 def share_above(threshold_pct: float) -> Formula:
-    """Return the formula of the share of time at or above a threshold."""
+    """Return the formula of the percentage of time at or above a threshold."""
     return lambda f: f.share(threshold_pct)
 
 
@@ -112,7 +112,7 @@ def ratio_pct(part: str, whole: str) -> Formula:
 
 
 def cpu_average_pct(f: Figures) -> float | None:
-    """Return the average utilisation, from the counters where there are any."""
+    """Return the average utilisation, from the counters if there are any."""
     exact = ratio_pct("cpu_busy_sec", "cpu_ticks_sec")(f)
     return f.mean(SHARE_COLUMN) if exact is None else min(100.0, exact)
 
@@ -167,7 +167,7 @@ def hours_of(counter: str) -> Formula:
 
 
 def gpu_energy_wh(f: Figures) -> float | None:
-    """Return the energy of all GPUs that count it."""
+    """Return the energy of all GPUs that report it."""
     count = f.peak("gpu_count")
     used = (f.total(f"gpu{index}_energy_wh") for index in range(int(count or 0)))
     known = [energy for energy in used if energy is not None]
@@ -175,7 +175,7 @@ def gpu_energy_wh(f: Figures) -> float | None:
 
 
 def node_energy_wh(f: Figures) -> float | None:
-    """Return the energy of all that counts it."""
+    """Return the energy of all CPUs and GPUs that report it."""
     known = [e for e in (f.total("cpu_energy_wh"), gpu_energy_wh(f)) if e is not None]
     return sum(known) if known else None
 
@@ -193,13 +193,13 @@ def unused_gpu_hours(f: Figures) -> float | None:
 
 
 def node_cost(f: Figures) -> float | None:
-    """Return what the node cost at the price that was given."""
+    """Return the cost of the node at the given price."""
     price, duration = f.fact("node_price"), f.duration()
     return None if price is None or duration is None else price * duration / _HOUR_SEC
 
 
 def unused_cost(f: Figures) -> float | None:
-    """Return what of the cost went into capacity that nobody used."""
+    """Return the cost of the capacity that nobody used."""
     cost, used_pct = node_cost(f), f.mean("gpu_utilization_pct")
     if used_pct is None:
         used_pct = cpu_average_pct(f)

@@ -1,4 +1,4 @@
-"""The metrics of a run as a whole, from those of its nodes. Imports nothing of ours."""
+"""The metrics of a run as a whole, computed from those of its nodes."""
 
 from __future__ import annotations
 
