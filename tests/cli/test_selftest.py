@@ -1,25 +1,27 @@
-"""`mlflow-perf selftest`: what it prints and how it ends."""
+"""Rules of `mlflow-perf selftest`: its output and its exit code."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from mlflow_perf.cli import selftest
 from mlflow_perf.selftest import Check
 
+Run = Callable[..., Result]
 GOOD = Check("CPU time", "s", 1.6, 1.61, 1.0)
 BAD = Check("Written to disk", "MB", 64.0, 32.0, 1.0)
 ABSENT = Check("Sent over loopback", "MB", None, None, 2.0, "no network")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch):
-    """Return what runs the command on given checks."""
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs the command on given checks."""
 
-    def run_on(checks: list[Check], *args: str):
+    def run_on(checks: list[Check], *args: str) -> Result:
         monkeypatch.setattr(selftest, "run_checks", lambda: iter(checks))
         monkeypatch.setattr(selftest, "measure_overhead", lambda: {"cpu_per_sample_us": 100.0})
         return CliRunner().invoke(selftest.command, args)
@@ -27,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch):
     return run_on
 
 
-def test_json_has_the_shape_of_the_contract(run) -> None:
+def test_json_has_the_shape_of_the_contract(run: Run) -> None:
     """`passed`, the checks with true, measured and error, and the overhead."""
     result = run([GOOD, ABSENT], "--json")
     data = json.loads(result.output)
@@ -41,7 +43,7 @@ def test_json_has_the_shape_of_the_contract(run) -> None:
     assert data["overhead"] == {"cpu_per_sample_us": 100.0}
 
 
-def test_an_error_beyond_its_bound_ends_with_1(run) -> None:
+def test_an_error_beyond_its_bound_ends_with_1(run: Run) -> None:
     """A failed check is named, and the command fails."""
     result = run([GOOD, BAD])
     assert result.exit_code == 1
@@ -49,15 +51,15 @@ def test_an_error_beyond_its_bound_ends_with_1(run) -> None:
     assert "-50.00%" in result.output
 
 
-def test_the_table_names_each_check_and_what_was_not_run(run) -> None:
-    """Measured stands beside true; a load that this machine cannot run says why."""
+def test_the_table_names_each_check_and_each_skipped_one(run: Run) -> None:
+    """The measured figure is beside the true one; a load that cannot run here says why."""
     result = run([GOOD, ABSENT])
     assert result.exit_code == 0
     for text in ("CPU time", "1.6 s", "1.61 s", "+0.63%", "passed", "no network", "CPU per sample"):
         assert text in result.output
 
 
-def test_markdown_is_what_the_documentation_shows(run) -> None:
+def test_markdown_has_the_tables_of_the_documentation(run: Run) -> None:
     """One row per check, run or not, and one per cost."""
     lines = run([GOOD, ABSENT], "--markdown").output.splitlines()
     assert "| CPU time | 1.6 s | 1.61 s | +0.63% | ±1% | passed |" in lines

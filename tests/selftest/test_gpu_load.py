@@ -1,17 +1,18 @@
-"""The GPU's load, through stand-ins of the libraries: no GPU was at hand to run it on."""
+"""Rules of the GPU's load, with fakes of the libraries that need a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.selftest.gpu_load import gpu_multiplier
+from mlflow_perf.selftest.gpu_load import load_multiplier
 
 
 def torch(done: list[str], *, gpu: bool = True) -> SimpleNamespace:
-    """Return a stand-in for PyTorch that notes what is asked of it."""
+    """Return a fake PyTorch that logs its calls."""
     return SimpleNamespace(
         cuda=SimpleNamespace(
             is_available=lambda: gpu, synchronize=lambda: done.append("synchronize")
@@ -22,7 +23,7 @@ def torch(done: list[str], *, gpu: bool = True) -> SimpleNamespace:
 
 
 def cupy(done: list[str], *, gpus: int = 1) -> SimpleNamespace:
-    """Return a stand-in for CuPy that notes what is asked of it."""
+    """Return a fake CuPy that logs its calls."""
     stream = SimpleNamespace(null=SimpleNamespace(synchronize=lambda: done.append("synchronize")))
     runtime = SimpleNamespace(getDeviceCount=lambda: gpus)
     return SimpleNamespace(
@@ -33,10 +34,10 @@ def cupy(done: list[str], *, gpus: int = 1) -> SimpleNamespace:
     )
 
 
-def loader(**libraries):
-    """Return an import function that knows these libraries only."""
+def loader(**libraries: SimpleNamespace) -> Callable[[str], SimpleNamespace]:
+    """Return an import function that finds only these libraries."""
 
-    def load(name: str):
+    def load(name: str) -> SimpleNamespace:
         try:
             return libraries[name]
         except KeyError:
@@ -45,13 +46,13 @@ def loader(**libraries):
     return load
 
 
-def test_the_library_that_is_there_is_used() -> None:
-    """Multiplications are started, and waited for: a GPU that is only asked is not busy."""
+def test_the_installed_library_is_used() -> None:
+    """The load starts multiplications and waits for them."""
     done: list[str] = []
-    gpu_multiplier(loader(torch=torch(done)))()
+    load_multiplier(loader(torch=torch(done)))()
     assert done == ["cuda"] * 8 + ["synchronize"]
     done.clear()
-    gpu_multiplier(loader(torch=torch([], gpu=False), cupy=cupy(done)))()
+    load_multiplier(loader(torch=torch([], gpu=False), cupy=cupy(done)))()
     assert done == ["float32"] * 8 + ["synchronize"]
 
 
@@ -64,7 +65,7 @@ def test_the_library_that_is_there_is_used() -> None:
         ({"cupy": SimpleNamespace()}, "cupy cannot use the GPU"),
     ],
 )
-def test_without_a_gpu_it_says_why(libraries, why: str) -> None:
-    """What is missing is told, and the check is left out."""
+def test_without_a_gpu_it_says_why(libraries: dict[str, SimpleNamespace], why: str) -> None:
+    """The error says what is missing, so that the check is skipped with a reason."""
     with pytest.raises(SourceUnavailableError, match=why):
-        gpu_multiplier(loader(**libraries))
+        load_multiplier(loader(**libraries))

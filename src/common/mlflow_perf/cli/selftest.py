@@ -1,4 +1,4 @@
-"""`mlflow-perf selftest`: known loads, measured against true, and our own overhead."""
+"""`mlflow-perf selftest`: known loads with their measured and true figures, and our overhead."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def command(*, as_json: bool, markdown: bool) -> None:
     checks = list(run_checks())
     overhead = measure_overhead()
     ok = passed(checks)
+    rows = [_format_row(check) for check in checks if not check.skipped]
+    costs = [(_OVERHEAD[name], f"{value:.3g}") for name, value in overhead.items()]
     if as_json:
         _tables.echo_json(
             {
@@ -40,38 +42,27 @@ def command(*, as_json: bool, markdown: bool) -> None:
             }
         )
     elif markdown:
-        _show_markdown(checks, overhead)
+        click.echo("| load | true | measured | error | bound | |")
+        click.echo("| --- | ---: | ---: | ---: | ---: | --- |")
+        for check in checks:
+            skipped = (check.name, "", "", "", "", "not run")
+            click.echo(f"| {' | '.join(skipped if check.skipped else _format_row(check))} |")
+        click.echo("\n| our own cost | |\n| --- | ---: |")
+        for name, value in costs:
+            click.echo(f"| {name} | {value} |")
     else:
-        _show(checks, overhead)
+        styles = [row[-1].lower() for row in rows]
+        header = ("Check", "true", "measured", "error", "bound", "")
+        _tables.table(header, rows, right=5, styles=styles)
+        for check in checks:
+            if check.skipped:
+                click.echo(_tables.clean(f"Not run: {check.name}: {check.skipped}"))
+        click.echo()
+        _tables.table(("Overhead", "now"), costs, right=1)
     sys.exit(0 if ok else 1)
 
 
-def _show(checks: list[Check], overhead: dict[str, float]) -> None:
-    ran = [check for check in checks if not check.skipped]
-    styles = ["passed" if check.passed else "failed" for check in ran]
-    header = ("Check", "true", "measured", "error", "bound", "")
-    _tables.table(header, [_row(check) for check in ran], right=5, styles=styles)
-    for check in checks:
-        if check.skipped:
-            click.echo(_tables.clean(f"Not run: {check.name}: {check.skipped}"))
-    click.echo()
-    rows = [(_OVERHEAD[name], f"{value:.3g}") for name, value in overhead.items()]
-    _tables.table(("Overhead", "now"), rows, right=1)
-
-
-def _show_markdown(checks: list[Check], overhead: dict[str, float]) -> None:
-    click.echo(
-        "| load | true | measured | error | bound | |\n| --- | ---: | ---: | ---: | ---: | --- |"
-    )
-    for check in checks:
-        cells = (check.name, "", "", "", "", "not run") if check.skipped else _row(check)
-        click.echo(f"| {' | '.join(cells)} |")
-    click.echo("\n| our own cost | |\n| --- | ---: |")
-    for name, value in overhead.items():
-        click.echo(f"| {_OVERHEAD[name]} | {value:.3g} |")
-
-
-def _row(check: Check) -> tuple[str, ...]:
+def _format_row(check: Check) -> tuple[str, ...]:
     figures = (f"{value:.4g} {check.unit}" for value in (check.true or 0.0, check.measured or 0.0))
     return (
         check.name,

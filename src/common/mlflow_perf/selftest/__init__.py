@@ -1,7 +1,4 @@
-"""Known loads, measured against what they truly were, and what measuring cost.
-
-Imports the sampler and what is below it.
-"""
+"""Known loads whose measured figures are compared with the true ones, and the cost of measuring."""
 
 from __future__ import annotations
 

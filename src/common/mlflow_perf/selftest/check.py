@@ -1,4 +1,4 @@
-"""Each load's figure against its truth, within a stated bound. Imports the loads' names only."""
+"""The checks: the measured figure of each load against the true one, within a stated bound."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Spec:
 
     Attributes:
         load: Name of the load.
-        name: What is checked, for people.
-        unit: Unit of the figures.
-        bound_pct: Largest error that is right, in per cent of the truth.
+        name: The checked figure, for people.
+        unit: Unit of the figure.
+        bound_pct: Largest error that passes, in per cent of the true figure.
     """
 
     load: str
@@ -39,7 +39,7 @@ CHECKS = (
     Spec("ended_children", "CPU time of 30 children that ended", "s", 1.0),
     Spec("disk_write", "Written to disk, with fsync", "MB", 1.0),
     Spec("disk_read", "Read from disk, past the cache", "MB", 1.0),
-    # The interface is everybody's, and counts headers too.
+    # All processes share the interface, and it counts headers too.
     Spec("loopback", "Sent over loopback", "MB", 2.0),
     Spec("memory_peak", "Memory peak of 300 ms", "MB", 2.0),
     Spec("duration", "Duration", "s", 1.0),
@@ -51,15 +51,15 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
-        name: What was checked.
-        unit: Unit of the figures.
-        true: What the load really was; None where it could not run here.
-        measured: What was measured.
-        bound_pct: Largest error that is right, in per cent.
-        skipped: Why it could not run here; empty where it did.
+        name: The checked figure.
+        unit: Unit of the figure.
+        true: The true figure of the load; None if the load could not run here.
+        measured: The measured figure; None likewise.
+        bound_pct: Largest error that passes, in per cent.
+        skipped: Why the load could not run here; empty if it ran.
     """
 
     name: str
@@ -71,50 +71,58 @@ class Check:
 
     @property
     def error_pct(self) -> float | None:
-        """How far the measured figure is from the true one, in per cent of the true one."""
+        """Difference of the measured figure from the true one, in per cent of the true one."""
         if self.true is None or self.measured is None or self.true == 0:
             return None
         return 100.0 * (self.measured - self.true) / self.true
 
     @property
     def passed(self) -> bool | None:
-        """Whether the error is within the bound; None where it could not run here."""
+        """Whether the error is within the bound; None if the load could not run here."""
         error = self.error_pct
         return None if error is None else abs(error) <= self.bound_pct
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the result as plain data."""
         found = {**asdict(self), "error_pct": self.error_pct, "passed": self.passed}
         del found["skipped"]
         return found
 
 
 Run = Callable[[str], "dict[str, Any] | list[float]"]
-"""From a load's name to `[true, measured]`, or to `{"skipped": why}`."""
+"""Runs a load by its name; returns `[true, measured]`, or `{"skipped": why}`."""
 
 
 def run_checks(specs: Iterable[Spec] = CHECKS, run: Run | None = None) -> Iterator[Check]:
-    """Run each load in a process of its own and yield what was found.
+    """Run each load in a process of its own and yield the results.
 
     Args:
         specs: The checks.
-        run: What runs a load; default: a new interpreter.
+        run: Runs a load; default: in a new interpreter.
     """
     for spec in specs:
-        yield _check(spec, (run or _in_new_process)(spec.load))
+        found = (run or _run_in_new_process)(spec.load)
+        if isinstance(found, dict):
+            yield Check(spec.name, spec.unit, None, None, spec.bound_pct, str(found["skipped"]))
+        else:
+            yield Check(spec.name, spec.unit, found[0], found[1], spec.bound_pct)
 
 
-def _check(spec: Spec, found: dict[str, Any] | list[float]) -> Check:
-    if isinstance(found, dict):
-        return Check(spec.name, spec.unit, None, None, spec.bound_pct, str(found["skipped"]))
-    true, measured = found
-    return Check(spec.name, spec.unit, true, measured, spec.bound_pct)
-
-
-def _in_new_process(load: str) -> Any:
-    # Not in /tmp of every machine: what lies in memory is never written to a disk.
-    with tempfile.TemporaryDirectory(prefix=".mlflow-perf-selftest-", dir=_disk_folder()) as folder:
-        command = [sys.executable, "-m", "mlflow_perf.selftest.loads", load, folder]
+def _run_in_new_process(load: str) -> Any:
+    folder = None
+    # The first of the usual folders on a disk: files in memory are never written to a disk.
+    for parent in (tempfile.gettempdir(), "/var/tmp", "."):  # noqa: S108 - made private below it
+        stat = ["stat", "--file-system", "--format=%T", parent]
+        try:
+            kind = subprocess.run(stat, capture_output=True, text=True, check=True, timeout=10)
+            in_memory = kind.stdout.strip() in ("tmpfs", "ramfs", "overlayfs")
+        except (OSError, subprocess.SubprocessError):
+            in_memory = False
+        if not in_memory:
+            folder = parent
+            break
+    with tempfile.TemporaryDirectory(prefix=".mlflow-perf-selftest-", dir=folder) as own:
+        command = [sys.executable, "-m", "mlflow_perf.selftest.loads", load, own]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_TIMEOUT_SEC, check=True
@@ -124,26 +132,7 @@ def _in_new_process(load: str) -> Any:
             return {"skipped": str(error)}
 
 
-def _disk_folder() -> str | None:
-    """Return the first of the usual folders that lies on a disk, not in memory."""
-    for folder in (tempfile.gettempdir(), "/var/tmp", "."):  # noqa: S108 - made private below it
-        if not _in_memory(folder):
-            return folder
-    return None
-
-
-def _in_memory(folder: str) -> bool:
-    try:
-        kinds = subprocess.run(
-            ["stat", "--file-system", "--format=%T", folder],
-            capture_output=True, text=True, check=True, timeout=10,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return kinds.stdout.strip() in ("tmpfs", "ramfs", "overlayfs")
-
-
 def passed(checks: Iterable[Check]) -> bool:
-    """Return whether every check that could run is within its bound, and one could."""
+    """Return whether every check that could run is within its bound, and at least one could."""
     results = [check.passed for check in checks if check.passed is not None]
     return bool(results) and all(results)

@@ -1,6 +1,6 @@
-"""A load for a GPU: matrices multiplied through whichever library is there. Imports only errors.
+"""A load for a GPU: matrices multiplied through the library that is installed.
 
-None of the libraries is ours to install: a machine with a GPU for work has one of them.
+We do not install such a library: a machine with a GPU for work has one.
 """
 
 from __future__ import annotations
@@ -11,63 +11,47 @@ from typing import Any
 
 from mlflow_perf.errors import SourceUnavailableError
 
-__all__ = ["gpu_multiplier"]
+__all__ = ["load_multiplier"]
 
 _SIZE = 4096
 
-Multiply = Callable[[], None]
-"""Multiplies two matrices on the first GPU and waits until that is done."""
 
-
-def _of_torch(torch: Any) -> Multiply:
-    if not torch.cuda.is_available():
-        raise SourceUnavailableError("PyTorch sees no GPU.")
-    matrix = torch.ones((_SIZE, _SIZE), device="cuda")
-
-    def multiply() -> None:
-        for _ in range(8):
-            torch.mm(matrix, matrix)
-        torch.cuda.synchronize()
-
-    return multiply
-
-
-def _of_cupy(cupy: Any) -> Multiply:
-    if cupy.cuda.runtime.getDeviceCount() < 1:
-        raise SourceUnavailableError("CuPy sees no GPU.")
-    matrix = cupy.ones((_SIZE, _SIZE), dtype=cupy.float32)
-
-    def multiply() -> None:
-        for _ in range(8):
-            cupy.matmul(matrix, matrix)
-        cupy.cuda.Stream.null.synchronize()
-
-    return multiply
-
-
-_LIBRARIES: tuple[tuple[str, Callable[[Any], Multiply]], ...] = (
-    ("torch", _of_torch),
-    ("cupy", _of_cupy),
-)
-
-
-def gpu_multiplier(load: Callable[[str], Any] = import_module) -> Multiply:
-    """Return what keeps the first GPU busy.
+def load_multiplier(load: Callable[[str], Any] = import_module) -> Callable[[], None]:
+    """Return a function that keeps the first GPU busy: it multiplies matrices and waits for them.
 
     Args:
         load: Imports a library by its name.
 
     Raises:
-        SourceUnavailableError: When no library that can is here, or none sees a GPU.
+        SourceUnavailableError: If no suitable library is installed, or none sees a GPU.
     """
     why = "No GPU, or neither torch nor cupy is installed to keep one busy."
-    for name, multiplier in _LIBRARIES:
+    for name in ("torch", "cupy"):
         try:
-            return multiplier(load(name))
+            library = load(name)
+            if name == "torch":
+                seen = library.cuda.is_available()
+            else:
+                seen = library.cuda.runtime.getDeviceCount() > 0
+            if not seen:
+                why = f"{'PyTorch' if name == 'torch' else 'CuPy'} sees no GPU."
+                continue
+            if name == "torch":
+                matrix = library.ones((_SIZE, _SIZE), device="cuda")
+                multiply, wait = library.mm, library.cuda.synchronize
+            else:
+                matrix = library.ones((_SIZE, _SIZE), dtype=library.float32)
+                multiply, wait = library.matmul, library.cuda.Stream.null.synchronize
         except ImportError:
             continue
-        except SourceUnavailableError as error:
-            why = str(error)
-        except Exception as error:  # noqa: BLE001 - a driver at odds raises what it likes
+        except Exception as error:  # noqa: BLE001 - a broken driver may raise anything
             why = f"{name} cannot use the GPU: {type(error).__name__}."
+            continue
+
+        def keep_busy(matrix: Any = matrix, multiply: Any = multiply, wait: Any = wait) -> None:
+            for _ in range(8):
+                multiply(matrix, matrix)
+            wait()
+
+        return keep_busy
     raise SourceUnavailableError(why)

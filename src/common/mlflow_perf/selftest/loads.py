@@ -1,6 +1,6 @@
-"""The known loads: each runs in a process of its own and says what it truly used, and what we saw.
+"""The known loads: each returns what it truly used and the measured figure.
 
-Imports the sampler. `python -m mlflow_perf.selftest.loads NAME FOLDER` runs one.
+`python -m mlflow_perf.selftest.loads NAME FOLDER` runs one of them in a process of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
-from mlflow_perf.selftest.gpu_load import gpu_multiplier
+from mlflow_perf.selftest.gpu_load import load_multiplier
 
 __all__ = ["LOADS", "Load"]
 
@@ -27,12 +27,12 @@ _CHUNK = b"\xa5" * MB
 _HOUR_SEC = 3600.0
 
 Load = Callable[[Path], "tuple[float, float]"]
-"""From a folder to use to (true, measured), in the same unit."""
+"""Takes a folder that it may use; returns the true and the measured figure in the same unit."""
 
 
 @contextlib.contextmanager
 def _measured(interval: float = 1.0) -> Iterator[dict[str, float]]:
-    """Measure a block as `report()` does; the figures are there after it."""
+    """Measure a block as `report()` does; the dictionary has the figures after it."""
     collector = PerformanceMetricsCollector(interval=interval)
     found: dict[str, float] = {}
     collector.start()
@@ -43,16 +43,16 @@ def _measured(interval: float = 1.0) -> Iterator[dict[str, float]]:
         found.update(collector.metrics())
 
 
-def _figure(metrics: dict[str, float], key: str) -> float:
+def _read(metrics: dict[str, float], key: str) -> float:
     if key not in metrics:
         raise SourceUnavailableError(f"{key} cannot be measured on this machine.")
     return metrics[key]
 
 
 def _burn(seconds: float) -> float:
-    """Use this much CPU time of this thread, and return how much it was.
+    """Use this much CPU time of this thread, and return the exact amount.
 
-    On a machine that is itself a guest the clock jumps now and then, by what the host took.
+    In a virtual machine the clock sometimes jumps, by the time that the host took.
     """
     begin = time.thread_time()
     while (used := time.thread_time() - begin) < seconds:
@@ -67,14 +67,14 @@ def cpu_bursts(_: Path) -> tuple[float, float]:
         for _burst in range(8):
             true += _burn(0.2)
             time.sleep(0.2)
-    return true, _figure(metrics, "job_cpu_hours") * _HOUR_SEC
+    return true, _read(metrics, "job_cpu_hours") * _HOUR_SEC
 
 
 def short_job(_: Path) -> tuple[float, float]:
-    """Use 50 CPU-milliseconds in all: the block ends long before the first interval does."""
+    """Use 50 CPU-milliseconds: the block ends long before the first interval does."""
     with _measured() as metrics:
         true = _burn(0.05)
-    return true, _figure(metrics, "job_cpu_hours") * _HOUR_SEC
+    return true, _read(metrics, "job_cpu_hours") * _HOUR_SEC
 
 
 _CHILD = "import time\nwhile time.process_time() < 0.03: pass"
@@ -91,7 +91,7 @@ def ended_children(_: Path) -> tuple[float, float]:
             child.returncode = 0
             true += usage.ru_utime + usage.ru_stime
         true += time.process_time() - before
-    return true, _figure(metrics, "job_cpu_hours") * _HOUR_SEC
+    return true, _read(metrics, "job_cpu_hours") * _HOUR_SEC
 
 
 def _write(path: Path, megabytes: int) -> None:
@@ -106,7 +106,7 @@ def disk_write(folder: Path) -> tuple[float, float]:
     """Write 64 MB and wait until they are on the disk."""
     with _measured() as metrics:
         _write(folder / "written", 64)
-    return 64.0, _figure(metrics, "job_io_write_mb")
+    return 64.0, _read(metrics, "job_io_write_mb")
 
 
 def disk_read(folder: Path) -> tuple[float, float]:
@@ -118,26 +118,26 @@ def disk_read(folder: Path) -> tuple[float, float]:
         with _measured() as metrics:
             while file.read(MB):
                 pass
-    return 64.0, _figure(metrics, "job_io_read_mb")
-
-
-def _receive(server: socket.socket) -> None:
-    connection, _ = server.accept()
-    with connection:
-        while connection.recv(MB):
-            pass
+    return 64.0, _read(metrics, "job_io_read_mb")
 
 
 def loopback(_: Path) -> tuple[float, float]:
     """Send 128 MB over the loopback interface."""
+
+    def receive() -> None:
+        connection, _ = server.accept()
+        with connection:
+            while connection.recv(MB):
+                pass
+
     with socket.create_server(("127.0.0.1", 0)) as server, _measured() as metrics:
-        receiver = threading.Thread(target=_receive, args=(server,))
+        receiver = threading.Thread(target=receive)
         receiver.start()
         with socket.create_connection(server.getsockname()) as client:
             for _chunk in range(128):
                 client.sendall(_CHUNK)
         receiver.join()
-    return 128.0, _figure(metrics, "total_net_io_lo_sent_mb")
+    return 128.0, _read(metrics, "total_net_io_lo_sent_mb")
 
 
 def memory_peak(_: Path) -> tuple[float, float]:
@@ -149,48 +149,41 @@ def memory_peak(_: Path) -> tuple[float, float]:
         del block
         time.sleep(0.1)
     page_mb = os.sysconf("SC_PAGE_SIZE") / MB
-    return 256.0, _figure(metrics, "job_max_mem_mb") - int(before) * page_mb
+    return 256.0, _read(metrics, "job_max_mem_mb") - int(before) * page_mb
 
 
 def duration(_: Path) -> tuple[float, float]:
-    """Take two seconds, by the clock that never jumps."""
+    """Take two seconds by the monotonic clock."""
     with _measured() as metrics:
         begin = time.monotonic()
         time.sleep(2.0)
         true = time.monotonic() - begin
-    return true, _figure(metrics, "duration_sec")
+    return true, _read(metrics, "duration_sec")
 
 
 def gpu_busy(_: Path) -> tuple[float, float]:
     """Keep the first GPU busy for two seconds without a pause: 100% of that time."""
-    multiply = gpu_multiplier()
-    multiply()  # what starts up at first is not measured
+    multiply = load_multiplier()
+    multiply()  # the library's start is not measured
     with _measured(0.2) as metrics:
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
             multiply()
-    return 100.0, _figure(metrics, "gpu0_avg_utilization_pct")
+    return 100.0, _read(metrics, "gpu0_avg_utilization_pct")
 
 
 LOADS: dict[str, Load] = {
     load.__name__: load
     for load in (
-        cpu_bursts,
-        short_job,
-        ended_children,
-        disk_write,
-        disk_read,
-        loopback,
-        memory_peak,
-        duration,
-        gpu_busy,
+        cpu_bursts, short_job, ended_children, disk_write, disk_read, loopback, memory_peak,
+        duration, gpu_busy,
     )
-}
+}  # fmt: skip
 """Name → load."""
 
 
 def main(name: str, folder: str) -> None:
-    """Run one load and write `[true, measured]`, or why it cannot be, to standard output."""
+    """Run one load and print `[true, measured]`, or why the load cannot run."""
     found: object
     try:
         found = LOADS[name](Path(folder))
