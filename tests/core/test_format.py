@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mlflow_perf.core.format import format_change, format_count, join_some
+from mlflow_perf.core.format import (
+    clock_time,
+    cpu_time,
+    duration,
+    format_change,
+    format_count,
+    join_some,
+    number,
+    quantity,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +46,57 @@ def test_a_long_list_of_names_is_cut() -> None:
     assert join_some("abcde") == "a, b, c, d, e"
     assert join_some(range(8)) == "0, 1, 2, 3, 4 and 3 more"
     assert join_some("abc", most=2, separator=" / ") == "a / b and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 ms"),
+        (0.0421, "42.1 ms"),
+        (12.34, "12.3 s"),
+        (59.99, "1 min"),
+        (245, "4 min 05 s"),
+        (3600, "1 h"),
+        (7620, "2 h 07 min"),
+        (300_000, "3 d 11 h"),
+        (None, "–"),
+        (float("nan"), "–"),
+    ],
+)
+def test_durations_read_well(seconds: float | None, text: str) -> None:
+    """A length of time has the unit that suits it."""
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1536.0, "MB", "1.5 GB"),
+        (3 * 1024.0**2, "MB", "3 TB"),
+        (12.0, "MB", "12 MB"),
+        (0.25, "MB", "256 kB"),
+        (41.234, "%", "41.2%"),
+        (5, "", "5"),
+        (250, "ms", "250 ms"),
+        (1234567, "", "1\u202f234\u202f567"),
+        (float("inf"), "MB", "–"),
+    ],
+)
+def test_quantities_take_the_unit_that_suits_them(value: float, unit: str, text: str) -> None:
+    """A figure is shown with three digits and its unit."""
+    assert quantity(value, unit) == text
+
+
+def test_a_short_job_uses_cpu_seconds() -> None:
+    """CPU time below a tenth of an hour is shown in CPU-seconds."""
+    assert cpu_time(0.0) == "0 CPU s"
+    assert cpu_time(0.01) == "36 CPU s"
+    assert cpu_time(0.00998 / 3600, whole=0.01) == "0.01 CPU s"
+    assert cpu_time(2.06) == "2.06 CPU h"
+
+
+@given(st.floats())
+def test_any_number_has_a_text(value: float) -> None:
+    """No number, however odd, breaks a figure."""
+    assert number(value)
+    assert clock_time(value)

@@ -1,16 +1,11 @@
-"""Makes the samples and the browser of this folder importable and gives the tests one browser."""
+"""One browser for all tests of the pages."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from html_browser import Browser, axe_source, open_browser
+from tests.reports.html_browser import Browser, axe_source, open_browser
 
 
 @pytest.fixture(scope="session")
@@ -22,5 +17,5 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core; skips where it can be had from nowhere."""
+    """The source of axe-core; skips if it is not available."""
     return axe_source(tmp_path_factory.mktemp("axe"))

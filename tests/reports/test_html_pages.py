@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import html_samples as samples
 import pytest
-from html_browser import Browser, wait_for
+from tests.reports import html_samples as samples
+from tests.reports.html_browser import Browser, wait_for
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.reports.html import render, render_comparison

@@ -7,8 +7,8 @@ import html
 import re
 from typing import Any
 
-import html_samples as samples
 import pytest
+from tests.reports import html_samples as samples
 
 from mlflow_perf.errors import DocumentError, MissingDependencyError
 from mlflow_perf.model.document import NodeDocument, PerfDocument

@@ -1,31 +1,12 @@
-"""The browser and the samples of the reports' tests, and MLflow servers with the page."""
+"""MLflow servers with the page, and a store for them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from tests.reports.conftest import axe, browser
+from tests.web.web_store import Filled, fill
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "reports"))
-sys.path.insert(0, str(Path(__file__).parent))
-
-from html_browser import Browser, axe_source, open_browser
-from web_store import Filled, fill
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A headless Chromium that notes every request and every message on its console."""
-    with open_browser(tmp_path_factory.mktemp("chromium")) as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core; skips where it can be had from nowhere."""
-    return axe_source(tmp_path_factory.mktemp("axe"))
+__all__ = ["axe", "browser", "store"]
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import html_samples as samples
 import pytest
-from web_store import Filled
+from tests.reports import html_samples as samples
+from tests.web.web_store import Filled
 
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.tracking.page_probe import PAGE_HEADER

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from html_browser import Browser, wait_for
-from web_store import Filled, fill, get, server
+from tests.reports.html_browser import Browser, wait_for
+from tests.web.web_store import Filled, fill, get, server
 
 import mlflow_perf
 from mlflow_perf.tracking.page_probe import has_page

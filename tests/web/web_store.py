@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-import html_samples as samples
+from tests.reports import html_samples as samples
 
 from mlflow_perf.model.document import PerfDocument
 

@@ -1,8 +1,4 @@
-"""Which curves a report draws, in one table. Imports the column table.
-
-A curve is drawn from a column of the reports as it is (`VALUE`), from a counter as its rate per
-second (`RATE`), or from a counter of seconds as a share of the time (`SHARE`).
-"""
+"""The charts of a report and the curves in them, in one table."""
 
 from __future__ import annotations
 
@@ -14,11 +10,11 @@ from enum import Enum
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["CHARTS", "NEVER_DRAWN", "Chart", "Curve", "Source", "charts_for"]
+__all__ = ["CHARTS", "NEVER_DRAWN", "Chart", "Curve", "CurveSource", "select_charts"]
 
 _PEAK_SUFFIX = "_max"
 _MOST_OTHER_CHARTS = 12
-# What other columns say better, or what does not change.
+# Columns that never change, or that another column shows better.
 NEVER_DRAWN = {
     "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "cpu_limit_cores", "mem_limit_mb",
     "host_cpu_busy_sec", "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb",
@@ -26,8 +22,8 @@ NEVER_DRAWN = {
 }  # fmt: skip
 
 
-class Source(Enum):
-    """How a curve comes from its column."""
+class CurveSource(Enum):
+    """How a curve is calculated from its column."""
 
     VALUE = "value"
     """The column as it is."""
@@ -44,13 +40,13 @@ class Curve:
     Attributes:
         column: The column of the reports.
         label: Its name in the legend.
-        source: How it comes from the column.
+        source: How it is calculated from the column.
         role: `line`, or `low` or `high` for an edge of the band around the chart's first line.
     """
 
     column: str
     label: str
-    source: Source = Source.VALUE
+    source: CurveSource = CurveSource.VALUE
     role: str = "line"
 
 
@@ -62,10 +58,10 @@ class Chart:
         name: Identifier in the page.
         title: Heading.
         unit: Unit of the vertical axis.
-        meaning: One sentence for the tooltip and for who cannot see the chart.
-        curves: What it draws.
+        meaning: One sentence for the tooltip and for screen readers.
+        curves: Its curves.
         top: Fixed end of the vertical axis; None to fit the values.
-        minor: Whether it stands below, folded: few look for it.
+        minor: Whether it is folded away below the others.
     """
 
     name: str
@@ -102,34 +98,34 @@ CHARTS: tuple[Chart, ...] = (
               Curve("gpu_mem_percent", "memory"),
           ), 100.0),
     Chart("disk", "Disk", "MB/s", "Read from and written to the node's disks.", (
-              Curve("disk_io_read_mb", "read", Source.RATE),
-              Curve("disk_io_write_mb", "written", Source.RATE),
+              Curve("disk_io_read_mb", "read", CurveSource.RATE),
+              Curve("disk_io_write_mb", "written", CurveSource.RATE),
           )),
     Chart("job_io", "Job's IO", "MB/s", "Read from and written to disks by the job's own "
           "processes.", (
-              Curve("job_io_read_mb", "read", Source.RATE),
-              Curve("job_io_write_mb", "written", Source.RATE),
+              Curve("job_io_read_mb", "read", CurveSource.RATE),
+              Curve("job_io_write_mb", "written", CurveSource.RATE),
           )),
     Chart("network", "Network", "MB/s", "Sent and received over all interfaces but loopback.", (
-              Curve("net_io_ext_recv_mb", "received", Source.RATE),
-              Curve("net_io_ext_sent_mb", "sent", Source.RATE),
+              Curve("net_io_ext_recv_mb", "received", CurveSource.RATE),
+              Curve("net_io_ext_sent_mb", "sent", CurveSource.RATE),
           )),
     Chart("loopback", "Loopback", "MB/s", "Moved between processes of the same node over the "
           "loopback interface.", (
-              Curve("net_io_lo_recv_mb", "received", Source.RATE),
-              Curve("net_io_lo_sent_mb", "sent", Source.RATE),
+              Curve("net_io_lo_recv_mb", "received", CurveSource.RATE),
+              Curve("net_io_lo_sent_mb", "sent", CurveSource.RATE),
           ), minor=True),
     Chart("stalls", "Stalls", "%", "Share of the time in which some task waited for the "
           "resource (pressure stall information), or was throttled.", (
-              Curve("cpu_stall_sec", "CPU", Source.SHARE),
-              Curve("mem_stall_sec", "memory", Source.SHARE),
-              Curve("io_stall_sec", "IO", Source.SHARE),
-              Curve("cpu_throttled_sec", "throttled", Source.SHARE),
+              Curve("cpu_stall_sec", "CPU", CurveSource.SHARE),
+              Curve("mem_stall_sec", "memory", CurveSource.SHARE),
+              Curve("io_stall_sec", "IO", CurveSource.SHARE),
+              Curve("cpu_throttled_sec", "throttled", CurveSource.SHARE),
           )),
     Chart("iowait", "IO wait and steal", "cores", "CPUs that were idle while a disk request was "
           "outstanding, and that had work while the host of this virtual machine ran others.", (
-              Curve("cpu_iowait_sec", "IO wait", Source.RATE),
-              Curve("cpu_steal_sec", "steal", Source.RATE),
+              Curve("cpu_iowait_sec", "IO wait", CurveSource.RATE),
+              Curve("cpu_steal_sec", "steal", CurveSource.RATE),
           ), minor=True),
     Chart("host_cpu", "Node's CPUs", "%", "Mean utilisation of all the node's CPUs, those that "
           "the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
@@ -140,54 +136,41 @@ CHARTS: tuple[Chart, ...] = (
           (Curve("disk_usage_percent", "root"),), 100.0, minor=True),
 )
 # fmt: on
-"""The charts, in the order in which they stand."""
+"""The charts in the order of the page."""
 
 _PER_GPU = re.compile(r"gpu(\d+)_(utilization_pct|mem_percent)")
 
 
-def charts_for(columns: Iterable[str]) -> list[Chart]:
-    """Return the charts that these columns fill, those of unknown columns last.
+def select_charts(columns: Iterable[str]) -> list[Chart]:
+    """Return the charts that have a curve among these columns; charts of unknown columns last.
 
     Args:
         columns: Names of the columns of any node.
     """
     names = dict.fromkeys(columns)
-    charts = [chart for spec in CHARTS if (chart := _filled(spec, names)).curves]
+    charts = [
+        replace(spec, curves=curves)
+        for spec in CHARTS
+        if (curves := tuple(curve for curve in spec.curves if curve.column in names))
+    ]
     known = {curve.column for spec in CHARTS for curve in spec.curves} | NEVER_DRAWN
-    others = [name for name in names if name not in known and not _is_peak(name, names)]
+    peaks = {f"{name}{_PEAK_SUFFIX}" for name in names}
+    others = [name for name in names if name not in known and name not in peaks]
     gpus = [name for name in others if _PER_GPU.fullmatch(name)]
-    return charts + _of_each_gpu(gpus) + _of_others(n for n in others if n not in gpus)
-
-
-def _filled(chart: Chart, names: dict[str, None]) -> Chart:
-    curves = tuple(curve for curve in chart.curves if curve.column in names)
-    return replace(chart, curves=curves)
-
-
-def _is_peak(name: str, names: dict[str, None]) -> bool:
-    return name.endswith(_PEAK_SUFFIX) and name.removesuffix(_PEAK_SUFFIX) in names
-
-
-def _of_each_gpu(names: list[str]) -> list[Chart]:
-    charts = []
     for kind, title in (("utilization_pct", "Each GPU"), ("mem_percent", "Each GPU's memory")):
-        curves = tuple(Curve(n, n.split("_")[0].upper()) for n in names if n.endswith(kind))
+        curves = tuple(Curve(n, n.split("_")[0].upper()) for n in gpus if n.endswith(kind))
         if len(curves) > 1:
             charts.append(Chart(f"gpus_{kind}", title, "%", f"{title}, one by one.", curves, 100.0))
-    return charts
+    others = [name for name in others if name not in gpus][:_MOST_OTHER_CHARTS]
+    return charts + [_chart_column(name, number) for number, name in enumerate(others)]
 
 
-def _of_others(names: Iterable[str]) -> list[Chart]:
-    return [_of_other(name, number) for number, name in enumerate(names)][:_MOST_OTHER_CHARTS]
-
-
-def _of_other(name: str, number: int) -> Chart:
-    """Return the chart of a column that has no place of its own: a user's reader's, say."""
+def _chart_column(name: str, number: int) -> Chart:
+    """Return the chart of a column that is in no chart of the table, such as a user's reader's."""
     column = COLUMNS.get(name)
     unit = "" if column is None else column.unit
     meaning = f"The column {name}." if column is None else column.meaning
+    curve = Curve(name, name)
     if lookup_kind(name) is Kind.COUNTER:
-        curve, unit = Curve(name, name, Source.RATE), f"{unit}/s" if unit else "per s"
-    else:
-        curve = Curve(name, name)
+        curve, unit = Curve(name, name, CurveSource.RATE), f"{unit}/s" if unit else "per s"
     return Chart(f"other{number}", name, unit, meaning, (curve,), 100.0 if unit == "%" else None)

@@ -1,7 +1,4 @@
-"""The page of a comparison as plain data. Imports the metric table, numbers and text.
-
-Takes what `mlflow_perf.analysis.compare` gives as a plain dictionary: `runs` (labels) and `rows`.
-"""
+"""The page of a comparison as plain data."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.core.format import MISSING, quantity
+from mlflow_perf.core.format import MISSING, format_change, quantity
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.metrics import metric_for
 
-__all__ = ["ComparedRow", "Comparison", "Group", "build_comparison_page"]
+__all__ = ["ComparedRow", "ComparisonPage", "Group", "build_comparison_page"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class ComparedRow:
     """One metric of one component and node, across the runs.
 
@@ -25,9 +22,9 @@ class ComparedRow:
         meaning: One sentence for the tooltip.
         texts: The figure of each run.
         change: The change from the first run to the last as text.
-        change_pct: The same as a number, None where there is none.
+        change_pct: The same as a number; None if there is none.
         verdict: `better`, `worse`, or empty.
-        bar_pct: Length of the bar that stands for the change: its size, at most 100.
+        bar_pct: Length of the bar that shows the size of the change, at most 100.
     """
 
     metric: str
@@ -39,7 +36,7 @@ class ComparedRow:
     bar_pct: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class Group:
     """The metrics of one component: of the run as a whole, or of one node."""
 
@@ -48,60 +45,59 @@ class Group:
     rows: list[ComparedRow] = field(default_factory=list)
 
 
-@dataclass
-class Comparison:
-    """What the page of a comparison shows.
+@dataclass(frozen=True)
+class ComparisonPage:
+    """The content of a comparison's page.
 
     Attributes:
         runs: Labels of the runs.
         better: How many figures got better.
         worse: How many got worse.
-        notes: What a reader must know: different hardware, say.
+        notes: What a reader must know, such as different hardware.
         groups: The figures, by component and node.
     """
 
     runs: list[str]
-    better: int = 0
-    worse: int = 0
-    notes: list[str] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    better: int
+    worse: int
+    notes: list[str]
+    groups: list[Group]
 
 
-def build_comparison_page(data: Mapping[str, Any]) -> Comparison:
-    """Return what the page shows of a comparison."""
-    page = Comparison([str(run) for run in data.get("runs") or []])
-    page.notes = [str(note) for note in data.get("notes") or []]
+def build_comparison_page(data: Mapping[str, Any]) -> ComparisonPage:
+    """Return the page of a comparison.
+
+    Args:
+        data: The comparison as plain data, from `mlflow_perf.analysis.compare.Comparison.as_dict`.
+    """
+    runs = [str(run) for run in data.get("runs") or []]
     groups: dict[tuple[str, str], Group] = {}
     for row in data.get("rows") or []:
         node = row.get("node")
         key = (str(row.get("component") or ""), "" if node is None else str(node))
-        group = groups.setdefault(key, Group(*key))
-        group.rows.append(_row(row, len(page.runs)))
-    page.groups = list(groups.values())
-    verdicts = [row.verdict for group in page.groups for row in group.rows]
-    page.better, page.worse = verdicts.count("better"), verdicts.count("worse")
-    return page
+        groups.setdefault(key, Group(*key)).rows.append(_build_row(row, len(runs)))
+    verdicts = [row.verdict for group in groups.values() for row in group.rows]
+    return ComparisonPage(
+        runs,
+        better=verdicts.count("better"),
+        worse=verdicts.count("worse"),
+        notes=[str(note) for note in data.get("notes") or []],
+        groups=list(groups.values()),
+    )
 
 
-def _row(row: Mapping[str, Any], runs: int) -> ComparedRow:
+def _build_row(row: Mapping[str, Any], runs: int) -> ComparedRow:
     key = str(row.get("metric") or "")
     known = metric_for(key)
     unit = str(row.get("unit") or (known.unit if known else ""))
-    values = list(row.get("values") or [])
-    texts = [quantity(read_number(value), unit) for value in values]
+    texts = [quantity(read_number(value), unit) for value in row.get("values") or []]
     change = read_number(row.get("change_pct"))
     return ComparedRow(
         metric=key,
         meaning=known.meaning if known else "",
         texts=texts + [MISSING] * (runs - len(texts)),
-        change=MISSING if change is None else _signed(change),
+        change=format_change(change),
         change_pct=change,
         verdict=row["verdict"] if row.get("verdict") in ("better", "worse") else "",
-        bar_pct=0.0 if change is None else round(min(100.0, abs(change)), 1),
+        bar_pct=round(min(100.0, abs(change or 0.0)), 1),
     )
-
-
-def _signed(change: float) -> str:
-    if change >= 1000:
-        return f"×{1 + change / 100:,.0f}"
-    return f"{change:+.1f}%" if abs(change) < 100 else f"{change:+.0f}%"

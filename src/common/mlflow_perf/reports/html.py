@@ -1,8 +1,8 @@
-"""Reports as HTML: one self-contained page each. Imports the document and `sinks.report`.
+"""Reports as HTML: one self-contained page each.
 
-The data is built first (`sinks.report`), then rendered by templates with autoescape on; what the
-page's script needs travels as JSON. The page states a content security policy by which it can ask
-no host for anything and run no script but its own two.
+The page is first built as plain data, then rendered by templates with autoescape on; the page's
+script gets its data as JSON. By its content security policy the page contacts no host and runs only
+its own two scripts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["build_context", "environment", "notebook_html", "render", "render_comparison"]
+__all__ = ["build_context", "load_templates", "notebook_html", "render", "render_comparison"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -37,11 +37,11 @@ def render(
     Args:
         document: The run's nodes; an iterator of nodes is read once, one node at a time.
         title: Heading; default: the workflow's or the component's name.
-        workflow: The workflow's steps, as `mlflow_perf.analysis.workflow` gives them.
+        workflow: The workflow as plain data, from `mlflow_perf.analysis.workflow`.
         pictures: SVG elements to show, by their headings, such as those of a workflow's spans.
     """
     context = build_context(document, title=title, workflow=workflow, pictures=pictures)
-    return _writable(environment().get_template("report.html").render(context))
+    return _make_writable(load_templates().get_template("report.html").render(context))
 
 
 def build_context(
@@ -52,14 +52,14 @@ def build_context(
     link: Callable[[str], str] | None = None,
     pictures: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what the template `report.html` shows; arguments as those of `render`.
+    """Return the variables of the template `report.html`.
 
     Args:
         document: The run's nodes.
         title: Heading.
-        workflow: The workflow's steps.
-        link: Gives the address of a step's run; default: there are no links, because in MLflow's
-            artifact pane they lead nowhere.
+        workflow: The workflow as plain data.
+        link: Returns the address of a step's run; default: no links, because they lead nowhere in
+            MLflow's artifact pane.
         pictures: SVG elements by their headings.
     """
     # numpy and jinja2 are loaded when a page is made, not when a job starts.
@@ -73,15 +73,11 @@ def build_context(
         report.notes = []
     report.pictures, left_out = build_pictures(pictures or {})
     report.notes += left_out
-    return {"report": report, "flow": flow, "link": link or _no_link}
-
-
-def _no_link(_run_id: str) -> str:
-    return ""
+    return {"report": report, "flow": flow, "link": link or (lambda _run_id: "")}
 
 
 def notebook_html(document: PerfDocument, *, height_px: int = 620) -> str:
-    """Return the report for a notebook's cell: in a frame of its own, which keeps its style in.
+    """Return the report for a notebook's cell, in a frame that isolates its style.
 
     Args:
         document: The run's nodes.
@@ -100,24 +96,26 @@ def render_comparison(data: Mapping[str, Any], *, title: str | None = None) -> s
 
     Args:
         data: `runs` (labels), `rows` (`component`, `node`, `metric`, `unit`, `values`,
-            `change_pct`, `verdict`) and, where there are any, `notes` (sentences).
+            `change_pct`, `verdict`) and optional `notes` (sentences).
         title: Heading.
     """
     from mlflow_perf.reports.comparison_page import build_comparison_page
 
     page = build_comparison_page(data)
     heading = title or f"Comparison of {len(page.runs)} runs"
-    return _writable(environment().get_template("comparison.html").render(page=page, title=heading))
+    return _make_writable(
+        load_templates().get_template("comparison.html").render(page=page, title=heading)
+    )
 
 
-def _writable(page: str) -> str:
-    """Return a page that can be written: without half a surrogate pair, which is no character."""
+def _make_writable(page: str) -> str:
+    """Return a page without lone surrogates, which cannot be encoded."""
     return page.encode("utf-8", "replace").decode()
 
 
 @lru_cache(maxsize=1)
-def environment() -> jinja2.Environment:
-    """Return the templates' environment: autoescape is on, and a missing name is an error."""
+def load_templates() -> jinja2.Environment:
+    """Return the environment of the templates, with autoescape on; a missing name is an error."""
     import jinja2
 
     env = jinja2.Environment(
@@ -128,22 +126,22 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    env.globals.update(asset=_asset, script_hash=_script_hash, version=__version__)
+    env.globals.update(asset=_read_asset, script_hash=_hash_script, version=__version__)
     return env
 
 
 @lru_cache(maxsize=16)
-def _asset(name: str) -> Any:
-    """Return a script or a style sheet of ours, to stand in the page as it is."""
+def _read_asset(name: str) -> Any:
+    """Return a script or a style sheet of the package, to be put into the page unescaped."""
     from markupsafe import Markup
 
     text = (_TEMPLATES / name).read_text("utf-8")
-    # No asset holds "</script" or "</style": a test reads them all.
+    # No asset contains "</script" or "</style": a test reads them all.
     return Markup(text)  # noqa: S704 - the package's own file, never a user's text
 
 
 @lru_cache(maxsize=16)
-def _script_hash(name: str) -> str:
-    """Return how the content security policy names a script of ours."""
-    digest = hashlib.sha256(str(_asset(name)).encode()).digest()
+def _hash_script(name: str) -> str:
+    """Return the name of a script in the content security policy."""
+    digest = hashlib.sha256(str(_read_asset(name)).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,4 +1,4 @@
-"""A document as a matplotlib figure. Imports the document and `sinks.report`; matplotlib lazily."""
+"""A document as a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlflow_perf.model.document import PerfDocument
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from mlflow_perf.reports.charts import Chart
+    from mlflow_perf.reports.charts import Chart, Curve
     from mlflow_perf.reports.curves import Curves
 
 __all__ = ["plot"]
@@ -41,11 +41,13 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
         raise MissingDependencyError("matplotlib", "spans") from error
     from mlflow_perf.reports.curves import NodeCurves, build_curves
 
-    nodes = (NodeCurves.of(index, node) for index, node in sorted(document.nodes.items()))
+    nodes = (
+        NodeCurves.from_document(index, node) for index, node in sorted(document.nodes.items())
+    )
     curves = build_curves(nodes)
     if curves is None:
         raise DocumentError("There is nothing to plot: no node of the document has reports.")
-    charts = [c for c in curves.charts if (minor or not c.minor) and _is_drawn(c, curves)]
+    charts = [c for c in curves.charts if (minor or not c.minor) and _list_lines(c, curves)]
     rows = math.ceil(len(charts) / _COLUMNS)
     figure = Figure(figsize=(_WIDTH_IN, _ROW_IN * rows), layout="constrained")
     axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).flatten()
@@ -56,22 +58,34 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
     return figure
 
 
-def _is_drawn(chart: Chart, curves: Curves) -> bool:
-    return any(
-        curve.role == "line" and (curve.column in curves.values or curve.column in curves.spread)
+def _list_lines(chart: Chart, curves: Curves) -> list[Curve]:
+    return [
+        curve
         for curve in chart.curves
-    )
+        if curve.role == "line" and (curve.column in curves.values or curve.column in curves.spread)
+    ]
 
 
 def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
-    scale, unit = _time_unit(float(curves.x[-1] or 0.0))
+    length_sec = float(curves.x[-1] or 0.0)
+    scale, unit = 1.0, "s"
+    if length_sec >= 3 * _MINUTE_SEC:
+        scale, unit = (_MINUTE_SEC, "min") if length_sec < 3 * _HOUR_SEC else (_HOUR_SEC, "h")
     x = [(value or 0.0) / scale for value in curves.x]
-    _draw_band(axis, chart, curves, x)
-    for curve in chart.curves:
-        if curve.column in curves.spread and curve.role == "line":
+    edges = {curve.role: curve.column for curve in chart.curves if curve.role != "line"}
+    if len(curves.nodes) == 1 and edges:
+        low = curves.values.get(edges.get("low", ""), [None])[0]
+        high = curves.values.get(edges.get("high", ""), [None])[0]
+        if low and high:
+            axis.fill_between(x, _fill_gaps(low), _fill_gaps(high), alpha=0.2, linewidth=0)
+    for curve in _list_lines(chart, curves):
+        if curve.column in curves.spread:
             _draw_spread(axis, curve.label, curves.spread[curve.column], x)
-        elif curve.column in curves.values and curve.role == "line":
-            _draw_nodes(axis, curve.label, curves, x, curves.values[curve.column])
+            continue
+        for node, values in zip(curves.nodes, curves.values[curve.column], strict=True):
+            if values is not None:
+                name = f"node {node}: {curve.label}" if len(curves.nodes) > 1 else curve.label
+                axis.plot(x, _fill_gaps(values), label=name, linewidth=1)
     axis.set_title(chart.title, loc="left", fontsize=10)
     axis.set_ylabel(chart.unit)
     axis.set_xlabel(unit)
@@ -81,42 +95,15 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
         axis.legend(fontsize=7, ncols=2)
 
 
-def _time_unit(length_sec: float) -> tuple[float, str]:
-    if length_sec < 3 * _MINUTE_SEC:
-        return 1.0, "s"
-    return (_MINUTE_SEC, "min") if length_sec < 3 * _HOUR_SEC else (_HOUR_SEC, "h")
-
-
-def _numbers(values: list[float | None]) -> list[float]:
+def _fill_gaps(values: list[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def _draw_band(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None:
-    """Fill between the edges of a chart, of one node."""
-    if len(curves.nodes) != 1:
-        return
-    edges = {curve.role: curve.column for curve in chart.curves if curve.role != "line"}
-    low = curves.values.get(edges.get("low", ""), [None])[0]
-    high = curves.values.get(edges.get("high", ""), [None])[0]
-    if low and high:
-        axis.fill_between(x, _numbers(low), _numbers(high), alpha=0.2, linewidth=0)
-
-
-def _draw_nodes(
-    axis: Any, label: str, curves: Curves, x: list[float], lists: list[list[float | None] | None]
-) -> None:
-    several = len(curves.nodes) > 1
-    for node, values in zip(curves.nodes, lists, strict=True):
-        if values is not None:
-            name = f"node {node}: {label}" if several else label
-            axis.plot(x, _numbers(values), label=name, linewidth=1)
-
-
 def _draw_spread(axis: Any, label: str, spread: dict[str, Any], x: list[float]) -> None:
-    (line,) = axis.plot(x, _numbers(spread["median"]), label=f"{label}: median", linewidth=1)
-    low, high = _numbers(spread["low"]), _numbers(spread["high"])
+    (line,) = axis.plot(x, _fill_gaps(spread["median"]), label=f"{label}: median", linewidth=1)
+    low, high = _fill_gaps(spread["low"]), _fill_gaps(spread["high"])
     axis.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     axis.plot(
-        x, _numbers(spread["max"]), label=f"{label}: highest", linewidth=0.6,
+        x, _fill_gaps(spread["max"]), label=f"{label}: highest", linewidth=0.6,
         color=line.get_color(), linestyle="--",
     )  # fmt: skip

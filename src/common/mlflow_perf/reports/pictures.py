@@ -1,7 +1,7 @@
-"""Ready-made pictures in a report, such as those of a workflow's spans. Imports nothing of ours.
+"""Ready-made pictures in a report, such as those of a workflow's spans.
 
-A picture stands in the page as the data of an image: there no script in it runs, its names and
-styles do not meet those of the page, and it can ask no host for anything.
+The page embeds a picture as an image with a `data:` address: so no script in it runs, its names and
+styles do not mix with the page's, and it cannot contact any host.
 """
 
 from __future__ import annotations
@@ -30,23 +30,19 @@ class Picture:
 
 
 def build_pictures(pictures: Mapping[str, str]) -> tuple[list[Picture], list[str]]:
-    """Return what the page shows, and a sentence for each picture that is too large for it.
+    """Return the pictures for the page, and a sentence for each one that is too large for it.
 
     Args:
         pictures: SVG elements by their headings.
     """
     shown, left_out = [], []
     for title, svg in pictures.items():
-        data = _standalone(svg).encode()
+        # As a file of its own, an SVG element must name its namespace.
+        named = _NAMESPACE in svg.partition(">")[0]
+        data = (svg if named else svg.replace("<svg", f"<svg {_NAMESPACE}", 1)).encode()
         if len(data) > _MOST_BYTES:
             left_out.append(f"The picture “{title}” is left out: it has {len(data):,} bytes.")
             continue
         encoded = base64.b64encode(data).decode("ascii")
         shown.append(Picture(title, f"data:image/svg+xml;base64,{encoded}"))
     return shown, left_out
-
-
-def _standalone(svg: str) -> str:
-    """Return an element as a file of its own, which has to name what it is."""
-    head = svg.partition(">")[0]
-    return svg if _NAMESPACE in head else svg.replace("<svg", f"<svg {_NAMESPACE}", 1)

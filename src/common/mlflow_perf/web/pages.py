@@ -19,7 +19,7 @@ from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
 from mlflow_perf.reports.comparison_page import build_comparison_page
-from mlflow_perf.reports.run_page import Report
+from mlflow_perf.reports.run_page import RunPage
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.access import Access, NotAllowedError
@@ -50,7 +50,7 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     ours = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    below = html.environment()
+    below = html.load_templates()
     assert below.loader is not None
     return below.overlay(loader=jinja2.ChoiceLoader([ours, below.loader]))
 
@@ -127,7 +127,7 @@ def run(access: Access) -> Response:
     return _page("perf_run.html", run=one, **context)
 
 
-def _fill_up(report: Report, one: PerfRun, unread: Sequence[str], *, is_workflow: bool) -> None:
+def _fill_up(report: RunPage, one: PerfRun, unread: Sequence[str], *, is_workflow: bool) -> None:
     """Add what MLflow knows where the documents do not say it, and which of them are left out."""
     report.run_id = report.run_id or one.run_id or ""
     report.started = report.started or ("" if is_workflow else clock_time(one.started, missing=""))

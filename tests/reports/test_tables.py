@@ -1,0 +1,68 @@
+"""The headline figures, tables and facts of a report."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reports import html_samples as samples
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.reports.run_page import build_run_page
+from mlflow_perf.reports.tables import choose_verdict, list_facts
+
+
+def test_the_headline_says_what_there_is() -> None:
+    """Headline figures, verdict, overhead and meanings come from the document and the table."""
+    report = build_run_page(samples.document(2, rows=60))
+    labels = [tile.label for tile in report.tiles]
+    assert labels[:4] == ["Duration", "CPU busy", "CPU unused", "Memory peak"]
+    assert report.verdict["bottleneck"] == "cpu"
+    assert report.overhead == "0.041%"
+    row = metric_for("run_duration_sec")
+    assert row is not None
+    assert report.tiles[0].meaning == row.meaning
+
+
+def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
+    """The headline says what the metric and the table of runs say: eight GPUs count as eight."""
+    nodes = {
+        i: NodeDocument(
+            {"index": i},
+            summary={
+                "duration_sec": 3600.0,
+                "gpu_avg_utilization_pct": busy,
+                "node_gpu_hours": hours,
+                "node_unused_gpu_hours": hours * (1 - busy / 100.0),
+            },
+        )
+        for i, (busy, hours) in enumerate([(90.0, 8.0), (0.0, 1.0)])
+    }
+    document = PerfDocument(nodes)
+    tiles = {tile.label: tile.value for tile in build_run_page(document).tiles}
+    assert document.run_summary["run_gpu_avg_utilization_pct"] == pytest.approx(80.0)
+    assert tiles["GPU busy"] == "80%"
+
+
+def test_the_verdict_is_that_of_most_nodes() -> None:
+    """The most frequent bottleneck counts, with the first advice that names it."""
+    extras = [
+        {"bottleneck": "disk", "advice": "Slow."},
+        {"bottleneck": "cpu", "advice": ""},
+        {"bottleneck": "cpu", "advice": "Full."},
+        {"bottleneck": None},
+    ]
+    assert choose_verdict(extras) == {"bottleneck": "cpu", "advice": "Full."}
+    assert choose_verdict([{}]) == {}
+
+
+def test_facts_are_labelled_and_in_order() -> None:
+    """Known facts come first under their labels, others by name; empty ones are left out."""
+    node = NodeDocument({"index": 3, "zone_id": "a", "memory_mb": 2048, "hostname": "n1",
+                         "gpus": ["x", "y"], "scheduler": None, "spot": True})  # fmt: skip
+    assert list_facts(node) == [
+        ("Host", "n1"),
+        ("Memory of the node", "2 GB"),
+        ("gpus", "x, y"),
+        ("spot", "True"),
+        ("zone id", "a"),
+    ]

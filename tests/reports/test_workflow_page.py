@@ -1,0 +1,37 @@
+"""The page of a workflow, as data."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reports import html_samples as samples
+
+from mlflow_perf.reports.workflow_page import build_workflow_page
+
+
+def test_the_gantt_places_bars_in_time() -> None:
+    """A bar stands where its step ran, with its waiting before it, whatever is missing."""
+    flow = build_workflow_page(samples.WORKFLOW)
+    train = next(bar for bar in flow.bars if bar.label == "train")
+    assert train.left == pytest.approx(100 * 220 / 900, abs=0.01)
+    assert train.width == pytest.approx(100 * 480 / 900, abs=0.01)
+    assert train.waited == pytest.approx(100 * 30 / 900, abs=0.01)
+    assert len(train.nodes) == 4
+    assert flow.status == "FAILED"
+    assert build_workflow_page({}).bars == []
+    assert build_workflow_page({"steps": [{"name": "x"}, "odd"]}).bars[0].width == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=6))
+def test_bars_stay_on_the_axis(steps: list[tuple[float, float, float]]) -> None:
+    """No bar begins before the axis or ends after it."""
+    data = [
+        {"name": str(i), "started": s, "duration_sec": d, "waited_sec": w}
+        for i, (s, d, w) in enumerate(steps)
+    ]
+    flow = build_workflow_page({"steps": data})
+    for bar in flow.bars:
+        assert bar.left - bar.waited >= 0
+        assert bar.left + bar.width <= 100.01
+    assert all(0 <= place <= 100 for place, _ in flow.ticks)
