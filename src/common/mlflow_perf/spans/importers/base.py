@@ -1,7 +1,4 @@
-"""What an importer is: it recognises a source, and puts what is in it into the store.
-
-May import errors, spans.schema, spans.store.
-"""
+"""The interface of importers, and helpers that they share."""
 
 from __future__ import annotations
 
@@ -13,15 +10,18 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.store import Store
 
-__all__ = ["HEAD_BYTES", "Importer", "read_head", "tables_of"]
+__all__ = ["HEAD_BYTES", "SQLITE_MAGIC", "Importer", "list_tables", "read_head"]
 
 HEAD_BYTES = 1 << 16
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""The first bytes of an SQLite file."""
+
 _BUSY_SEC = 10.0
 
 
 @runtime_checkable
 class Importer(Protocol):
-    """Reads one kind of source.
+    """Recognises and imports one kind of source.
 
     Attributes:
         name: Short name for messages and the table of sources: `parsl-monitoring`.
@@ -30,7 +30,7 @@ class Importer(Protocol):
     name: str
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether `source` is of this kind.
+        """Return whether `source` is of this kind.
 
         Args:
             source: A file or a folder.
@@ -39,10 +39,10 @@ class Importer(Protocol):
         ...
 
     def load(self, source: Path, store: Store) -> None:
-        """Put what `source` holds into the store, which keeps what it has already.
+        """Import `source` into the store, which skips what it holds already.
 
-        The source is opened for reading only. What is not understood is counted with
-        `store.not_read`.
+        The source is opened for reading only. Lines or rows that are not understood are counted
+        with `store.not_read`.
 
         Raises:
             SpansError: The source cannot be read.
@@ -51,14 +51,14 @@ class Importer(Protocol):
 
 
 def read_head(source: Path) -> bytes:
-    """Return the first 64 KiB of a file; of a folder, nothing."""
+    """Return the first 64 KiB of a file; nothing for a folder."""
     if not source.is_file():
         return b""
     with source.open("rb") as file:
         return file.read(HEAD_BYTES)
 
 
-def tables_of(source: Path) -> set[str]:
+def list_tables(source: Path) -> set[str]:
     """Return the names of the tables of an SQLite file.
 
     Raises:

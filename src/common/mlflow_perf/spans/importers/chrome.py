@@ -1,7 +1,6 @@
-"""Chrome trace JSON, as browsers, PyTorch, Perfetto and we ourselves write it.
+"""Chrome trace JSON, as browsers, PyTorch, Perfetto and mlflow-perf itself write it.
 
-May import errors, spans.store, spans.importers. A span's type is `chrome.` and its category. What
-lies within another on the same track is part of it.
+A span's type is `chrome.` and its category. A span within another on the same track is part of it.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
-from mlflow_perf.spans.importers.lines import scope_of
+from mlflow_perf.spans.importers.lines import make_log_scope
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
 __all__ = ["ChromeTraceImporter"]
 
-_MOST_BYTES = 4 << 30
+_MAX_BYTES = 4 << 30
 _Track = tuple[Any, Any]
 
 
@@ -33,22 +32,22 @@ class ChromeTraceImporter:
     name = "chrome-trace"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is JSON with `traceEvents`, or an array of events with phases."""
-        head = _plain(head, 1 << 20).lstrip()
+        """Return whether it is JSON with `traceEvents`, or an array of events with phases."""
+        head = _unpack(head, 1 << 20).lstrip()
         if head[:1] == b"{":
             return b'"traceEvents"' in head
         return head[:1] == b"[" and b'"ph"' in head and b'"ts"' in head
 
     def load(self, source: Path, store: Store) -> None:
-        """Import the events as spans, and instants as events of the span they fall in.
+        """Import the events as spans, and instants as events of the span that encloses them.
 
         Raises:
             SpansError: It is not JSON, or unpacks to more than fits in memory.
         """
         data = source.read_bytes()
-        head = _plain(data[: 1 << 16], 1 << 16)
-        trace = _Trace(scope_of("chrome", source, head[:4096]), store)
-        for event in _events(source, data):
+        head = _unpack(data[: 1 << 16], 1 << 16)
+        trace = _Trace(make_log_scope("chrome", source, head[:4096]), store)
+        for event in _parse_events(source, data):
             trace.add(event)
         store_nested(store, trace.finish())
 
@@ -66,21 +65,40 @@ class _Trace:
         self._process: dict[str, str] = {}
 
     def add(self, event: dict[str, Any]) -> None:
-        """Take one event of the file; count it where it is of no known phase or has no time."""
+        """Add one event of the file; count it as not read if it has no known phase or no time."""
         phase = str(event.get("ph"))
         if phase == "M":
             about = event.get("args")
             if event.get("name") == "process_name" and isinstance(about, dict):
                 self._process[str(event.get("pid"))] = str(about.get("name"))
             return
+        track = (event.get("pid"), event.get("tid"))
+        # Asynchronous events are paired by their id, whatever their track; they may overlap there.
+        call = (track[0], event.get("cat"), event.get("id", event.get("id2")), event.get("name"))
         try:
             time = round(float(event["ts"]))
-            self._take(phase, event, time)
+            if phase == "X":
+                end = time + round(float(event.get("dur", 0)))
+                self._spans.append((track, self._make_span(event, time, end)))
+            elif phase in ("B", "b", "S"):
+                home = track if phase == "B" else ("async", call)
+                span = self._make_span(event, time)
+                self._open[track if phase == "B" else call].append((home, span))
+            elif phase in ("E", "e", "F"):
+                if stack := self._open[track if phase == "E" else call]:
+                    self._spans.append(stack.pop())
+                    self._spans[-1][1].end_us = time
+                else:
+                    self._store.not_read(f"an event of phase {phase} that ends nothing")
+            elif phase in ("i", "I", "n", "R"):
+                self._instants[track].append((time, str(event.get("name"))))
+            else:
+                self._store.not_read(f"an event of phase {phase}")
         except (KeyError, TypeError, ValueError, OverflowError):
             self._store.not_read(f"an event of phase {phase} without a time")
 
     def finish(self) -> list[Nested]:
-        """Return the spans, each with the one that it lies in as its parent."""
+        """Return the spans, each with the span that encloses it as its parent."""
         for stack in self._open.values():
             self._spans += stack
         tracks: dict[_Track, list[Nested]] = defaultdict(list)
@@ -91,30 +109,7 @@ class _Trace:
             _nest(spans, self._instants.get(track, []))
         return [span for _, span in self._spans]
 
-    def _take(self, phase: str, event: dict[str, Any], time: int) -> None:
-        track = (event.get("pid"), event.get("tid"))
-        # Asynchronous events pair by their id, on whatever track; they may overlap there.
-        call = (track[0], event.get("cat"), event.get("id", event.get("id2")), event.get("name"))
-        if phase == "X":
-            end = time + round(float(event.get("dur", 0)))
-            self._spans.append((track, self._span(event, time, end)))
-        elif phase in ("B", "b", "S"):
-            home = track if phase == "B" else ("async", call)
-            self._open[track if phase == "B" else call].append((home, self._span(event, time)))
-        elif phase in ("E", "e", "F"):
-            stack = self._open[track if phase == "E" else call]
-            if not stack:
-                self._store.not_read(f"an event of phase {phase} that ends nothing")
-                return
-            home, span = stack.pop()
-            span.end_us = time
-            self._spans.append((home, span))
-        elif phase in ("i", "I", "n", "R"):
-            self._instants[track].append((time, str(event.get("name"))))
-        else:
-            self._store.not_read(f"an event of phase {phase}")
-
-    def _span(self, event: dict[str, Any], start: int, end: int | None = None) -> Nested:
+    def _make_span(self, event: dict[str, Any], start: int, end: int | None = None) -> Nested:
         name = str(event.get("name", ""))
         arguments = event.get("args")
         about = dict(arguments) if isinstance(arguments, dict) else {}
@@ -126,65 +121,64 @@ class _Trace:
 
 
 def _nest(spans: list[Nested], instants: list[tuple[int, str]]) -> None:
-    """Give each span of one track the innermost other that it lies in, and instants likewise."""
-    # What did not end lasts longer than all that did.
+    """Assign each span and instant of one track to the innermost span that encloses it."""
+    # A span without an end outlasts all others.
     spans.sort(key=lambda s: (s.start_us or 0, -inf if s.end_us is None else -s.end_us))
     instants = sorted(instants, reverse=True)
     stack: list[Nested] = []
     for span in [*spans, None]:
-        start = span.start_us if span is not None else None
-        while instants and (start is None or instants[-1][0] < (start or 0)):
+        start = inf if span is None else span.start_us or 0
+        while instants and instants[-1][0] < start:
             time, name = instants.pop()
             within = [s for s in stack if s.end_us is None or time <= s.end_us]
             if within:
                 within[-1].events.append((time, name))
         if span is None:
             return
-        while stack and stack[-1].end_us is not None and stack[-1].end_us < (span.end_us or 0):
+        end = span.end_us or 0
+        while stack and stack[-1].end_us is not None and stack[-1].end_us < end:
             stack.pop()
-        while stack and stack[-1].end_us is not None and stack[-1].end_us <= (start or 0):
+        while stack and stack[-1].end_us is not None and stack[-1].end_us <= start:
             stack.pop()
         if stack:
             span.parent = (stack[-1].scope, stack[-1].key)
         stack.append(span)
 
 
-def _events(source: Path, data: bytes) -> list[dict[str, Any]]:
-    plain = _plain(data, _MOST_BYTES + 1)
-    if len(plain) > _MOST_BYTES:
+def _parse_events(source: Path, data: bytes) -> list[dict[str, Any]]:
+    plain = _unpack(data, _MAX_BYTES + 1)
+    if len(plain) > _MAX_BYTES:
         raise SpansError(
-            f"{source} unpacks to more than {_MOST_BYTES >> 30} GiB: unpack it, and import parts."
+            f"{source} unpacks to more than {_MAX_BYTES >> 30} GiB: unpack it, and import parts."
         )
     text = plain.decode("utf-8", "replace")
+    whole: Any = None
     try:
         whole = json.loads(text)
     except ValueError:
-        whole = _mended(source, text)
+        # The format allows an array that is not closed: its complete events are taken.
+        start = text.find("[")
+        cut = text.rstrip().rstrip(",")
+        while whole is None and start >= 0 and (last := cut.rfind("}")) > start:
+            try:
+                whole = json.loads(cut[start : last + 1] + "]")
+            except ValueError:
+                cut = cut[:last]
+        if whole is None:
+            raise SpansError(f"{source} is not JSON: it was cut off or damaged.") from None
     events = whole.get("traceEvents", []) if isinstance(whole, dict) else whole
     return [event for event in events if isinstance(event, dict)]
 
 
-def _mended(source: Path, text: str) -> list[Any]:
-    """Return the whole events of an array that was not closed, as the format allows."""
-    start = text.find("[")
-    cut = text.rstrip().rstrip(",")
-    while start >= 0 and (last := cut.rfind("}")) > start:
-        try:
-            return list(json.loads(cut[start : last + 1] + "]"))
-        except ValueError:
-            cut = cut[:last]
-    raise SpansError(f"{source} is not JSON: it was cut off or damaged.")
-
-
-def _plain(data: bytes, most: int) -> bytes:
-    """Return so many bytes of the data, unpacked where they are packed, as far as it goes."""
+def _unpack(data: bytes, most: int) -> bytes:
+    """Return up to `most` bytes of the data, unpacked as far as possible if it is packed."""
     if data[:2] != b"\x1f\x8b":
         return data
     try:
         with gzip.open(io.BytesIO(data)) as file:
             return file.read(most)
     except (EOFError, OSError, zlib.error):
-        # The head of a file, or a file that was cut off or damaged.
+        # Only the head of a file, or a file that was cut off or damaged.
         with suppress(zlib.error):
             return zlib.decompressobj(wbits=31).decompress(data, most)
     return b""

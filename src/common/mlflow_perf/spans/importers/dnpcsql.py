@@ -1,8 +1,4 @@
-"""A database that dnpcsql made: its spans, events, subspans and facets, as they are.
-
-May import errors, spans.schema, spans.store, spans.importers. Reads with SQL only, from the user's
-file attached read-only.
-"""
+"""A database that dnpcsql made: its spans, events, subspans and facets."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ from pathlib import Path
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.store import Store
-from mlflow_perf.spans.importers.base import tables_of
+from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables
 
 __all__ = ["DnpcsqlImporter"]
 
 _TABLES = {"span", "event", "subspan"}
-# Its uuids are unique wherever they come from: one scope holds the spans of all its databases.
+# dnpcsql's uuids are globally unique: one scope holds the spans of all its databases.
 _SCOPE = "dnpcsql"
 _WORDS = (
     "INSERT OR IGNORE INTO main.string (text) SELECT type FROM source.span WHERE type <> ''"
@@ -33,7 +29,7 @@ _NUMBERS = (
     "CREATE TABLE temp.span_number AS SELECT key, id FROM main.span_row WHERE scope_id = :scope",
     "CREATE INDEX temp.span_number_key ON span_number (key)",
 )
-# Its times are texts of Unix seconds. What happened twice in one microsecond is told apart.
+# The times are texts of Unix seconds. Equal events within one microsecond are numbered.
 _EVENTS = (
     "INSERT OR IGNORE INTO main.event_row SELECT m.id, e.time_us, t.id,"
     " row_number() OVER (PARTITION BY m.id, e.time_us, t.id ORDER BY e.uuid) - 1"
@@ -58,16 +54,16 @@ _UNREAD = (
 
 
 class DnpcsqlImporter:
-    """Imports what dnpcsql has imported: no log need be at hand any more."""
+    """Imports what dnpcsql has imported; the original logs are not needed."""
 
     name = "dnpcsql"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is an SQLite file with dnpcsql's tables, which are no views of ours."""
-        return head.startswith(b"SQLite format 3\0") and tables_of(source) >= _TABLES
+        """Return whether it is an SQLite file with dnpcsql's tables; our own files have views."""
+        return head.startswith(SQLITE_MAGIC) and list_tables(source) >= _TABLES
 
     def load(self, source: Path, store: Store) -> None:
-        """Import spans, events, subspans and, where there are any, facets.
+        """Import spans, events, subspans and facets, if it has a table of those.
 
         Raises:
             SpansError: The file is locked, or its tables have other columns.
@@ -83,7 +79,7 @@ class DnpcsqlImporter:
                 db.execute(statement, scope if ":scope" in statement else {})
             store.events += store.execute(_EVENTS)
             store.execute(_SUBSPANS)
-            if "facet" in tables_of(source):
+            if "facet" in list_tables(source):
                 store.execute(_FACETS)
             (unread,) = db.execute(_UNREAD).fetchone()
         except sqlite3.Error as error:

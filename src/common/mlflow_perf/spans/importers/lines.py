@@ -1,7 +1,7 @@
-"""Finding the few lines of a log that matter, fast, and the time at which each was written.
+"""Searching a log for lines with a fixed wording, and reading the time of each.
 
-May import spans.localtime, spans.store. Searching for a fixed wording in a mapped file goes at
-memory speed; a regular expression on each line takes six times as long.
+The file is mapped into memory and searched for the wording: a regular expression on each line takes
+six times as long.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from types import TracebackType
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.local_time import Offset
 
-__all__ = ["UNENDED", "Log", "scope_of", "wording_of"]
+__all__ = ["UNENDED", "Log", "make_log_scope", "strip_numbers"]
 
 _EPOCH = re.compile(rb"(\d{9,11})\.(\d{1,6})\d* ")
 _LOCAL = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,]?(\d{0,6})")
 _CREATED = re.compile(rb'\{"created": (\d+)\.?(\d{0,6})')
 _NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
 UNENDED = "a last line that is not ended"
+"""The wording under which an unfinished last line is counted."""
 
 _LINE_BYTES = 1 << 20
 _WORDING_CHARS = 100
@@ -34,8 +35,8 @@ class Log:
 
     Attributes:
         path: The file.
-        offsets: How far its local times are ahead of UTC; for logs that carry no Unix time.
-        size: Its bytes.
+        offsets: How far its local times are ahead of UTC; for logs without Unix times.
+        size: Its size in bytes.
     """
 
     def __init__(self, path: Path, offsets: Sequence[Offset] = ()) -> None:
@@ -62,14 +63,14 @@ class Log:
         self._file.close()
 
     def find(self, wording: bytes) -> Iterator[bytes]:
-        """Yield each line that holds a fixed wording, without its end.
+        """Yield each line that contains a fixed wording, without its line end.
 
-        A last line that is not ended is left out: it is being written, and may hold half a number.
+        An unended last line is left out: it is still being written, and may end with half a number.
         """
         data, at = self._data, 0
         while (hit := data.find(wording, at)) >= 0:
             low = max(0, hit - _LINE_BYTES)
-            # Of a longer line the part that was looked at: never the file from its beginning on.
+            # A longer line is cut at its start: a file without line ends is not searched again.
             start = data.rfind(b"\n", low, hit) + 1 or low
             end = data.find(b"\n", hit)
             if end < 0:
@@ -78,16 +79,16 @@ class Log:
             at = end + 1
 
     def has(self, wording: bytes) -> bool:
-        """Say whether the log holds a fixed wording."""
+        """Return whether the log contains a fixed wording."""
         return self._data.find(wording) >= 0
 
     def count_unended(self, store: Store) -> None:
-        """Count the last line where it is not ended."""
+        """Count an unended last line as not read."""
         if self.size and self._data[-1:] != b"\n":
             store.not_read(UNENDED)
 
     def time_us(self, line: bytes) -> int | None:
-        """Return the Unix microseconds at which a line was written; None where it shows none."""
+        """Return the Unix microseconds at which a line was written; None if it shows no time."""
         stamp = _EPOCH.match(line) or _CREATED.match(line)
         if stamp:
             return int(stamp[1]) * 1_000_000 + int(stamp[2].ljust(6, b"0"))
@@ -103,8 +104,8 @@ class Log:
         return (int(seconds) - ahead) * 1_000_000 + int(local[3].ljust(6, b"0") or 0)
 
 
-def wording_of(line: bytes) -> str:
-    """Return a line's wording, with its numbers left out, to count what was not understood by."""
+def strip_numbers(line: bytes) -> str:
+    """Return a line without its time and numbers, to count lines of the same wording."""
     text = line[:400].decode("utf-8", "replace")
     stamp = _LOCAL.search(line[:80])
     if stamp:
@@ -112,10 +113,10 @@ def wording_of(line: bytes) -> str:
     return _NUMBER.sub("N", text).strip()[:_WORDING_CHARS]
 
 
-def scope_of(kind: str, path: Path, head: bytes) -> str:
-    """Return the scope of a log on its own: its kind, its name, and its first line.
+def make_log_scope(kind: str, path: Path, head: bytes) -> str:
+    """Return the scope of a single log, made of its kind, its name and its first line.
 
-    A log that has grown, or was copied, keeps it.
+    A log that has grown or was copied keeps its scope.
     """
     lines = head.split(b"\n")
     lines = lines[:-1] or lines

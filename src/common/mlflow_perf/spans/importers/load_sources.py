@@ -1,7 +1,4 @@
-"""Importing sources of any kind into a spans database.
-
-May import errors, spans.schema, spans.store, spans.cache, spans.importers.
-"""
+"""Importing sources of any kind into a spans database."""
 
 from __future__ import annotations
 
@@ -24,10 +21,9 @@ from mlflow_perf.spans.importers.registry import expand
 
 __all__ = ["Imported", "import_sources"]
 
-
-# Rows come in the order of the tables, so that few of their pages are at hand at once.
+# Rows arrive in the order of the tables, so few pages are needed at once.
 _CACHE_KB = 24_000
-# What a source that is damaged, or not what it says, makes its importer raise.
+# Raised by importers for a source that is damaged or only looks like its kind.
 _DAMAGE = (
     sqlite3.Error,
     OSError,
@@ -42,7 +38,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What one source gave.
+    """The result of importing one source.
 
     Attributes:
         source: The file, folder or URI.
@@ -50,7 +46,7 @@ class Imported:
         spans: How many spans were new.
         events: How many events were new.
         seconds: How long it took.
-        unchanged: Whether it was left out because it has not changed since it was imported.
+        unchanged: Whether it was skipped, as it has not changed since its last import.
         unread: How many lines or rows were not understood, by their wording.
     """
 
@@ -71,22 +67,22 @@ def import_sources(
 ) -> list[Imported]:
     """Import sources into a spans database, each recognised by itself.
 
-    Each source is one transaction: where one fails, those before it are kept, and importing all
-    again takes up where it stopped. A source that is imported twice changes nothing.
+    Each source is one transaction: if one fails, those before it are kept, and the next import
+    continues there. Importing a source twice changes nothing.
 
     Args:
         sources: Files, folders, or MLflow runs (`runs:/<run id>`).
-        db: The database; it is made when it is not there.
-        progress: Told what is being read and what share of it is done.
+        db: The database; it is created if it does not exist.
+        progress: Called with the current step and the share of it that is done.
 
     Returns:
-        What each source gave, in the order they were imported.
+        The result of each source, in the order of import.
 
     Raises:
         SpansError: A source cannot be read or is of no known kind, or `db` cannot be used.
     """
     paths = [sources] if isinstance(sources, str | Path) else list(sources)
-    # Before the database is made: a misspelt source must not leave an empty one behind.
+    # First: a misspelt source must not leave an empty database behind.
     found = [(importer, path) for source in paths for importer, path in expand(Path(source))]
     connection = connect(db, write=True)
     try:
@@ -105,23 +101,43 @@ def import_sources(
 
 
 def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventPieces) -> Imported:
+    """Import one source in one transaction, unless it has not changed since its last import.
+
+    Raises:
+        SpansError: The source cannot be read; the transaction is undone.
+    """
     db = store.db
     started = time.monotonic()
+    query = "SELECT fingerprint FROM source_row WHERE importer = ? AND location = ?"
     try:
-        fingerprint = _fingerprint(source)
-        if fingerprint and fingerprint == _known_fingerprint(db, importer, source):
+        location = str(source.resolve()) if source.exists() else str(source)
+        fingerprint = _make_fingerprint(source)
+        known = db.execute(query, (importer.name, location)).fetchone()
+        if fingerprint and known is not None and fingerprint == known[0]:
             return Imported(str(source), importer.name, unchanged=True)
         db.execute("BEGIN IMMEDIATE")
         pieces.start()
         importer.load(source, store)
         bind_known(store)
         pieces.write()
-        _note(importer, source, fingerprint, store)
+        unread = json.dumps(store.unread) if store.unread else None
+        db.execute(
+            "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT (importer, location) DO UPDATE SET"
+            " fingerprint = excluded.fingerprint, imported_us = excluded.imported_us,"
+            " unread = excluded.unread",
+            (importer.name, location, fingerprint, time.time_ns() // 1000, unread),
+        )
         db.execute("COMMIT")
     except BaseException as error:
-        _undo(db)
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        # A failed statement may still hold the source; the connection is closed soon anyway.
+        with suppress(sqlite3.Error):
+            _detach(db)
         if isinstance(error, _DAMAGE) and not isinstance(error, MlflowPerfError):
-            raise SpansError(f"{source} could not be imported: {_one_line(error)}.") from error
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise SpansError(f"{source} could not be imported: {reason}.") from error
         raise
     _detach(db)
     return Imported(
@@ -134,48 +150,12 @@ def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventP
     )
 
 
-def _one_line(error: BaseException) -> str:
-    """Return what an error says, on one line, with its kind where it says little."""
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}"
-
-
-def _note(importer: Importer, source: Path, fingerprint: str, store: Store) -> None:
-    store.db.execute(
-        "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
-        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (importer, location) DO UPDATE SET"
-        " fingerprint = excluded.fingerprint, imported_us = excluded.imported_us,"
-        " unread = excluded.unread",
-        (
-            importer.name,
-            _location(source),
-            fingerprint,
-            time.time_ns() // 1000,
-            json.dumps(store.unread) if store.unread else None,
-        ),
-    )
-
-
-def _known_fingerprint(db: sqlite3.Connection, importer: Importer, source: Path) -> str | None:
-    row = db.execute(
-        "SELECT fingerprint FROM source_row WHERE importer = ? AND location = ?",
-        (importer.name, _location(source)),
-    ).fetchone()
-    return None if row is None else str(row[0])
-
-
-def _location(source: Path) -> str:
-    return str(source.resolve()) if source.exists() else str(source)
-
-
-def _fingerprint(source: Path) -> str:
-    """Return what changes when a file, or a file in a folder, changes; nothing for a URI."""
-    if source.is_file():
-        return _stamp(source)
-    if not source.is_dir():
-        return ""
-    stamps = [_stamp(path) for path in sorted(source.rglob("*")) if path.is_file()]
-    return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
+def _make_fingerprint(source: Path) -> str:
+    """Return a text that changes when the file, or a file in the folder, does; "" for a URI."""
+    if source.is_dir():
+        stamps = [_stamp(path) for path in sorted(source.rglob("*")) if path.is_file()]
+        return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
+    return _stamp(source) if source.is_file() else ""
 
 
 def _stamp(path: Path) -> str:
@@ -183,16 +163,7 @@ def _stamp(path: Path) -> str:
     return f"{status.st_size}:{status.st_mtime_ns}"
 
 
-def _undo(db: sqlite3.Connection) -> None:
-    if db.in_transaction:
-        db.execute("ROLLBACK")
-    # A statement that failed may still hold the source; the connection closes soon anyway.
-    with suppress(sqlite3.Error):
-        _detach(db)
-
-
 def _detach(db: sqlite3.Connection) -> None:
-    # SQLite detaches outside a transaction only, so an importer cannot do it itself.
-    attached = [name for _, name, _ in db.execute("PRAGMA database_list") if name == "source"]
-    for name in attached:
-        db.execute(f"DETACH {name}")
+    # SQLite cannot detach within a transaction, so importers cannot do it themselves.
+    if any(name == "source" for _, name, _ in db.execute("PRAGMA database_list").fetchall()):
+        db.execute("DETACH source")

@@ -1,51 +1,85 @@
-"""Local times in logs, turned to Unix time by the offset that the logs themselves show.
+"""Local times of Parsl's logs and monitoring database, and their offsets from UTC.
 
-Imports nothing of ours. Parsl's text logs carry the epoch and the local time on each line; its
-monitoring database carries local times only, without an offset.
+Parsl's text logs have the Unix time and the local time on each line. Its monitoring database has
+local times only, without an offset.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Offset", "machine_offsets", "offsets_of_log", "offsets_of_run"]
+import numpy as np
+import numpy.typing as npt
+
+from mlflow_perf.spans.database.bulk import Ints
+
+__all__ = [
+    "NO_TIME",
+    "Offset",
+    "machine_offsets",
+    "offsets_of_log",
+    "offsets_of_run",
+    "parse_times",
+]
+
+NO_TIME = -(1 << 63)
+"""Replaces a missing or malformed time in an array."""
 
 _STAMP = re.compile(rb"^(\d{9,11})\.\d+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?=[ ,.])", re.MULTILINE)
 _RUN_ID = re.compile(rb"Run id is: (\S+)")
 _JSON_RUN_ID = re.compile(rb'"created": ([\d.]+).*"Run id is: ([^"\s]+)"')
 _HEAD_BYTES = 1 << 18
 _QUARTER_HOUR = 900
+# `2026-11-20 12:00:00.000000`: the place of each digit, and its value within the date, in seconds
+# or in microseconds.
+_CHARS = 26
+_DATE = ((0, 10_000_000), (1, 1_000_000), (2, 100_000), (3, 10_000), (5, 1000), (6, 100), (8, 10),
+         (9, 1))  # fmt: skip
+_SECONDS = ((11, 36_000), (12, 3600), (14, 600), (15, 60), (17, 10), (18, 1))
+_MICROS = tuple((20 + n, 10 ** (5 - n)) for n in range(6))
+_MARKS = ((4, b"-"), (7, b"-"), (13, b":"), (16, b":"), (19, b"."))
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
 
 
 class Offset(NamedTuple):
-    """How far local time is ahead of UTC, in seconds, from a local time on."""
+    """How many seconds local time is ahead of UTC, from the local time `since` on."""
 
     since: str
     seconds: int
 
 
 def offsets_of_log(log: Path) -> list[Offset]:
-    """Return the offsets that a text log shows: one, or two where summer time began or ended.
+    """Return the offsets that a text log shows: one, or two if summer time began or ended.
 
     Returns:
-        The offsets in order of time; none where the log shows none.
+        The offsets in time order; none if the log shows none.
     """
-    size = log.stat().st_size
     with log.open("rb") as file:
         head = _STAMP.search(file.read(_HEAD_BYTES))
-        file.seek(max(0, size - _HEAD_BYTES))
+        file.seek(max(0, log.stat().st_size - _HEAD_BYTES))
         tail = _STAMP.findall(file.read())
     if head is None:
         return []
-    first = _offset(*head.groups())
-    last = _offset(*tail[-1]) if tail else first
+    first = _calculate_offset(*head.groups())
+    last = _calculate_offset(*tail[-1]) if tail else first
     if first == last:
         return [Offset("", first)]
-    return [Offset("", first), Offset(_since(log, last), last)]
+    # Clocks change on the hour. The new offset holds from the hour of the first line that shows it,
+    # or from that line if an earlier line shows the same hour, as when an hour occurs twice.
+    before = since = ""
+    with log.open("rb") as file:
+        for match in filter(None, map(_STAMP.match, file)):
+            local = match[2].decode()
+            if _calculate_offset(match[1], match[2]) == last:
+                hour = f"{local[:13]}:00:00"
+                since = hour if hour > before else local
+                break
+            before = local
+    return [Offset("", first), Offset(since, last)]
 
 
 def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
@@ -53,11 +87,11 @@ def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
 
     Args:
         folder: The run's folder (`runinfo/000`).
-        run_id: The run; a folder of another run shows none.
-        began: When the run began, in its local time, for JSON logs, which show no local time.
+        run_id: The run; the folder of another run is ignored.
+        began: The beginning of the run in its local time, for JSON logs, which show no local time.
 
     Returns:
-        The offsets in order of time; none where the folder is not there or shows none.
+        The offsets in time order; none if the folder does not exist or shows none.
     """
     main = folder / "parsl.log"
     if main.is_file():
@@ -69,12 +103,13 @@ def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
         with main.open("rb") as file:
             shown = _JSON_RUN_ID.search(file.read(_HEAD_BYTES))
         if shown and shown[2].decode() == run_id:
-            return [Offset("", _offset(shown[1].split(b".")[0], began[:19].encode()))]
+            epoch = shown[1].split(b".")[0]
+            return [Offset("", _calculate_offset(epoch, began[:19].encode()))]
     return []
 
 
 def machine_offsets(local: str) -> list[Offset]:
-    """Return this machine's own offset at a local time: the last resort; none for no time."""
+    """Return this machine's own offset at a local time; none if it is not a time."""
     try:
         moment = datetime.fromisoformat(local)
     except ValueError:
@@ -83,31 +118,45 @@ def machine_offsets(local: str) -> list[Offset]:
     return [Offset("", int(offset.total_seconds()) if offset else 0)]
 
 
-def _offset(epoch: bytes, local: bytes) -> int:
-    utc = datetime.fromisoformat(local.decode()).replace(tzinfo=timezone.utc)
-    # Zones lie on quarters of an hour; the rest is what passed between taking the two times.
-    return round((utc.timestamp() - int(epoch)) / _QUARTER_HOUR) * _QUARTER_HOUR
+def parse_times(text: str) -> Ints:
+    """Return the microseconds since 1970 of concatenated times of 26 characters each.
 
+    This takes a tenth of the time of SQLite's own functions, which were half of an import.
 
-def _since(log: Path, offset: int) -> str:
-    """Return the local time from which on `offset` holds.
-
-    Clocks change on the hour: the hour of the first line that shows it, unless a line before shows
-    that hour already, as it does where an hour comes twice.
+    Returns:
+        The times, `NO_TIME` for what is not a time; nothing if the length of the text is wrong.
     """
-    before = ""
-    with log.open("rb") as file:
-        for epoch, shown in _stamps(file):
-            local = shown.decode()
-            if _offset(epoch, shown) == offset:
-                hour = f"{local[:13]}:00:00"
-                return hour if hour > before else local
-            before = local
-    return ""
+    data = np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8)
+    if len(data) % _CHARS:
+        return np.zeros(0, dtype=np.int64)
+    chars = data.reshape(-1, _CHARS)
+    good = np.isin(chars[:, 10], np.frombuffer(b" T", dtype=np.uint8))
+    for place, mark in _MARKS:
+        good &= chars[:, place] == mark[0]
+    for place, _ in (*_DATE, *_SECONDS, *_MICROS):
+        good &= (chars[:, place] - 48) < 10  # characters below "0" wrap round to large numbers
+    # A run takes few days: only the different dates are converted.
+    dates, place_of_date = np.unique(_add_digits(chars, _DATE), return_inverse=True)
+    days = []
+    for number in dates.tolist():
+        try:
+            day = date(number // 10_000, number // 100 % 100, number % 100)
+            days.append(day.toordinal() - _EPOCH)
+        except ValueError:
+            days.append(NO_TIME)
+    day_by_row = np.array(days, dtype=np.int64)[place_of_date]
+    times = _add_digits(chars, _SECONDS) * 1_000_000 + _add_digits(chars, _MICROS)
+    return np.where(good & (day_by_row != NO_TIME), times + day_by_row * _DAY_US, NO_TIME)
 
 
-def _stamps(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    for line in lines:
-        match = _STAMP.match(line)
-        if match:
-            yield match[1], match[2]
+def _add_digits(chars: npt.NDArray[np.uint8], digits: tuple[tuple[int, int], ...]) -> Ints:
+    total = np.zeros(len(chars), dtype=np.int64)
+    for place, value in digits:
+        total += (chars[:, place] - 48).astype(np.int64) * value
+    return total
+
+
+def _calculate_offset(epoch: bytes, local: bytes) -> int:
+    utc = datetime.fromisoformat(local.decode()).replace(tzinfo=timezone.utc)
+    # Zones lie on quarters of an hour; the rest is the time between reading the two clocks.
+    return round((utc.timestamp() - int(epoch)) / _QUARTER_HOUR) * _QUARTER_HOUR

@@ -1,12 +1,12 @@
-"""A run of MLflow by its id (`runs:/<id>`), from whatever tracking store MLflow is set to.
+"""A run of MLflow by its id (`runs:/<id>`), from the configured tracking store.
 
-May import addresses, errors, runs, spans.store, spans.importers; MLflow and runs only when a run is
-asked for.
+MLflow is imported only when a run is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from mlflow_perf.errors import MlflowPerfError, SpansError
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.mlflow_store import PARENT_TAG, RUN, TRACE, trace_span
 from mlflow_perf.spans.importers.nested import Nested, store_nested
-from mlflow_perf.spans.importers.perf_document import spans_of_document
+from mlflow_perf.spans.importers.perf_document import read_document
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MlflowRunImporter"]
 
 _PREFIX = "runs:/"
-# A server refuses to give more at a time; a store without one does not.
+# A server refuses larger pages; a store without a server does not.
 _TRACES_MAX = 500
 
 
@@ -35,53 +35,48 @@ class MlflowRunImporter:
     name = "mlflow-run"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is a run's URI."""
+        """Return whether it is a run's URI."""
         return str(source).startswith(_PREFIX)
 
     def load(self, source: Path, store: Store) -> None:
-        """Import the run and what is below it.
+        """Import the run and all runs below it.
 
         Raises:
             RunNotFoundError: There is no such run, or the tracking store does not answer.
-            SpansError: What is below it cannot be read.
+            SpansError: A run below it cannot be read.
         """
         from mlflow.exceptions import MlflowException
 
-        from mlflow_perf.tracking.load import fetch_run, new_client
+        from mlflow_perf.tracking.load import fetch_run, load, new_client
+        from mlflow_perf.tracking.paging import iterate_pages
 
         run_id = str(source).removeprefix(_PREFIX).strip("/")
         client = new_client()
-        named = fetch_run(client, run_id)
         found: list[Nested] = []
-        # Apart from the runs: a component has its run's key, which the facet between them needs.
-        documents: list[Nested] = []
+        # Stored after the runs: a component has the same scope and key as its run.
+        components: list[Nested] = []
+        waiting = [fetch_run(client, run_id)]
+        # Parents are tags, which anybody may set: a cycle of runs must end.
+        seen = {waiting[0].info.run_id}
         try:
-            for run in _family(client, named):
-                found += [_run(client, run), *_traces(client, run)]
-                documents += _document(run, store)
+            while waiting:
+                run = waiting.pop()
+                found += [_read_run(client, run), *_read_traces(client, run)]
+                with suppress(MlflowPerfError):  # most runs have no performance document
+                    components += read_document(load(run.info.run_id).as_dict(), store)
+                query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
+                for child in iterate_pages(client.search_runs, [run.info.experiment_id], query):
+                    if child.info.run_id not in seen:
+                        seen.add(child.info.run_id)
+                        waiting.append(child)
         except MlflowException as error:
             first = redact_password(error.message.splitlines()[0])
             raise SpansError(f"The run {run_id} cannot be read: {first}") from error
         store_nested(store, found)
-        store_nested(store, documents)
+        store_nested(store, components)
 
 
-def _family(client: MlflowClient, run: Run) -> Iterator[Run]:
-    """Yield a run and all below it, each once: parents are tags, which anybody may set."""
-    from mlflow_perf.tracking.paging import iterate_pages
-
-    waiting, seen = [run], {run.info.run_id}
-    while waiting:
-        run = waiting.pop()
-        yield run
-        query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
-        for child in iterate_pages(client.search_runs, [run.info.experiment_id], query):
-            if child.info.run_id not in seen:
-                seen.add(child.info.run_id)
-                waiting.append(child)
-
-
-def _run(client: MlflowClient, run: Run) -> Nested:
+def _read_run(client: MlflowClient, run: Run) -> Nested:
     run_id, parent = run.info.run_id, run.data.tags.get(PARENT_TAG)
     metrics = [
         (metric.key, metric.timestamp * 1000, metric.value)
@@ -100,11 +95,11 @@ def _run(client: MlflowClient, run: Run) -> Nested:
     )
 
 
-def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
+def _read_traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
     from mlflow_perf.tracking.paging import iterate_pages
 
     known = signature(client.search_traces).parameters
-    # The first versions of MLflow 3 do not know the name that later ones want.
+    # The first versions of MLflow 3 have another name for the parameter.
     where = "locations" if "locations" in known else "experiment_ids"
     which = {where: [run.info.experiment_id], "run_id": run.info.run_id}
     for trace in iterate_pages(client.search_traces, max_results=_TRACES_MAX, **which):
@@ -129,14 +124,3 @@ def _traces(client: MlflowClient, run: Run) -> Iterator[Nested]:
                 start_ns=span.start_time_ns,
                 end_ns=span.end_time_ns,
             )
-
-
-def _document(run: Run, store: Store) -> list[Nested]:
-    """Return the spans of the run's performance document, where it has one."""
-    from mlflow_perf.tracking.load import load
-
-    try:
-        document = load(run.info.run_id)
-    except MlflowPerfError:
-        return []
-    return spans_of_document(document.as_dict(), store)

@@ -1,19 +1,16 @@
-"""MLflow's own SQLite store (`mlflow.db`): runs, metrics and traces.
-
-May import errors, spans.schema, spans.store, spans.importers. Reads the tables, read-only, without
-MLflow.
-"""
+"""MLflow's own SQLite store (`mlflow.db`): runs, metrics and traces, read without MLflow."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.store import Store
-from mlflow_perf.spans.importers.base import tables_of
+from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
 __all__ = ["PARENT_TAG", "RUN", "TRACE", "MlflowStoreImporter", "trace_span"]
@@ -48,28 +45,27 @@ class MlflowStoreImporter:
     name = "mlflow-store"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is an SQLite file with MLflow's tables."""
-        return head.startswith(b"SQLite format 3\0") and {"runs", "metrics", "experiments"} <= (
-            tables_of(source)
-        )
+        """Return whether it is an SQLite file with MLflow's tables."""
+        needed = {"runs", "metrics", "experiments"}
+        return head.startswith(SQLITE_MAGIC) and needed <= list_tables(source)
 
     def load(self, source: Path, store: Store) -> None:
-        """Import runs, which child is part of which parent, metrics, traces and their spans.
+        """Import runs, children as part of their parents, metrics, traces and their spans.
 
         Raises:
-            SpansError: The file is locked, or its tables are not as any MLflow 3 has them.
+            SpansError: The file is locked, or its tables are not those of MLflow 3.
         """
+        tables = list_tables(source)
         try:
-            db = sqlite3.connect(source_uri(source), uri=True)
-            try:
-                found = list(_runs(db))
-                tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master")}
+            with closing(sqlite3.connect(source_uri(source), uri=True)) as db:
+                found = _read_runs(db)
                 if {"trace_info", "trace_request_metadata"} <= tables:
-                    found += _traces(db)
-                if "spans" in tables:
-                    found += _spans(db)
-            finally:
-                db.close()
+                    found += _read_traces(db)
+                for row in db.execute(_SPANS) if "spans" in tables else ():
+                    trace, span, parent, name, kind, start, end, status = row
+                    nested = trace_span(trace, span, parent, name=name, start_ns=start, end_ns=end)
+                    nested.about = {"kind": kind, "status": status}
+                    found.append(nested)
         except sqlite3.Error as error:
             raise SpansError(f"{source} cannot be read as MLflow's store: {error}.") from error
         store_nested(store, found)
@@ -90,26 +86,28 @@ def trace_span(
     )
 
 
-def _runs(db: sqlite3.Connection) -> Iterator[Nested]:
-    metrics: dict[str, list[tuple[str, int, float]]] = {}
+def _read_runs(db: sqlite3.Connection) -> list[Nested]:
+    metrics: dict[str, list[tuple[str, int, float]]] = defaultdict(list)
     for run, key, time_ms, value in db.execute(_METRICS):
-        metrics.setdefault(run, []).append((key, time_ms * 1000, value))
-    for run, name, status, start, end, parent in db.execute(_RUNS, (PARENT_TAG,)):
-        yield Nested(
+        metrics[run].append((key, time_ms * 1000, value))
+    return [
+        Nested(
             type=RUN,
             scope=f"mlflow:{run}",
             key=run,
-            start_us=None if start is None else start * 1000,
+            start_us=start * 1000,
             end_us=None if end is None else end * 1000,
             parent=(f"mlflow:{parent}", parent) if parent else None,
             about={"name": name, "status": status},
-            metrics=metrics.get(run, []),
+            metrics=metrics[run],
         )
+        for run, name, status, start, end, parent in db.execute(_RUNS, (PARENT_TAG,))
+    ]
 
 
-def _traces(db: sqlite3.Connection) -> Iterator[Nested]:
-    for trace, start, took, status, run in db.execute(_TRACES):
-        yield Nested(
+def _read_traces(db: sqlite3.Connection) -> list[Nested]:
+    return [
+        Nested(
             type=TRACE,
             scope=f"mlflow-trace:{trace}",
             key=trace,
@@ -118,10 +116,5 @@ def _traces(db: sqlite3.Connection) -> Iterator[Nested]:
             parent=(f"mlflow:{run}", run) if run else None,
             about={"status": status},
         )
-
-
-def _spans(db: sqlite3.Connection) -> Iterator[Nested]:
-    for trace, span, parent, name, kind, start, end, status in db.execute(_SPANS):
-        found = trace_span(trace, span, parent, name=name, start_ns=start, end_ns=end)
-        found.about = {"kind": kind, "status": status}
-        yield found
+        for trace, start, took, status, run in db.execute(_TRACES)
+    ]

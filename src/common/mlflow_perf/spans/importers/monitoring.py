@@ -1,8 +1,7 @@
 """Parsl's `monitoring.db`: workflows, tasks, tries and their states, blocks, nodes, resources.
 
-May import errors, spans.bulk, spans.sorting, spans.schema, spans.store, spans.localtime,
-spans.importers. Reads the user's file attached read-only: what is large as arrays
-(`monitoring_rows`), the rest with the statements of `monitoring.sql`.
+The user's file is attached read-only. Large tables pass through arrays (`monitoring_source`), the
+others through the statements of `monitoring.sql`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,16 @@ from mlflow_perf.spans.database.bulk import Ints
 from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.sorting import EventSorter
 from mlflow_perf.spans.database.store import Store
-from mlflow_perf.spans.importers.base import tables_of
-from mlflow_perf.spans.importers.local_time import Offset, machine_offsets, offsets_of_run
-from mlflow_perf.spans.importers.monitoring_events import Clock, state_events, task_events
-from mlflow_perf.spans.importers.monitoring_rows import RUN_BITS, TRY_BITS, Numbers, row_ranges
-from mlflow_perf.spans.importers.monitoring_sql import STATES, Statements
+from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables
+from mlflow_perf.spans.importers.local_time import NO_TIME
+from mlflow_perf.spans.importers.monitoring_clock import Clock, add_runs
+from mlflow_perf.spans.importers.monitoring_source import (
+    RUN_BITS,
+    STATES,
+    TRY_BITS,
+    MonitoringSource,
+    SpanIndex,
+)
 
 __all__ = ["MonitoringImporter"]
 
@@ -43,12 +47,15 @@ _NODE = {
 }  # fmt: skip
 _BLOCK = {"run_id", "executor_label", "block_id", "job_id", "timestamp", "status"}
 _METRICS = ("cpu_s", "memory_mb", "memory_percent", "disk_read_mb", "disk_write_mb")
-_NUMBERS = (
+_STATUS = {"task_id": "int", "try_id": "int", "timestamp": "time", "task_status_name": "state"}
+# The worker writes these states, in its own time zone; the submitting process writes the others.
+_WORKER_STATES = ("running", "running_ended")
+_MAX_STATES = 1000
+_INDEX = (
     "SELECT group_concat(key), group_concat(id), group_concat({host})"
     " FROM (SELECT key, id, host_id FROM span_row WHERE type_id = ? AND scope_id = ? AND key > ?"
-    " AND typeof(key) = 'integer' ORDER BY key LIMIT ?)"
+    " AND typeof(key) = 'integer' ORDER BY key LIMIT 100000)"
 )
-_PART_ROWS = 100_000
 
 
 class MonitoringImporter:
@@ -57,10 +64,10 @@ class MonitoringImporter:
     name = "parsl-monitoring"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is an SQLite file with Parsl's tables."""
-        if not head.startswith(b"SQLite format 3\0"):
+        """Return whether it is an SQLite file with Parsl's tables."""
+        if not head.startswith(SQLITE_MAGIC):
             return False
-        tables = tables_of(source)
+        tables = list_tables(source)
         return {"workflow", "task"} <= tables or {"try", "status"} <= tables
 
     def load(self, source: Path, store: Store) -> None:
@@ -71,7 +78,7 @@ class MonitoringImporter:
         """
         try:
             store.db.execute("ATTACH ? AS source", (source_uri(source),))
-            # Else SQLite indexes a table of a million rows by the one run that they are all of.
+            # Else SQLite indexes a table of a million rows by their single run.
             store.db.execute("PRAGMA automatic_index = OFF")
             _Load(source, store).run()
         except sqlite3.Error as error:
@@ -83,214 +90,188 @@ class MonitoringImporter:
 class _Load:
     """One pass over one attached database."""
 
-    def __init__(self, source: Path, store: Store) -> None:
-        self._source = source
+    def __init__(self, path: Path, store: Store) -> None:
+        columns = _read_columns(store.db, path)
+        states = {state: store.string(state) for state in STATES}
         self._store = store
-        self._columns = _columns(store.db, source)
-        self._sql = Statements(self._columns, {state: store.string(state) for state in STATES})
+        self._source = MonitoringSource(store.db, columns, states)
         self._types = {
-            word: store.string(f"parsl.monitoring.{word}")
-            for word in ("workflow", "task", "try", "block", "node")
+            kind: store.string(f"parsl.monitoring.{kind}")
+            for kind in ("workflow", "task", "try", "block", "node")
         }
+        for table in ("run", "try_number", "sample"):
+            store.db.execute(f"DROP TABLE IF EXISTS temp.{table}")
+        add_runs(path, self._source, store)
 
     def run(self) -> None:
-        for table in ("run", "try_number", "sample"):
-            self._store.db.execute(f"DROP TABLE IF EXISTS temp.{table}")
-        before = self._store.count_spans()
-        self._fill_runs()
-        self._spans()
-        self._relations()
-        with self._sorter() as events:
-            self._events(events)
-            self._number_tries()
-            self._places(events)
-            self._store.progress("events", 0.6)
-            for rows in events.ranges():
-                self._store.add_event_table(rows)
-        self._resources()
-        self._store.spans += self._store.count_spans() - before
-
-    def _fill_runs(self) -> None:
-        self._execute("run_table")
-        rundir = "rundir" if "rundir" in self._columns["workflow"] else "''"
-        rows = self._store.db.execute(f"SELECT run_id, time_began, {rundir} FROM source.workflow")  # noqa: S608 - one of two words of ours
-        runs = [(str(run), str(began), str(folder or "")) for run, began, folder in rows]
-        shown = {run[1]: found for run in runs if (found := self._shown(*run))}
-        for run_id, began, _ in runs:
-            self._add_run(run_id, shown.get(began) or self._supposed(began, shown))
-
-    def _add_run(self, run_id: str, offsets: list[Offset]) -> None:
-        first, *later = offsets
-        change = later[0] if later else Offset("", first.seconds)
-        self._sql.runs += 1
-        self._sql.changes |= bool(later)
-        self._store.db.execute(
-            "INSERT INTO temp.run VALUES (?, ?, ?, ?, ?)",
-            (
-                run_id,
-                self._store.scope(f"parsl:{run_id}"),
-                first.seconds * 1_000_000,
-                change.since,
-                change.seconds * 1_000_000,
-            ),
-        )
-
-    def _shown(self, run_id: str, began: str, rundir: str) -> list[Offset]:
-        """Return the offsets that the logs of a run show; none where there are none."""
-        # Beside the database first: the recorded path is that of the machine that ran it.
-        name = rundir.replace("\\", "/").rstrip("/").rpartition("/")[2]
-        folders = (self._source.parent / name, Path(rundir)) if name else ()
-        return next(filter(None, (offsets_of_run(f, run_id, began) for f in folders)), [])
-
-    def _supposed(self, began: str, shown: dict[str, list[Offset]]) -> list[Offset]:
-        """Return the offset of the last run before whose logs show it, else this machine's own."""
-        if shown:
-            before = max((b for b in shown if b <= began), default=min(shown))
-            return shown[before][-1:]
-        found = machine_offsets(began[:19])
-        if not found:
-            self._store.not_read("workflow row whose time_began is not a time")
-        return found or [Offset("", 0)]
-
-    def _spans(self) -> None:
-        self._execute("words")
+        store, source = self._store, self._source
+        before = store.count_spans()
+        source.execute("words")
         for number, kind in enumerate(("workflow", "task", "try")):
-            self._store.progress(f"{kind} spans", number / 10)
-            self._execute(f"{kind}_spans", type=self._types[kind])
-        self._workflows, self._tasks, self._tries = (
-            self._numbers(kind) for kind in ("workflow", "task", "try")
-        )
+            store.progress(f"{kind} spans", number / 10)
+            source.execute(f"{kind}_spans", {"type": self._types[kind]})
+        self._workflows = self._read_index("workflow")
+        self._tasks = self._read_index("task")
+        self._tries = self._read_index("try")
+        self._add_relations()
+        store.progress("events", 0.4)
+        self._clock = Clock(source, self._tries)
+        if {"hostname", "task_try_time_returned"} <= source.columns["try"]:
+            self._clock.find_other_zones()
+        with self._make_sorter() as events:
+            workflow = {name: store.string(name) for name in ("began", "completed")}
+            self._add_events(events, "workflow_events", type=self._types["workflow"], **workflow)
+            self._add_task_events(events)
+            self._add_states(events)
+            for wording, count in source.execute("unread").fetchall():
+                if count:
+                    store.not_read(wording, count)
+            # Lets statements look up the number of a try, and its worker's shift.
+            source.execute("try_number_table")
+            if source.has_rows("block") or source.has_rows("resource"):
+                rows = np.stack([self._tries.key, self._tries.span, self._clock.shifts])
+                bulk.insert_columns(store.db, "temp.try_number", rows)
+            self._add_places(events)
+            store.progress("events", 0.6)
+            for rows in events.ranges():
+                store.add_event_table(rows)
+        has_samples = source.columns.get("resource", set()) >= _RESOURCE
+        if has_samples and "hostname" in source.columns["try"]:
+            store.progress("resources", 0.9)
+            source.execute("resource_table")
+            source.execute("resource_metrics", {m: store.string(m) for m in _METRICS})
+        store.spans += store.count_spans() - before
 
-    def _numbers(self, kind: str) -> Numbers:
+    def _read_index(self, kind: str) -> SpanIndex:
         """Return the numbers of the spans of a type in the runs of this database."""
+        db = self._store.db
         found: list[Ints] = []
-        # Only tries are looked up by host: for the others the index alone tells all.
-        host = "coalesce(host_id, 0)" if kind == "try" else "0"
-        for (scope,) in self._store.db.execute("SELECT scope_id FROM temp.run ORDER BY 1"):
+        # Only tries are looked up by host; for the others the index of the table is enough.
+        query = _INDEX.format(host="coalesce(host_id, 0)" if kind == "try" else "0")
+        for (scope,) in db.execute("SELECT scope_id FROM temp.run ORDER BY 1").fetchall():
             last = -1
-            while rows := self._some_numbers(self._types[kind], scope, last, host):
-                last = int(rows[0][-1])
-                found.append(np.stack([(scope << RUN_BITS) + rows[0], *rows[1:]]))
-        return Numbers(*bulk.concatenate(found))
+            while (texts := db.execute(query, (self._types[kind], scope, last)).fetchone())[0]:
+                key, span, host = (bulk.parse_ints(text) for text in texts)
+                last = int(key[-1])
+                found.append(np.stack([(scope << RUN_BITS) + key, span, host]))
+        return SpanIndex(*bulk.concatenate(found))
 
-    def _some_numbers(self, kind: int, scope: int, last: int, host: str) -> list[Ints]:
-        """Return key, span and host of the next spans behind a key; nothing where there is none."""
-        query = _NUMBERS.format(host=host)
-        texts = self._store.db.execute(query, (kind, scope, last, _PART_ROWS)).fetchone()
-        return [bulk.parse_ints(text) for text in texts] if texts[0] else []
+    def _add_relations(self) -> None:
+        """Store which task and which try is part of what, and which task needs another."""
+        for part in self._tasks.parts():
+            run, task = np.divmod(part.key, 1 << RUN_BITS)
+            self._add_subspans(self._workflows, run << RUN_BITS, part, task)
+        for part in self._tries.parts():
+            inside, attempt = np.divmod(part.key, 1 << TRY_BITS)
+            run, task = np.divmod(inside, 1 << (RUN_BITS - TRY_BITS))
+            self._add_subspans(self._tasks, (run << RUN_BITS) + task, part, attempt)
+        if "task_depends" not in self._source.columns["task"]:
+            return
+        for low, high in self._source.row_ranges("task"):
+            texts = self._source.execute("dependencies", {"low": low, "high": high}).fetchone()
+            scope, task, count, needs = (bulk.parse_ints(text) for text in texts)
+            scope, task = np.repeat(scope << RUN_BITS, count), np.repeat(task, count)
+            left, right = self._tasks.find(scope + task), self._tasks.find(scope + needs)
+            known = (left >= 0) & (right >= 0)
+            pairs = np.stack([self._tasks.span[left[known]], self._tasks.span[right[known]]])
+            bulk.insert_columns(self._store.db, "dependency_row", bulk.sort(pairs))
 
-    def _sorter(self) -> EventSorter:
-        """Return what sorts the events; they wait beside the database when they are many."""
-        spans = [n.span for n in (self._workflows, self._tasks, self._tries) if len(n.span)]
-        ends = (
-            min((int(s.min()) for s in spans), default=0),
-            max((int(s.max()) for s in spans), default=0),
-        )
-        counts = (
-            "SELECT (SELECT count(*) FROM source.status), 2 * (SELECT count(*) FROM source.task)"
-        )
-        events = sum(self._store.db.execute(counts).fetchone())
-        (file,) = self._store.db.execute(
-            "SELECT file FROM pragma_database_list WHERE name = 'main'"
-        ).fetchone()
-        return EventSorter(ends, events, Path(file).parent)
-
-    def _relations(self) -> None:
-        tasks, tries = self._tasks, self._tries
-        for part in tasks.parts(_PART_ROWS):
-            run, key = np.divmod(part.key, 1 << RUN_BITS)
-            self._add_subspans(self._workflows, run << RUN_BITS, part, key)
-        for part in tries.parts(_PART_ROWS):
-            task, attempt = np.divmod(part.key, 1 << TRY_BITS)
-            run, task = np.divmod(task, 1 << (RUN_BITS - TRY_BITS))
-            self._add_subspans(tasks, (run << RUN_BITS) + task, part, attempt)
-        if "task_depends" in self._columns["task"]:
-            for low, high in row_ranges(self._store.db, "task"):
-                self._depend(low=low, high=high)
-
-    def _add_subspans(self, upper: Numbers, upper_key: Ints, lower: Numbers, key: Ints) -> None:
-        place = upper.place(upper_key)
+    def _add_subspans(self, upper: SpanIndex, upper_key: Ints, lower: SpanIndex, key: Ints) -> None:
+        place = upper.find(upper_key)
         known = place >= 0
         rows = np.stack([upper.span[place[known]], lower.span[known], key[known]])
         bulk.insert_columns(self._store.db, "subspan_row", bulk.sort(rows))
 
-    def _depend(self, **rows: int) -> None:
-        texts = self._store.db.execute(self._sql.text("dependencies"), rows).fetchone()
-        scope, task, count, needs = (bulk.parse_ints(text) for text in texts)
-        scope, task = np.repeat(scope << RUN_BITS, count), np.repeat(task, count)
-        left, right = self._tasks.place(scope + task), self._tasks.place(scope + needs)
-        known = (left >= 0) & (right >= 0)
-        pairs = np.stack([self._tasks.span[left[known]], self._tasks.span[right[known]]])
-        bulk.insert_columns(self._store.db, "dependency_row", bulk.sort(pairs))
-
-    def _events(self, events: EventSorter) -> None:
-        self._store.progress("events", 0.4)
-        clock = Clock(self._store.db, self._sql, self._tries)
-        if {"hostname", "task_try_time_returned"} <= self._columns["try"]:
-            clock.find_other_zones()
-        self._shifts = clock.shifts
-        words = {word: self._store.string(word) for word in ("began", "completed")}
-        self._add_events(events, "workflow_events", type=self._types["workflow"], **words)
-        for rows in task_events(self._store, self._sql, self._tasks, clock):
-            events.add(rows)
-        for rows in state_events(self._store, self._sql, self._tries, clock):
-            events.add(rows)
-        for wording, count in self._store.db.execute(self._sql.text("unread")).fetchall():
-            if count:
-                self._store.not_read(wording, count)
+    def _make_sorter(self) -> EventSorter:
+        """Return a sorter for the events; many events wait in a file beside the database."""
+        spans = np.concatenate([self._workflows.span, self._tasks.span, self._tries.span])
+        ends = (int(spans.min()), int(spans.max())) if len(spans) else (0, 0)
+        db = self._store.db
+        (states,) = db.execute("SELECT count(*) FROM source.status").fetchone()
+        (tasks,) = db.execute("SELECT count(*) FROM source.task").fetchone()
+        main = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+        (file,) = db.execute(main).fetchone()
+        return EventSorter(ends, states + 2 * tasks, Path(file).parent)
 
     def _add_events(self, events: EventSorter, name: str, **parameters: int) -> None:
-        """Take the events that a query gives: the span's number, the time, the type's number."""
-        rows = self._store.db.execute(self._sql.text(name), parameters).fetchall()
+        """Add the events that a statement gives: number of the span, time, number of the type."""
+        rows = self._source.execute(name, parameters).fetchall()
         good = [row for row in rows if row[1] is not None]
         if good:
             events.add(np.array(good, dtype=np.int64).T.copy())
 
-    def _number_tries(self) -> None:
-        """Let statements find the number of a try, and how far its worker's clock is ahead."""
-        self._execute("try_number_table")
-        if not any(self._any_row(table) for table in ("block", "resource")):
-            return
-        rows = np.stack([self._tries.key, self._tries.span, self._shifts])
-        bulk.insert_columns(self._store.db, "temp.try_number", rows)
+    def _add_task_events(self, events: EventSorter) -> None:
+        """Add the times at which tasks were invoked and returned."""
+        source, tasks = self._source, self._tasks
+        ends = {"task_time_invoked": "invoked", "task_time_returned": "returned"}
+        wanted = {"task_id": "int"}
+        wanted |= {column: "time" for column in ends if column in source.columns["task"]}
+        unread = 0
+        for rows in source.row_ranges("task"):
+            part = source.read_part("task", wanted, rows)
+            place = tasks.find((part.scope << RUN_BITS) + part.ints["task_id"])
+            for column, local in part.times.items():
+                good = (place >= 0) & (local != NO_TIME)
+                unread += int((~good).sum()) if column == "task_time_invoked" else 0
+                time = self._clock.to_utc(part.scope[good], local[good])
+                kind = np.full(len(time), self._store.string(ends[column]))
+                events.add(np.stack([tasks.span[place[good]], time, kind]))
+        if unread:
+            self._store.not_read("task row without a time of invocation", unread)
 
-    def _places(self, events: EventSorter) -> None:
-        self._store.progress("blocks and nodes", 0.5)
+    def _add_states(self, events: EventSorter) -> None:
+        """Add the times at which tries entered their states."""
+        store, source, tries = self._store, self._source, self._tries
+        (missing,) = store.db.execute("SELECT count(*) FROM source.status").fetchone()
+        for rows in source.row_ranges("status"):
+            part = source.read_part("status", _STATUS, rows)
+            if (part.state < 0).any():
+                names = [str(name) for (name,) in source.execute("states", rows).fetchall()]
+                known = source.states | {s: store.string(s) for s in names if "\0" not in s}
+                source.states = dict(list(known.items())[:_MAX_STATES])
+                part = source.read_part("status", _STATUS, rows)
+            numbers = np.array(list(source.states.values()))
+            of_worker = np.array([state in _WORKER_STATES for state in source.states])
+            local = part.times["timestamp"]
+            task = (part.scope << RUN_BITS) + (part.ints["task_id"] << TRY_BITS)
+            place = tries.find(task + part.ints["try_id"])
+            good = (place >= 0) & (local != NO_TIME) & (part.state >= 0)
+            place, state = place[good], part.state[good]
+            time = self._clock.to_utc(part.scope[good], local[good])
+            time -= np.where(of_worker[state], self._clock.shifts[place], 0)
+            missing -= len(time)
+            events.add(np.stack([tries.span[place], time, numbers[state]]))
+        if missing:
+            store.not_read("status row whose try, state or time is missing", missing)
+
+    def _add_places(self, events: EventSorter) -> None:
+        """Add blocks and nodes: their spans, their events, and what is part of them."""
+        store, source = self._store, self._source
+        store.progress("blocks and nodes", 0.5)
         workflow, block, node = (self._types[k] for k in ("workflow", "block", "node"))
-        if self._columns.get("block", set()) >= _BLOCK:
-            self._execute("block_words")
-            self._execute("block_spans", type=block)
+        if source.columns.get("block", set()) >= _BLOCK:
+            source.execute("block_words")
+            source.execute("block_spans", {"type": block})
             self._add_events(events, "block_events", type=block)
-            self._execute("block_subspans", workflow=workflow, type=block)
-            blocks = {"task_executor", "block_id"} <= self._columns["try"]
-            if blocks and self._any_row("block"):
-                self._execute("try_in_block", type=block)
-        if self._columns.get("node", set()) >= _NODE:
-            self._execute("node_words")
-            self._execute("node_spans", type=node)
-            active, inactive = self._store.string("active"), self._store.string("inactive")
+            source.execute("block_subspans", {"workflow": workflow, "type": block})
+            has_blocks = {"task_executor", "block_id"} <= source.columns["try"]
+            if has_blocks and source.has_rows("block"):
+                source.execute("try_in_block", {"type": block})
+        if source.columns.get("node", set()) >= _NODE:
+            source.execute("node_words")
+            source.execute("node_spans", {"type": node})
+            active, inactive = store.string("active"), store.string("inactive")
             self._add_events(events, "node_events", type=node, active=active, inactive=inactive)
-            self._execute("node_subspans", type=node, workflow=workflow, block=block)
-
-    def _resources(self) -> None:
-        if not self._columns.get("resource", set()) >= _RESOURCE:
-            return
-        if "hostname" not in self._columns["try"]:
-            return
-        self._store.progress("resources", 0.9)
-        self._execute("resource_table")
-        self._execute("resource_metrics", **{m: self._store.string(m) for m in _METRICS})
-
-    def _execute(self, name: str, **parameters: int | str) -> int:
-        return self._store.execute(self._sql.text(name), parameters)
-
-    def _any_row(self, table: str) -> bool:
-        query = f"SELECT 1 FROM source.{table}"  # noqa: S608 - names of ours
-        return table in self._columns and self._store.db.execute(query).fetchone() is not None
+            types = {"type": node, "workflow": workflow, "block": block}
+            source.execute("node_subspans", types)
 
 
-def _columns(db: sqlite3.Connection, source: Path) -> dict[str, set[str]]:
-    """Return the columns of each table; complain about what is needed and missing."""
+def _read_columns(db: sqlite3.Connection, source: Path) -> dict[str, set[str]]:
+    """Return the columns of each table.
+
+    Raises:
+        SpansError: A table or a column is missing.
+    """
     query = "SELECT name FROM pragma_table_info(?, 'source')"
     tables = db.execute("SELECT name FROM source.sqlite_master WHERE type = 'table'").fetchall()
     found = {table: {c for (c,) in db.execute(query, (table,))} for (table,) in tables}

@@ -1,7 +1,9 @@
--- Statements of the monitoring importer. @time(x) is the microseconds of a local time in a run r;
--- @optional(t.c) is the column, or NULL in databases of Parsl versions that did not have it;
--- @of_run(x) is the table x, each row with its run r. What is large (states, tasks' times, subspans)
--- passes through arrays instead: monitoring_rows.
+-- Statements of the monitoring importer. Their placeholders are:
+--   @time(x)        the Unix microseconds of the local time x of a run r
+--   @sample_time(x) the same for a time that a worker wrote, whose clock may be in another zone
+--   @optional(t.c)  the column c of the table t, or NULL if this version of Parsl does not have it
+--   @of_run(x)      the rows of the table x, each with its run r
+-- The large tables (states, tasks' times, subspans) pass through arrays: monitoring_source.
 
 -- name: run_table
 CREATE TABLE temp.run (

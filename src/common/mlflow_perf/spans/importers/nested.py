@@ -1,7 +1,4 @@
-"""Spans with a start, an end and a parent, as tracing formats have them: one way to store them.
-
-May import spans.store.
-"""
+"""Storing spans that have a start, an end and a parent, as in tracing formats."""
 
 from __future__ import annotations
 
@@ -11,9 +8,7 @@ from typing import Any
 
 from mlflow_perf.spans.database.store import Key, Store, is_time, storable
 
-__all__ = ["STARTED", "Nested", "store_nested"]
-
-STARTED, ENDED = "started", "ended"
+__all__ = ["Nested", "store_nested"]
 
 
 @dataclass(slots=True)
@@ -23,13 +18,13 @@ class Nested:
     Attributes:
         type: Its type.
         scope: The name of its scope: the trace, the run, the file.
-        key: What names it there.
-        start_us: Unix microseconds of its start; None where it is not known.
-        end_us: Unix microseconds of its end; None where it did not end.
+        key: Its key within scope and type.
+        start_us: Unix microseconds of its start; None if unknown.
+        end_us: Unix microseconds of its end; None if it did not end.
         parent: Scope and key of the span that it is part of.
-        about: `name`, `host` and attributes.
-        events: Unix microseconds and type of what else happened.
-        metrics: Name, Unix microseconds and value of its figures.
+        about: Its `name`, `host` and attributes.
+        events: Unix microseconds and type of its other events.
+        metrics: Name, Unix microseconds and value of each of its figures.
     """
 
     type: str
@@ -43,21 +38,16 @@ class Nested:
     metrics: list[tuple[str, int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Keep the keys as the database will."""
-        self.key = _kept(self.key)
+        """Make the keys equal to those that the database holds."""
+        self.key = _make_storable(self.key)
         if self.parent is not None:
-            self.parent = (self.parent[0], _kept(self.parent[1]))
-
-    def all_events(self) -> list[tuple[int, str]]:
-        """Return start, end and what else happened."""
-        ends = [(self.start_us, STARTED), (self.end_us, ENDED)]
-        return [(time, name) for time, name in ends if time is not None] + self.events
+            self.parent = (self.parent[0], _make_storable(self.parent[1]))
 
 
 def store_nested(store: Store, spans: list[Nested]) -> None:
-    """Store spans, their events and figures, and what is part of what.
+    """Store spans with their events and figures, and each as part of its parent.
 
-    A parent that is not among them is left out: its trace was cut, or sampled.
+    A parent that is not among the spans is ignored: its trace was cut off, or sampled.
     """
     groups: dict[tuple[str, str], dict[Key, dict[str, Any]]] = defaultdict(dict)
     for span in spans:
@@ -68,7 +58,9 @@ def store_nested(store: Store, spans: list[Nested]) -> None:
         numbers |= {(scope, key): found[key] for key in described}
     rows = []
     for span in spans:
-        for time, name in span.all_events():
+        for time, name in ((span.start_us, "started"), (span.end_us, "ended"), *span.events):
+            if time is None:
+                continue
             if is_time(time):
                 rows.append((numbers[span.scope, span.key], time, name))
             else:
@@ -90,5 +82,5 @@ def store_nested(store: Store, spans: list[Nested]) -> None:
     )
 
 
-def _kept(key: Key) -> Key:
+def _make_storable(key: Key) -> Key:
     return storable(key) if isinstance(key, str) else key

@@ -1,13 +1,11 @@
 """OpenTelemetry spans in OTLP's JSON: one document, or one on each line.
 
-May import errors, spans.store, spans.importers.nested. A span's type is `otel.` and its name, which
-OpenTelemetry keeps free of ids.
+A span's type is `otel.` and its name, which OpenTelemetry keeps free of ids.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ class OtlpImporter:
     name = "otlp"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is JSON with `resourceSpans`."""
+        """Return whether it is JSON with `resourceSpans`."""
         return head.lstrip()[:1] in (b"{", b"[") and b'"resourceSpans"' in head
 
     def load(self, source: Path, store: Store) -> None:
@@ -34,71 +32,65 @@ class OtlpImporter:
             SpansError: It is not JSON.
         """
         found: list[Nested] = []
-        for document in _documents(source, store):
+        for document in _read_documents(source, store):
             for resource in _list(document, "resourceSpans"):
-                about = _attributes(resource.get("resource", {}))
+                shared = _attributes(resource.get("resource", {}))
                 for scope in _list(resource, "scopeSpans", "instrumentationLibrarySpans"):
                     for span in _list(scope, "spans"):
-                        _add(found, span, about, store)
+                        try:
+                            found.append(_read_span(span, shared))
+                        except (KeyError, TypeError, ValueError, OverflowError):
+                            store.not_read("a span without traceId, spanId or a time")
         store_nested(store, found)
 
 
-def _documents(source: Path, store: Store) -> Iterator[dict[str, Any]]:
+def _read_documents(source: Path, store: Store) -> list[dict[str, Any]]:
     text = source.read_text("utf-8", "replace")
     try:
         whole = json.loads(text)
+        documents = whole if isinstance(whole, list) else [whole]
     except ValueError:
-        yield from _lines(source, text, store)
-        return
-    yield from (d for d in (whole if isinstance(whole, list) else [whole]) if isinstance(d, dict))
+        documents = []
+        # Not `splitlines`, which also splits at characters that JSON strings may contain.
+        for line in filter(str.strip, text.split("\n")):
+            try:
+                documents.append(json.loads(line))
+            except ValueError:
+                store.not_read("a line that is not JSON (cut off?)")
+        if not any(isinstance(document, dict) for document in documents):
+            raise SpansError(
+                f"{source} is not JSON, nor JSON lines: it was cut off or damaged."
+            ) from None
+    return [document for document in documents if isinstance(document, dict)]
 
 
-def _lines(source: Path, text: str, store: Store) -> Iterator[dict[str, Any]]:
-    read = 0
-    # Not `splitlines`, which breaks at characters too that may stand within JSON's strings.
-    for line in filter(str.strip, text.split("\n")):
-        try:
-            document = json.loads(line)
-        except ValueError:
-            store.not_read("a line that is not JSON (cut off?)")
-            continue
-        if isinstance(document, dict):
-            read += 1
-            yield document
-    if not read:
-        raise SpansError(f"{source} is not JSON, nor JSON lines: it was cut off or damaged.")
+def _read_span(span: dict[str, Any], shared: dict[str, Any]) -> Nested:
+    """Return a span with the attributes that it shares with its resource.
 
-
-def _add(found: list[Nested], span: dict[str, Any], about: dict[str, Any], store: Store) -> None:
-    try:
-        trace, key = str(span["traceId"]), str(span["spanId"])
-        start, end = _microseconds(span["startTimeUnixNano"]), span.get("endTimeUnixNano")
-        end = _microseconds(end) if end else None
-        events = [
-            (_microseconds(event["timeUnixNano"]), str(event.get("name") or "event"))
+    Raises:
+        KeyError: An id or a time is missing; `TypeError`, `ValueError`, `OverflowError`: a time is
+            not a number.
+    """
+    scope, parent = f"otel:{span['traceId']}", span.get("parentSpanId")
+    end = span.get("endTimeUnixNano")
+    attributes = {**shared, **_attributes(span)}
+    return Nested(
+        type=f"otel.{span.get('name') or 'span'}",
+        scope=scope,
+        key=str(span["spanId"]),
+        start_us=int(span["startTimeUnixNano"]) // 1000,
+        end_us=int(end) // 1000 if end else None,
+        parent=(scope, str(parent)) if parent else None,
+        about={
+            "name": attributes.get("service.name"),
+            "host": attributes.get("host.name"),
+            **{k: v for k, v in attributes.items() if k not in ("name", "host")},
+            "status": (span.get("status") or {}).get("code"),
+        },
+        events=[
+            (int(event["timeUnixNano"]) // 1000, str(event.get("name") or "event"))
             for event in _list(span, "events")
-        ]
-    except (KeyError, TypeError, ValueError, OverflowError):
-        store.not_read("a span without traceId, spanId or a time")
-        return
-    attributes = {**about, **_attributes(span)}
-    parent = span.get("parentSpanId")
-    found.append(
-        Nested(
-            type=f"otel.{span.get('name') or 'span'}",
-            scope=f"otel:{trace}",
-            key=key,
-            start_us=start,
-            end_us=end,
-            parent=(f"otel:{trace}", str(parent)) if parent else None,
-            about={
-                "name": attributes.get("service.name"),
-                "host": attributes.get("host.name"),
-                **{k: v for k, v in attributes.items() if k not in ("name", "host")},
-                "status": (span.get("status") or {}).get("code"),
-            },
-            events=events,
-        )
+        ],
     )
 
 
@@ -114,7 +106,3 @@ def _attributes(holder: Any) -> dict[str, Any]:
 def _list(holder: Any, *names: str) -> list[dict[str, Any]]:
     found: Any = next((holder[n] for n in names if isinstance(holder, dict) and n in holder), [])
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
-
-
-def _microseconds(nanoseconds: Any) -> int:
-    return int(nanoseconds) // 1000

@@ -1,7 +1,6 @@
 """Our own performance documents (`mlflow-perf/1`): components, nodes, operations, transfers.
 
-May import errors, spans.store, spans.importers. The document is read by its contract, so that one
-of a newer program imports too.
+The document is read as plain JSON by its contract, so that one of a newer version imports too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
-__all__ = ["PerfDocumentImporter", "spans_of_document"]
+__all__ = ["PerfDocumentImporter", "read_document"]
 
 _COMPONENT, _NODE = "mlflow_perf.component", "mlflow_perf.node"
 _FAMILY = "mlflow-perf/"
@@ -30,11 +29,11 @@ class PerfDocumentImporter:
     name = "perf-document"
 
     def recognises(self, source: Path, head: bytes) -> bool:
-        """Say whether it is JSON with our schema."""
+        """Return whether it is JSON with our schema."""
         return head.lstrip()[:1] == b"{" and f'"{_FAMILY}'.encode() in head and b'"schema"' in head
 
     def load(self, source: Path, store: Store) -> None:
-        """Import each node as a span, its reports as figures, its operations as spans within.
+        """Import each node as a span, its reports as figures, its operations as spans within it.
 
         Raises:
             SpansError: It is not JSON, or holds no nodes.
@@ -45,11 +44,11 @@ class PerfDocumentImporter:
             raise SpansError(f"{source} is not JSON: {error}.") from error
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), dict):
             raise SpansError(f"{source} holds no `nodes`: it is not a performance document.")
-        store_nested(store, spans_of_document(document, store))
+        store_nested(store, read_document(document, store))
 
 
-def spans_of_document(document: dict[str, Any], store: Store) -> list[Nested]:
-    """Return the spans of a document; a node that is not one is counted."""
+def read_document(document: dict[str, Any], store: Store) -> list[Nested]:
+    """Return the spans of a document; an invalid node is counted as not read."""
     found: list[Nested] = []
     components: dict[str, Nested] = {}
     for index, node in document["nodes"].items():
@@ -57,87 +56,74 @@ def spans_of_document(document: dict[str, Any], store: Store) -> list[Nested]:
         if not isinstance(started, int | float):
             store.not_read("a node without a start")
             continue
-        run, scope = _identity(node)
-        about = {"name": node.get("component"), "run_id": node.get("run_id")}
-        component = components.setdefault(scope, Nested(_COMPONENT, scope, run, about=about))
-        span = _node(str(index), node, component)
-        _widen(component, span)
-        found += [span, *_parts(str(index), node, span)]
+        # The scope is the MLflow run, or else the node's own name and start.
+        name, run = node.get("component"), node.get("run_id")
+        key = str(run) if run else hashlib.sha256(f"{name}:{started}".encode()).hexdigest()[:16]
+        scope = f"mlflow:{key}" if run else f"perf:{key}"
+        about = {"name": name, "run_id": run}
+        component = components.setdefault(scope, Nested(_COMPONENT, scope, key, about=about))
+        span = _read_node(str(index), node, component)
+        starts = (component.start_us, span.start_us)
+        ends = (component.end_us, span.end_us)
+        component.start_us = min((time for time in starts if time is not None), default=None)
+        component.end_us = max((time for time in ends if time is not None), default=None)
+        found += [span, *_read_parts(node, span)]
     return [*components.values(), *found]
 
 
-def _identity(node: dict[str, Any]) -> tuple[str, str]:
-    """Return the key and the scope of a node's component: its MLflow run, else its own start."""
-    run = node.get("run_id")
-    if run:
-        return str(run), f"mlflow:{run}"
-    about = f"{node.get('component')}:{node['started']}"
-    run = hashlib.sha256(about.encode()).hexdigest()[:16]
-    return run, f"perf:{run}"
-
-
-def _node(index: str, node: dict[str, Any], component: Nested) -> Nested:
+def _read_node(index: str, node: dict[str, Any], component: Nested) -> Nested:
     facts, summary = _dict(node.get("node")), _dict(node.get("summary"))
-    start = round(node["started"] * 1e6)
     duration = node.get("duration_sec")
-    return Nested(
-        type=_NODE,
-        scope=component.scope,
-        key=index,
-        start_us=start,
-        end_us=start + round(duration * 1e6) if isinstance(duration, int | float) else None,
-        parent=(component.scope, component.key),
-        about={
-            "name": node.get("component"),
-            "host": facts.get("hostname"),
-            "status": node.get("status"),
-            **{k: v for k, v in facts.items() if k not in _OURS},
-            **{f"summary.{k}": v for k, v in summary.items()},
-        },
-        metrics=[*_figures(node.get("reports")), *_counts(node)],
-    )
-
-
-def _figures(reports: Any) -> Iterator[tuple[str, int, float]]:
-    """Yield the figures of the columns, each at the time of its row."""
-    columns = _dict(reports)
+    seconds = duration if isinstance(duration, int | float) else None
+    end = node["started"] + (seconds or 0)
+    metrics = []
+    columns = _dict(node.get("reports"))
     times = columns.get("timestamp")
     for name, values in columns.items():
         if name == "timestamp" or not (isinstance(values, list) and isinstance(times, list)):
             continue
         for time, value in zip(times, values, strict=False):
-            if isinstance(time, int | float) and _finite(value):
-                yield name, round(time * 1e6), float(value)
-
-
-def _counts(node: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
-    """Yield the sums of the counters, under their metrics' names, at the node's end."""
-    duration = node.get("duration_sec")
-    end = node["started"] + (duration if isinstance(duration, int | float) else 0)
+            if isinstance(time, int | float) and _is_figure(value):
+                metrics.append((name, round(time * 1e6), float(value)))
+    # Counters are sums: they get their metric's name and the time of the node's end.
     for name, value in _dict(_dict(node.get("operations")).get("counters")).items():
-        if _finite(value):
-            yield f"ops/{name}/count", round(end * 1e6), float(value)
+        if _is_figure(value):
+            metrics.append((f"ops/{name}/count", round(end * 1e6), float(value)))
+    start = round(node["started"] * 1e6)
+    return Nested(
+        type=_NODE,
+        scope=component.scope,
+        key=index,
+        start_us=start,
+        end_us=None if seconds is None else start + round(seconds * 1e6),
+        parent=(component.scope, component.key),
+        about={
+            "name": node.get("component"),
+            "host": facts.get("hostname"),
+            "status": node.get("status"),
+            **{key: value for key, value in facts.items() if key not in _OURS},
+            **{f"summary.{key}": value for key, value in summary.items()},
+        },
+        metrics=metrics,
+    )
 
 
-def _parts(index: str, node: dict[str, Any], parent: Nested) -> Iterator[Nested]:
+def _read_parts(node: dict[str, Any], parent: Nested) -> Iterator[Nested]:
     """Yield a span for each operation and transfer, with its statistics as attributes."""
     summary = _dict(node.get("summary"))
     for kind in ("operation", "transfer"):
-        recorded = node.get(f"{kind}s")
-        if not isinstance(recorded, dict):
-            continue
-        named = recorded.get("times", recorded)
-        for name, stats in named.items() if isinstance(named, dict) else ():
+        recorded = _dict(node.get(f"{kind}s"))
+        for name, stats in _dict(recorded.get("times", recorded)).items():
             if not isinstance(stats, dict):
                 continue
-            # What was transferred stands as distributions there, as figures in the summary only.
+            # Transfers hold distributions here; their figures are in the summary only.
             head = f"{kind}s/{name}/"
             figures = {k.removeprefix(head): v for k, v in summary.items() if k.startswith(head)}
-            plain = {k: v for k, v in (figures | stats).items() if _finite(v) and k not in _OURS}
+            plain = {k: v for k, v in (figures | stats).items() if _is_figure(v) and k not in _OURS}
             yield Nested(
                 type=f"mlflow_perf.{kind}",
                 scope=parent.scope,
-                key=f"{index}/{kind}/{name}",
+                key=f"{parent.key}/{kind}/{name}",
                 parent=(parent.scope, parent.key),
                 about={**plain, "name": name, "host": parent.about["host"]},
             )
@@ -147,14 +133,7 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _widen(component: Nested, node: Nested) -> None:
-    starts = [t for t in (component.start_us, node.start_us) if t is not None]
-    ends = [t for t in (component.end_us, node.end_us) if t is not None]
-    component.start_us = min(starts, default=None)
-    component.end_us = max(ends, default=None)
-
-
-def _finite(value: Any) -> bool:
+def _is_figure(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Not `isfinite`, which takes no whole number beyond the floats: a counter may be one.
+    # Not `math.isfinite`, which fails for whole numbers beyond the floats: counters may be larger.
     return number and abs(value) <= sys.float_info.max

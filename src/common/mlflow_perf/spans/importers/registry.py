@@ -1,7 +1,4 @@
-"""Which importers there are, and which of them takes a source.
-
-May import errors, spans.importers.
-"""
+"""The importers, and which of them takes a source."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ from mlflow_perf.spans.importers.parsl_run import ParslRunImporter
 from mlflow_perf.spans.importers.perf_document import PerfDocumentImporter
 from mlflow_perf.spans.importers.workqueue import WorkQueueImporter
 
-__all__ = ["IMPORTERS", "expand", "importer_of"]
+__all__ = ["IMPORTERS", "expand", "find_importer"]
 
-# In this order they are asked: the first that recognises a source takes it.
+# The first importer that recognises a source takes it.
 IMPORTERS: tuple[Importer, ...] = (
     MlflowRunImporter(),
     MonitoringImporter(),
@@ -40,8 +37,8 @@ IMPORTERS: tuple[Importer, ...] = (
 _DEPTH = 6
 
 
-def importer_of(source: Path) -> Importer | None:
-    """Return the importer that recognises a source, if any does.
+def find_importer(source: Path) -> Importer | None:
+    """Return the importer that recognises a source, or None.
 
     Raises:
         SpansError: The source cannot be opened.
@@ -54,27 +51,27 @@ def importer_of(source: Path) -> Importer | None:
 
 
 def expand(source: Path) -> Iterator[tuple[Importer, Path]]:
-    """Yield what is to be imported for a source: itself, or what a folder holds.
+    """Yield the files and folders to import for a source, each with its importer.
 
-    A folder's databases come first: what they tell of a run, its logs need not tell again.
+    A folder's databases come before its logs: events that a database holds are not read from a log.
 
     Raises:
-        SpansError: It is not there, or nothing in it is recognised.
+        SpansError: The source does not exist, or nothing in it is recognised.
     """
     if not source.exists() and ":/" not in str(source):
         raise SpansError(f"There is no file or folder {source} to import.")
-    importer = importer_of(source)
+    importer = find_importer(source)
     if importer is not None:
         yield importer, source
         return
-    found = list(_within(source, _DEPTH)) if source.is_dir() else []
+    found = list(_search(source, _DEPTH)) if source.is_dir() else []
     if not found:
         kinds = ", ".join(i.name for i in IMPORTERS)
         raise SpansError(f"{source} is not of a kind that can be imported ({kinds}).")
     yield from found
 
 
-def _within(folder: Path, depth: int) -> Iterator[tuple[Importer, Path]]:
+def _search(folder: Path, depth: int) -> Iterator[tuple[Importer, Path]]:
     try:
         entries = sorted(folder.iterdir(), key=lambda e: (e.is_dir(), e.suffix != ".db", e.name))
     except OSError as error:
@@ -82,8 +79,8 @@ def _within(folder: Path, depth: int) -> Iterator[tuple[Importer, Path]]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        importer = importer_of(entry)
+        importer = find_importer(entry)
         if importer is not None:
             yield importer, entry
         elif entry.is_dir() and not entry.is_symlink() and depth:
-            yield from _within(entry, depth - 1)
+            yield from _search(entry, depth - 1)

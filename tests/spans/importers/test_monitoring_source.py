@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlflow_perf.spans import import_sources, sql
-from mlflow_perf.spans.importers.monitoring_rows import NO_TIME, time_us
+from mlflow_perf.spans.importers.local_time import NO_TIME, parse_times
 
 _times = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
 
@@ -27,7 +27,7 @@ def test_times_are_those_of_datetime(times: list[datetime]) -> None:
         (t - epoch).days * 86_400_000_000 + (t - epoch).seconds * 1_000_000 + t.microsecond
         for t in times
     ]
-    assert time_us(text).tolist() == expected
+    assert parse_times(text).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -41,21 +41,21 @@ def test_times_are_those_of_datetime(times: list[datetime]) -> None:
 def test_what_is_no_time_is_told(text: str) -> None:
     """A date that does not exist, a letter, another separator: none is taken for a time."""
     good = "1970-01-01T00:00:00.000001"
-    assert time_us(good + text + good).tolist() == [1, NO_TIME, 1]
+    assert parse_times(good + text + good).tolist() == [1, NO_TIME, 1]
 
 
 @settings(max_examples=100)
 @given(st.text(max_size=60))
 def test_no_text_is_an_error(text: str) -> None:
     """Whatever stands where times should, there are as many answers as texts of that length."""
-    assert len(time_us(text)) in (0, len(text) // 26)
+    assert len(parse_times(text)) in (0, len(text) // 26)
 
 
 def test_rows_of_every_shape_are_told_apart(
     make: Any, tmp_path: Path, utc: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Good rows are stored wherever others are: in their part, or in one before or after."""
-    monkeypatch.setattr("mlflow_perf.spans.importers.monitoring_rows._ROWS", 4)
+    monkeypatch.setattr("mlflow_perf.spans.importers.monitoring_source._ROWS", 4)
     path = make.simple_monitoring(tmp_path / "m.db", tasks=2)
     db = sqlite3.connect(path)
     # Parsl's own table allows none of these, but a database that was put together may hold them.
