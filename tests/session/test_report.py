@@ -150,7 +150,7 @@ def test_a_run_id_that_does_not_exist_is_refused_before_the_job(store: str) -> N
 
 def test_nothing_raises_while_the_job_runs(store: str, caplog, monkeypatch) -> None:
     """A value, a name or a key that is wrong is left out, or mended, with one warning each."""
-    monkeypatch.setattr("mlflow_perf.recorders.operations.current._told", False)
+    monkeypatch.setattr("mlflow_perf.recorders.timing._warned", False)
     with mlflow_perf.report("train") as perf:
         for wrong in (float("nan"), float("inf"), None, "much"):
             perf.add_counter("loss", wrong)  # type: ignore[arg-type]  # what a job may pass
