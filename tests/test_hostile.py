@@ -165,7 +165,7 @@ def test_a_journal_of_endless_numbers_is_recovered() -> None:
     head = {"format": FORMAT, "started": HUGE, "facts": {"a": HUGE}, "node": {}}
     lines = [{**head, "delivery": delivery}, {"rows": [{"timestamp": HUGE, "mem_percent": HUGE}]}]
     found, _ = read_journal("".join(json.dumps(line) + "\n" for line in lines).encode())
-    assert found.run_id == "r"
+    assert found.run.run_id == "r"
     assert found.document.summary["max_t_mem_percent"] == from_json(str(HUGE))
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,7 @@ from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts
 from mlflow_perf.session.command import judge_end, name_component
 
 
-def wrapped(*argv: str, **options) -> subprocess.CompletedProcess[str]:
+def wrapped(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `mlflow-perf run` as a process of its own."""
     command = [sys.executable, "-m", "mlflow_perf", "run", *argv]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
@@ -113,7 +114,7 @@ def test_a_command_that_is_not_there_is_one_line_and_127() -> None:
     assert result.exit_code == 126
 
 
-def test_wrong_settings_are_refused_before_the_command_runs(tmp_path) -> None:
+def test_wrong_settings_are_refused_before_the_command_runs(tmp_path: Path) -> None:
     """A setting out of its range is one line and 2."""
     file = tmp_path / "ran"
     result = CliRunner().invoke(main, ["run", "--interval", "0", "--", "touch", str(file)])
@@ -148,7 +149,9 @@ def test_disabled_is_the_command_alone() -> None:
         (0, 0, [], 1, ("FINISHED", None)),
     ],
 )
-def test_how_a_command_ended(code, ended_by, received, oom_kills, expected) -> None:
+def test_how_a_command_ended(
+    code: int, ended_by: int, received: list[int], oom_kills: int, expected: tuple[str, str | None]
+) -> None:
     """Status and cause follow from exit code, signals and OOM kills."""
     end = judge_end(code, ended_by=ended_by, received=received, oom_kills=oom_kills)
     assert (end.status, end.cause) == expected
@@ -177,7 +180,7 @@ def test_the_component_is_the_script(argv: list[str], name: str) -> None:
     assert name_component(argv) == name
 
 
-def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path) -> None:
+def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path: Path) -> None:
     """The counters of version 1 and 2 are found, and what they grew by is returned."""
     proc, root = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "7").mkdir(parents=True)

@@ -16,7 +16,7 @@ def test_argument_beats_environment_beats_default() -> None:
     assert read_setting("interval", None, {}) == 1.0
 
 
-def test_every_setting_has_a_variable(monkeypatch) -> None:
+def test_every_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row of the table is read from MLFLOW_PERF_ and its name."""
     assert all(row.variable == f"MLFLOW_PERF_{name.upper()}" for name, row in SETTINGS.items())
     monkeypatch.setenv("MLFLOW_PERF_MAX_LENGTH", "50")

@@ -17,9 +17,12 @@ from mlflow.entities import Run
 from tests.faults.nursery import Job, Nursery
 from tests.faults.proxy import FaultyProxy
 
+Fault = Callable[[str, str, str], None]
+"""Notes a line for the table of faults: the fault, what became of the report, the loss."""
+
 
 @pytest.fixture
-def fault(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
+def fault(request: pytest.FixtureRequest) -> Fault:
     """Return what adds a row to the table at the end: fault, outcome, data lost."""
     return lambda *row: request.node.user_properties.append(("fault", row))
 
@@ -66,6 +69,10 @@ class Faults:
             self.proxy.refuse()
         else:
             self.proxy.fault = self.how
+
+    def is_asked_after(self, count: int) -> bool:
+        """Return whether the server has had more requests than that."""
+        return self.proxy.asked > count
 
     def recovered(self, job: Job | None = None) -> str:
         """Recover the one journal there is and return its run's id.
@@ -171,7 +178,7 @@ def memory_cgroup(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Return what mounts a small file system in memory, with options, where we may."""
-    places = []
+    places: list[Path] = []
 
     def mount(options: str) -> Path:
         place = tmp_path / f"mount-{len(places)}"

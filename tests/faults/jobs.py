@@ -12,9 +12,12 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import mlflow_perf
+from mlflow_perf.publish.journal import Journal
 from mlflow_perf.session.report import current
 
 LONG = 60.0
@@ -27,7 +30,16 @@ def say(text: object) -> None:
 
 def flush() -> None:
     """Write the journal now, instead of within four seconds."""
-    current()._recording._journal.flush()
+    journal().flush()
+
+
+def journal() -> Journal:
+    """Return the journal of the present block."""
+    session = current()
+    assert session is not None
+    assert session._recording is not None
+    assert session._recording._journal is not None
+    return session._recording._journal
 
 
 def busy(seconds: float = 0.0, *, exit_code: int | None = None) -> None:
@@ -50,10 +62,16 @@ def raising() -> None:
         raise RuntimeError("the job's own")
 
 
+def end_in_handler(*_: object) -> NoReturn:
+    """Handle SIGTERM as a job does that decides on its own exit code."""
+    say("handler ran")
+    sys.exit(5)
+
+
 def sleeping(how: str = "") -> None:
     """A job that sleeps, as its main thread, with threads, or in code that is not Python's."""
     if how == "own handler":
-        signal.signal(signal.SIGTERM, lambda *_: (say("handler ran"), sys.exit(5)))
+        signal.signal(signal.SIGTERM, end_in_handler)
     if how == "ignored":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with mlflow_perf.report("job", interval=0.05) as perf:
@@ -225,7 +243,7 @@ def tidied() -> None:
         say(perf.run_id)
         time.sleep(0.2)
         shutil.rmtree(os.environ["MLFLOW_PERF_DIR"])
-        current()._recording._journal.flush(sync=True)
+        journal().flush(sync=True)
         say("go")
         time.sleep(LONG)
 
@@ -234,11 +252,15 @@ def restless() -> None:
     """A job during which the clock is set back, and processes and threads come and go."""
     real, begin = time.time, time.monotonic()
     burn = "import time\nwhile time.process_time() < 0.15: pass"
+
+    def shifted(seconds: float) -> float:
+        return real() + seconds
+
     with mlflow_perf.report("job", interval=0.05) as perf:
         say(perf.run_id)
         entered = time.monotonic()
         for number in range(4):
-            time.time = lambda n=number: real() + (-3600, 7200, -60, 0)[n]
+            time.time = partial(shifted, (-3600, 7200, -60, 0)[number])
             subprocess.run([sys.executable, "-S", "-E", "-c", burn], check=True)
             thread = threading.Thread(target=time.sleep, args=(0.05,))
             thread.start()
@@ -275,10 +297,10 @@ def failing_source() -> None:
     """A job one of whose sources ends in an error each time."""
     from mlflow_perf.readers.memory import MemoryReader
 
-    def read(self, report):
+    def read(*_: object) -> None:
         raise OSError("gone")
 
-    MemoryReader.read = read
+    MemoryReader.read = read  # type: ignore[assignment,method-assign]
     busy(0.3)
 
 

@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self.proxy.released.wait(fault)
         upstream = self.proxy.upstream
-        connection = http.client.HTTPConnection(upstream.hostname, upstream.port, timeout=60)
+        connection = http.client.HTTPConnection(str(upstream.hostname), upstream.port, timeout=60)
         headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
         headers["Host"] = upstream.netloc
         connection.request(self.command, self.path, body, headers)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault, Faults
 
 pytestmark = pytest.mark.e2e
 
@@ -14,7 +19,7 @@ def journal_warnings(output: str) -> int:
     return sum("journal" in line and "cannot be written" in line for line in output.splitlines())
 
 
-def test_a_full_disk(faults, fault, mounted) -> None:
+def test_a_full_disk(faults: Faults, fault: Fault, mounted: Callable[[str], Path]) -> None:
     """One warning, and the report is complete all the same; nothing is left behind."""
     place = mounted("size=1m")
     job = faults.start("fill", str(place), MLFLOW_PERF_DIR=str(place))
@@ -29,7 +34,9 @@ def test_a_full_disk(faults, fault, mounted) -> None:
 
 
 @pytest.mark.parametrize("what", ["read-only", "a file"])
-def test_a_folder_that_cannot_be_written(faults, fault, mounted, tmp_path: Path, what: str) -> None:
+def test_a_folder_that_cannot_be_written(
+    faults: Faults, fault: Fault, mounted: Callable[[str], Path], tmp_path: Path, what: str
+) -> None:
     """One warning, and in-memory reporting goes on."""
     if what == "read-only":
         place = mounted("ro,size=1m")
@@ -45,7 +52,7 @@ def test_a_folder_that_cannot_be_written(faults, fault, mounted, tmp_path: Path,
     fault(f"folder of the journals is {what}", "one warning, all logged", "none")
 
 
-def test_a_folder_that_is_tidied_away(faults, fault) -> None:
+def test_a_folder_that_is_tidied_away(faults: Faults, fault: Fault) -> None:
     """A journal that somebody deleted during the job is there again within seconds."""
     job, run_id = faults.started("tidied")
     assert [name for name in faults.journals if name.endswith(".journal")]
@@ -56,7 +63,7 @@ def test_a_folder_that_is_tidied_away(faults, fault) -> None:
     fault("folder of the journals deleted", "made again; recover logs it", "at most the last 8 s")
 
 
-def test_an_artifact_store_that_takes_nothing(faults, fault, tmp_path: Path) -> None:
+def test_an_artifact_store_that_takes_nothing(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """The run has its figures and ends; recover sends the artifacts once their store takes them."""
     place = tmp_path / "in the way"
     place.touch()
@@ -74,7 +81,7 @@ def test_an_artifact_store_that_takes_nothing(faults, fault, tmp_path: Path) -> 
     fault("artifact store takes nothing", "figures logged; recover sends the artifacts", "none")
 
 
-def test_a_source_that_fails(faults, fault) -> None:
+def test_a_source_that_fails(faults: Faults, fault: Fault) -> None:
     """Its figures are absent, the others are there, and one warning says so."""
     job = faults.start("failing_source")
     assert job.wait() == 0, job.output

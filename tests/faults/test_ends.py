@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.conftest import wait_until
 
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault, Faults
+
 pytestmark = pytest.mark.e2e
 
 
-def test_a_job_that_fails(faults, fault) -> None:
+def test_a_job_that_fails(faults: Faults, fault: Fault) -> None:
     """The exception and its exit code are the job's own; the run is FAILED, with its figures."""
     raised, left = faults.start("raising"), faults.start("busy", 0.1)
     exiting, done = faults.start("leaving", "3"), faults.start("leaving", "0")
@@ -28,7 +33,7 @@ def test_a_job_that_fails(faults, fault) -> None:
 
 
 @pytest.mark.parametrize("how", ["", "native", "threads", "nested"])
-def test_sigterm(faults, fault, how: str) -> None:
+def test_sigterm(faults: Faults, fault: Fault, how: str) -> None:
     """The report is logged, the run KILLED, and the process ends of the signal as without us."""
     job, run_id = faults.started("nested") if how == "nested" else faults.started("sleeping", how)
     job.kill(signal.SIGTERM)
@@ -42,7 +47,7 @@ def test_sigterm(faults, fault, how: str) -> None:
     fault(f"SIGTERM, {how or 'main thread asleep'}", "logged, own run KILLED, exit -15", "none")
 
 
-def test_sighup(faults, fault) -> None:
+def test_sighup(faults: Faults, fault: Fault) -> None:
     """A terminal that goes away ends the job as without us, and the report is logged."""
     job, run_id = faults.started("sleeping")
     job.kill(signal.SIGHUP)
@@ -53,7 +58,7 @@ def test_sighup(faults, fault) -> None:
 
 
 @pytest.mark.parametrize("how", ["ends", "goes on", "is over"])
-def test_sigterm_beside_an_event_loop(faults, fault, how: str) -> None:
+def test_sigterm_beside_an_event_loop(faults: Faults, fault: Fault, how: str) -> None:
     """A handler of asyncio's runs, and the report is logged though it hides the signal from us."""
     job, run_id = faults.started("in_a_loop", how)
     job.kill(signal.SIGTERM)
@@ -70,7 +75,7 @@ def test_sigterm_beside_an_event_loop(faults, fault, how: str) -> None:
     fault(f"SIGTERM, event loop's handler {how}", "logged, own run KILLED", lost)
 
 
-def test_sigint(faults, fault) -> None:
+def test_sigint(faults: Faults, fault: Fault) -> None:
     """A KeyboardInterrupt passes through, and the report is logged."""
     job, run_id = faults.started("sleeping")
     job.kill(signal.SIGINT)
@@ -81,7 +86,7 @@ def test_sigint(faults, fault) -> None:
     fault("SIGINT", "logged, own run KILLED, KeyboardInterrupt", "none")
 
 
-def test_sigterm_with_a_handler_of_the_jobs(faults, fault) -> None:
+def test_sigterm_with_a_handler_of_the_jobs(faults: Faults, fault: Fault) -> None:
     """The job's handler runs and decides the exit code; the run is KILLED."""
     job, run_id = faults.started("sleeping", "own handler")
     job.kill(signal.SIGTERM)
@@ -92,7 +97,7 @@ def test_sigterm_with_a_handler_of_the_jobs(faults, fault) -> None:
     fault("SIGTERM, handler of the job's", "logged, own run KILLED, handler's exit code", "none")
 
 
-def test_sigterm_then_sigkill_before_the_job_was_done(faults, fault) -> None:
+def test_sigterm_then_sigkill_before_the_job_was_done(faults: Faults, fault: Fault) -> None:
     """A job that takes too long over its own handler has been reported by then."""
     job, run_id = faults.started("slow_handler")
     job.kill(signal.SIGTERM)
@@ -104,7 +109,7 @@ def test_sigterm_then_sigkill_before_the_job_was_done(faults, fault) -> None:
     fault("SIGTERM, then SIGKILL", "logged before the kill, own run KILLED", "since the SIGTERM")
 
 
-def test_sigterm_that_the_job_ignores(faults, fault) -> None:
+def test_sigterm_that_the_job_ignores(faults: Faults, fault: Fault) -> None:
     """What a job ignores it still ignores."""
     job, run_id = faults.started("sleeping", "ignored")
     job.kill(signal.SIGTERM)
@@ -114,7 +119,7 @@ def test_sigterm_that_the_job_ignores(faults, fault) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "os._exit"])
-def test_no_word_at_all(faults, fault, how: str) -> None:
+def test_no_word_at_all(faults: Faults, fault: Fault, how: str) -> None:
     """The journal holds the figures; recover sends them, once, though two run at the same time."""
     if how == "SIGKILL":
         job, run_id = faults.started("sleeping")
@@ -136,7 +141,7 @@ def test_no_word_at_all(faults, fault, how: str) -> None:
     fault(how, "recover logs it, own run KILLED", "at most the last 4 s")
 
 
-def test_a_killed_command_under_run(faults, fault) -> None:
+def test_a_killed_command_under_run(faults: Faults, fault: Fault) -> None:
     """`mlflow-perf run` notices at once that its command was killed, and says by what."""
     script = "echo pid $$; exec sleep 60"
     job = faults.start("command", "run", "--name", "victim", "--", "sh", "-c", script)
@@ -151,7 +156,7 @@ def test_a_killed_command_under_run(faults, fault) -> None:
     fault("SIGKILL under mlflow-perf run", "logged at once with the cause, exit 137", "none")
 
 
-def test_clock_processes_and_threads_that_come_and_go(faults, fault) -> None:
+def test_clock_processes_and_threads_that_come_and_go(faults: Faults, fault: Fault) -> None:
     """A clock that is set back, and processes and threads that come and go, spoil no figure."""
     job = faults.start("restless")
     assert job.wait() == 0, job.output
@@ -167,7 +172,7 @@ def test_clock_processes_and_threads_that_come_and_go(faults, fault) -> None:
     fault("clock set back, processes and threads go", "no negative, doubled or odd figure", "none")
 
 
-def test_out_of_memory(faults, fault, memory_cgroup) -> None:
+def test_out_of_memory(faults: Faults, fault: Fault, memory_cgroup: Path) -> None:
     """A job that the kernel's OOM killer ends is recovered, and the cause is told."""
     job = faults.start("join_cgroup", str(memory_cgroup), "sleeping", "outgrow")
     assert job.wait() == -signal.SIGKILL, job.output
@@ -179,7 +184,7 @@ def test_out_of_memory(faults, fault, memory_cgroup) -> None:
     fault("OOM kill of report()", "recover logs it with the cause", "at most the last 4 s")
 
 
-def test_out_of_memory_under_run(faults, fault, memory_cgroup) -> None:
+def test_out_of_memory_under_run(faults: Faults, fault: Fault, memory_cgroup: Path) -> None:
     """`mlflow-perf run` outlives its command and logs the OOM kill at once."""
     hog = f"echo $$ > {memory_cgroup}/cgroup.procs; sleep 1.2; exec tail /dev/zero"
     job = faults.start("command", "run", "--name", "hog", "--", "sh", "-c", hog)
@@ -191,7 +196,7 @@ def test_out_of_memory_under_run(faults, fault, memory_cgroup) -> None:
     fault("OOM kill under mlflow-perf run", "logged at once with the cause, exit 137", "none")
 
 
-def test_the_interpreter_ends_inside_a_block(faults, fault) -> None:
+def test_the_interpreter_ends_inside_a_block(faults: Faults, fault: Fault) -> None:
     """A daemon thread's block is reported when the interpreter ends."""
     job = faults.start("in_a_daemon_thread")
     assert job.wait() == 0, job.output
@@ -204,7 +209,7 @@ def test_the_interpreter_ends_inside_a_block(faults, fault) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children(faults, fault, method: str) -> None:
+def test_children(faults: Faults, fault: Fault, method: str) -> None:
     """Children neither sample nor log nor take signals for their parent; their operations count."""
     job = faults.start("with_children", method)
     assert job.wait() == 0, job.output

@@ -6,11 +6,16 @@ import gc
 import os
 import sys
 import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import mlflow_perf
 import mlflow_perf.publish.dispatch
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault
 
 LONG = pytest.mark.timeout(900)
 
@@ -38,7 +43,12 @@ def run(blocks: int) -> None:
     ],
 )
 def test_many_blocks_leak_nothing(
-    fault, monkeypatch, tmp_path, warm_up: int, blocks: int, most: float
+    fault: Fault,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    warm_up: int,
+    blocks: int,
+    most: float,
 ) -> None:
     """No thread, no descriptor, no file and no object of Python's is left by a block."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")

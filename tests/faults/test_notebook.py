@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault, Faults
 
 pytestmark = pytest.mark.e2e
 
@@ -69,7 +71,7 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(faults, monkeypatch: pytest.MonkeyPatch) -> Any:
+def kernel(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a running kernel whose tracking server is that of the faults."""
     pytest.importorskip("ipykernel")
     manager_module = pytest.importorskip("jupyter_client.manager")
@@ -85,9 +87,7 @@ def kernel(faults, monkeypatch: pytest.MonkeyPatch) -> Any:
     manager.cleanup_resources()
 
 
-def test_a_cell_interrupted_and_run_again(
-    faults, fault: Callable[[str, str, str], None], kernel: Kernel
-) -> None:
+def test_a_cell_interrupted_and_run_again(faults: Faults, fault: Fault, kernel: Kernel) -> None:
     """The first run is KILLED with its figures, the second FINISHED; nothing is left behind."""
     printed, error = kernel.run(CELL.format(seconds=60), interrupt_at="busy")
     assert error == "KeyboardInterrupt"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.publish.test_journal import new_journal, rows
@@ -19,6 +21,9 @@ from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.publish.recovery import read_journal
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault
 
 BOUND_SEC = 10
 
@@ -68,7 +73,7 @@ def _names_in(folder: Path) -> dict[str, int]:
 class Seconds:
     """Stands in for the journal's event: waiting lets simulated seconds pass."""
 
-    def __init__(self, most: int, each: object) -> None:
+    def __init__(self, most: int, each: Callable[[int], None]) -> None:
         self.now = 0
         self._most = most
         self._each = each
@@ -83,7 +88,7 @@ class Seconds:
 
 @pytest.mark.parametrize("names", ["late", "at once"])
 def test_at_most_ten_seconds_are_missing(
-    fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: str
+    fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: str
 ) -> None:
     """Whenever the power goes, the journal that is left lacks ten seconds or fewer."""
     disk = ForgetfulDisk(monkeypatch, tmp_path, names)
@@ -104,7 +109,7 @@ def test_at_most_ten_seconds_are_missing(
         kept = [end_of(data) for data in left]
         missing.append(now - max(kept, default=-1.0))
 
-    journal._ended = Seconds(400, second)
+    journal._ended = Seconds(400, second)  # type: ignore[assignment]
     journal._run()
     assert max(missing) <= BOUND_SEC, [n for n, m in enumerate(missing) if m > BOUND_SEC][:5]
     disk.close()
@@ -125,7 +130,9 @@ def end_of(data: bytes) -> float:
         return -1.0
 
 
-def test_the_cause_is_told_from_another_death(monkeypatch, tmp_path: Path) -> None:
+def test_the_cause_is_told_from_another_death(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A journal of an earlier start of this machine says so."""
     journal = new_journal(tmp_path)
     data = journal.path.read_bytes()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.conftest import wait_until
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault, Faults
 
 pytestmark = pytest.mark.e2e
 
 QUICK = {"MLFLOW_PERF_START_TIMEOUT": "0.5", "MLFLOW_PERF_EXIT_TIMEOUT": "1"}
 
 
-def test_ill_from_start_to_end(faults, fault) -> None:
+def test_ill_from_start_to_end(faults: Faults, fault: Fault) -> None:
     """The job goes well, its exit is bounded, one line says what to do, and nothing is lost."""
     begin = time.monotonic()
     ill = [faults.ill(how) for how in ("refuses", "hang", 429, 500, 503, 401)]
@@ -37,7 +42,7 @@ def test_ill_from_start_to_end(faults, fault) -> None:
         fault(f"server {one.how}, start to end", "job unharmed, exit bounded; recover", "none")
 
 
-def test_ill_in_the_middle(faults, fault, tmp_path: Path) -> None:
+def test_ill_in_the_middle(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """Sampling keeps its own pace, and once the server is back all is sent at the end."""
     file = tmp_path / "end"
     ill = [faults.ill(how, from_now=False) for how in ("refuses", "hang", 429, 500)]
@@ -52,14 +57,16 @@ def test_ill_in_the_middle(faults, fault, tmp_path: Path) -> None:
         assert job.wait() == 0, job.output
         assert one.run(run_id).info.status == "FINISHED", one.how
         assert one.has_all(run_id), one.how
-        took, rows = re.search(r"took ([\d.]+) with (\d+) rows", job.output).groups()
+        found = re.search(r"took ([\d.]+) with (\d+) rows", job.output)
+        assert found is not None
+        took, rows = found.groups()
         assert int(rows) >= 0.5 * float(took) / 0.05, "no gap while the server was away"
         assert one.journals == []
         one.proxy.close()
         fault(f"server {one.how} in the middle", "no gap, sent at the end", "none")
 
 
-def test_ill_at_the_end(faults, fault, tmp_path: Path) -> None:
+def test_ill_at_the_end(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """The run that was made is the one that recover fills and closes."""
     file = tmp_path / "end"
     ill = [faults.ill(how, from_now=False) for how in ("refuses", "hang", 503, 401)]
@@ -80,7 +87,7 @@ def test_ill_at_the_end(faults, fault, tmp_path: Path) -> None:
         fault(f"server {one.how} at the end", "bounded exit; recover sends it", "none")
 
 
-def test_back_before_the_end_has_given_up(faults, fault, tmp_path: Path) -> None:
+def test_back_before_the_end_has_given_up(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """A server that is back within the job's exit gets the report there and then."""
     file = tmp_path / "end"
     ill = [faults.ill(how, from_now=False) for how in (429, 503)]
@@ -91,8 +98,7 @@ def test_back_before_the_end_has_given_up(faults, fault, tmp_path: Path) -> None
         one.sicken()
     file.touch()
     for one, (job, _) in zip(ill, jobs, strict=True):
-        asked = one.proxy.asked
-        wait_until(lambda one=one, n=asked: one.proxy.asked > n, job)
+        wait_until(partial(one.is_asked_after, one.proxy.asked), job)
     time.sleep(0.5)
     for one in ill:
         one.proxy.heal()
@@ -106,7 +112,7 @@ def test_back_before_the_end_has_given_up(faults, fault, tmp_path: Path) -> None
         fault(f"server {one.how} at the end, then back", "sent within the exit", "none")
 
 
-def test_a_run_that_comes_too_late_is_deleted(faults, fault, tmp_path: Path) -> None:
+def test_a_run_that_comes_too_late_is_deleted(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """A process that lives on leaves no run behind that was made after its report was kept."""
     file = tmp_path / "end"
     faults.proxy.fault = 2
@@ -127,7 +133,7 @@ def test_a_run_that_comes_too_late_is_deleted(faults, fault, tmp_path: Path) -> 
     fault("server slow, the run comes too late", "that run deleted; recover sends all", "none")
 
 
-def test_the_experiment_is_remembered(faults, fault) -> None:
+def test_the_experiment_is_remembered(faults: Faults, fault: Fault) -> None:
     """Recover, in an environment of its own, makes the run where the job had wanted it."""
     ill = faults.ill("refuses")
     job = ill.start("busy", 0.1, **QUICK, MLFLOW_EXPERIMENT_NAME="wanted")
@@ -135,13 +141,16 @@ def test_the_experiment_is_remembered(faults, fault) -> None:
     ill.proxy.heal()
     run_id = ill.recovered()
     experiment = faults.client.get_experiment_by_name("wanted")
+    assert experiment is not None
     assert faults.run(run_id).info.experiment_id == experiment.experiment_id
     assert faults.has_all(run_id)
     ill.proxy.close()
     fault("server away, experiment by name", "recover logs it to that experiment", "none")
 
 
-def test_away_at_the_start_and_back_at_the_end(faults, fault, tmp_path: Path) -> None:
+def test_away_at_the_start_and_back_at_the_end(
+    faults: Faults, fault: Fault, tmp_path: Path
+) -> None:
     """The run is made at the end, where it could not be at the start."""
     file = tmp_path / "end"
     faults.proxy.refuse()
@@ -157,7 +166,7 @@ def test_away_at_the_start_and_back_at_the_end(faults, fault, tmp_path: Path) ->
     fault("server refuses at the start", "run made and filled at the end", "none")
 
 
-def test_a_slow_server(faults, fault, tmp_path: Path) -> None:
+def test_a_slow_server(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """A slow start goes on without its run, which is still the one that is filled in the end."""
     file = tmp_path / "end"
     faults.proxy.fault = 2
@@ -177,7 +186,7 @@ def test_a_slow_server(faults, fault, tmp_path: Path) -> None:
     fault("server slow, 2 s an answer", f"job begins after {started:.1f} s, all sent", "none")
 
 
-def test_killed_while_the_server_was_slow(faults, fault, tmp_path: Path) -> None:
+def test_killed_while_the_server_was_slow(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """The run that was made after the start is known to the journal: recover makes no second."""
     faults.proxy.fault = 1
     job = faults.start("waits_for", str(tmp_path / "end"), MLFLOW_PERF_START_TIMEOUT="0.1")
@@ -195,7 +204,7 @@ def test_killed_while_the_server_was_slow(faults, fault, tmp_path: Path) -> None
     fault("server slow, job killed", "recover fills the run that was made", "at most the last 4 s")
 
 
-def test_the_run_is_deleted(faults, fault, tmp_path: Path) -> None:
+def test_the_run_is_deleted(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """The report is kept until the run is restored, and then sent."""
     file = tmp_path / "end"
     job, run_id = faults.started("waits_for", str(file))

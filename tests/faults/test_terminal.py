@@ -10,8 +10,12 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Fault, Faults
 
 pytestmark = pytest.mark.e2e
 
@@ -77,7 +81,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize(("how", "code"), [("dies", 130), ("own", 9)])
-def test_ctrl_c(faults, fault, tmp_path: Path, how: str, code: int) -> None:
+def test_ctrl_c(faults: Faults, fault: Fault, tmp_path: Path, how: str, code: int) -> None:
     """The command has the terminal, its size and keys; after Ctrl-C the exit code is its own."""
     environ = {
         **{k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")},

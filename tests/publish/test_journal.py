@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -45,7 +46,7 @@ def rows(count: int, begin: int = 0) -> list[dict[str, float]]:
     ]
 
 
-def new_journal(folder: Path, **options) -> Journal:
+def new_journal(folder: Path, **options: Any) -> Journal:
     """Return a journal of a job called train."""
     document = NodeDocument(node={"index": 0, "hostname": socket.gethostname()}, component="train")
     run = RunHandle(run_name="train")
@@ -104,7 +105,7 @@ def test_a_long_job_has_a_journal_of_bounded_size_and_exact_figures(tmp_path: Pa
     journal.remove()
 
 
-def test_a_torn_line_is_cut_off(tmp_path: Path, caplog) -> None:
+def test_a_torn_line_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What stands before the damage is recovered, with one line that says so."""
     journal = new_journal(tmp_path)
     journal.append(rows(1)[0])
@@ -135,7 +136,7 @@ def test_hostile_journals_are_refused(data: bytes) -> None:
         read_journal(data)
 
 
-def test_links_and_strangers_are_skipped(tmp_path: Path, caplog) -> None:
+def test_links_and_strangers_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A link instead of a file is not followed, a folder is no journal; both stay there."""
     secret = tmp_path / "secret"
     secret.write_text("x")
@@ -150,7 +151,9 @@ def test_links_and_strangers_are_skipped(tmp_path: Path, caplog) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["a.journal", "b.journal", "c.journal"]
 
 
-def test_a_place_that_cannot_be_written_costs_one_warning(tmp_path: Path, caplog) -> None:
+def test_a_place_that_cannot_be_written_costs_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without a journal the recording goes on."""
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING):
@@ -217,12 +220,14 @@ def test_recover_says_when_there_is_nothing(tmp_path: Path) -> None:
     assert "is no folder" in wrong.output
 
 
-def test_an_unsent_report_is_sent_later(store: str, monkeypatch, tmp_path: Path) -> None:
+def test_an_unsent_report_is_sent_later(
+    store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What a job kept because its server was away arrives whole with recover."""
     import mlflow
 
     monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "0.1")
-    mlflow.set_tracking_uri(None)  # it takes the variable away, too
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # it takes the variable away, too
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with mlflow_perf.report("train") as perf:
         time.sleep(0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Metric
 
 import mlflow_perf
 from mlflow_perf.publish.live_curves import LiveCurves
@@ -32,7 +33,7 @@ def test_what_a_server_did_not_take_is_sent_later_in_order() -> None:
     sent: list[int] = []
     answers = iter([OSError("away"), None])
 
-    def send(run: str, metrics: list) -> None:
+    def send(run: str, metrics: list[Metric]) -> None:
         error = next(answers)
         if error:
             raise error
@@ -69,7 +70,7 @@ def test_while_a_server_is_away_the_oldest_rows_make_room() -> None:
     """What came while a send failed stays: it is the start of the curve that is given up."""
     away = True
 
-    def send(_run: str, metrics: list) -> None:
+    def send(_run: str, metrics: list[Metric]) -> None:
         if away:
             for n in range(2000, 2050):
                 curves({"mem_percent": float(n)})

@@ -192,7 +192,10 @@ def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) ->
 
 
 def test_a_large_file_a_pipe_and_a_link_are_not_read(
-    sent: list[Delivery], monkeypatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sent: list[Delivery],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """None of them is opened to the end, followed or removed; each is one line."""
     monkeypatch.setattr(mlflow_perf.publish.recovery, "_MAX_BYTES", 1000)

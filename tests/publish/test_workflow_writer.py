@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
     tracking.text(parent, "{}", "perf/workflow.json")
     tracking.metrics(parent, {"duration_sec": 2.5})
     for text in ("first", "second", "third"):
-        tracking.note(parent, lambda links, text=text: write_workflow_note({"name": text}, links))
+        tracking.note(parent, partial(write_workflow_note, {"name": text}))
     tracking.end(child, "FAILED", tags={"mlflow_perf.error": "it broke"})
 
     client = MlflowClient(place.uri)

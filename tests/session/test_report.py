@@ -8,16 +8,20 @@ import logging
 import os
 import threading
 import time
+from collections.abc import AsyncIterator, Generator, Sequence
+from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag
 from tests.model.test_summary import EIGHTEEN
 
 import mlflow_perf
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers import Reader
-from mlflow_perf.session.report import current
+from mlflow_perf.session.report import current, report
 
 KEYS = EIGHTEEN | {"duration_sec", "node_used_cpu_hours", "node_count", "perf_overhead_pct"}
 
@@ -30,8 +34,9 @@ def burn(seconds: float) -> int:
     return n
 
 
-def run_of(run_id: str | None) -> mlflow.entities.Run:
+def run_of(run_id: str | None) -> Run:
     """Return a run from the store."""
+    assert run_id is not None
     return MlflowClient().get_run(run_id)
 
 
@@ -60,12 +65,21 @@ def test_a_block_of_50_ms_reports_everything(store: str) -> None:
     assert len(document.nodes[0].reports["timestamp"]) >= 2
 
 
-def test_metrics_have_the_node_as_step_and_arrive_in_one_batch(store: str, monkeypatch) -> None:
+def test_metrics_have_the_node_as_step_and_arrive_in_one_batch(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One log_batch holds a node's metrics at its step, the run's at step 0, and the tags."""
     batches = []
     original = MlflowClient.log_batch
 
-    def log_batch(self, run_id, metrics=(), params=(), tags=(), synchronous=None):
+    def log_batch(
+        self: MlflowClient,
+        run_id: str,
+        metrics: Sequence[Metric] = (),
+        params: Sequence[Param] = (),
+        tags: Sequence[RunTag] = (),
+        synchronous: bool | None = None,
+    ) -> object:
         batches.append((list(metrics), list(tags)))
         return original(self, run_id, metrics=metrics, params=params, tags=tags)
 
@@ -110,7 +124,9 @@ def test_an_active_run_is_used_and_not_ended(store: str) -> None:
         assert "node_cpu_hours" in run_of(run.info.run_id).data.metrics
 
 
-def test_the_run_of_the_environment_is_used_and_not_ended(store: str, monkeypatch) -> None:
+def test_the_run_of_the_environment_is_used_and_not_ended(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MLFLOW_RUN_ID names the run; whoever made it ends it."""
     made = MlflowClient().create_run(os.environ["MLFLOW_EXPERIMENT_ID"])
     monkeypatch.setenv("MLFLOW_RUN_ID", made.info.run_id)
@@ -121,7 +137,9 @@ def test_the_run_of_the_environment_is_used_and_not_ended(store: str, monkeypatc
     assert os.environ["MLFLOW_RUN_ID"] == made.info.run_id
 
 
-def test_a_run_that_the_job_starts_itself_is_not_disturbed(store: str, monkeypatch) -> None:
+def test_a_run_that_the_job_starts_itself_is_not_disturbed(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Code that starts runs of its own inside the block works as without us."""
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", os.environ["MLFLOW_EXPERIMENT_ID"])
     with mlflow_perf.report("train") as perf:
@@ -148,17 +166,20 @@ def test_a_run_id_that_does_not_exist_is_refused_before_the_job(store: str) -> N
         mlflow_perf.report("train", run_id="nope")
 
 
-def test_nothing_raises_while_the_job_runs(store: str, caplog, monkeypatch) -> None:
+def test_nothing_raises_while_the_job_runs(
+    store: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A value, a name or a key that is wrong is left out, or mended, with one warning each."""
     monkeypatch.setattr("mlflow_perf.recorders.timing._warned", False)
     with mlflow_perf.report("train") as perf:
+        wrong: Any  # what a job may pass
         for wrong in (float("nan"), float("inf"), None, "much"):
-            perf.add_counter("loss", wrong)  # type: ignore[arg-type]  # what a job may pass
-            perf.add_time("step", wrong)  # type: ignore[arg-type]  # what a job may pass
+            perf.add_counter("loss", wrong)
+            perf.add_time("step", wrong)
         perf.add_attribute("", "x")
         perf.add_counter("loss", 2.0)
-        for name in ("", 5, None, []):
-            with perf.time(name):
+        for wrong in ("", 5, None, []):
+            with perf.time(wrong):
                 pass
         with perf.time("load", {"a": 1}):
             pass
@@ -170,7 +191,9 @@ def test_nothing_raises_while_the_job_runs(store: str, caplog, monkeypatch) -> N
     assert warnings == ["The value of 'loss' is nan", "The name of an operation is ''"]
 
 
-def test_a_store_that_cannot_be_used_is_refused_before_the_job(monkeypatch, tmp_path) -> None:
+def test_a_store_that_cannot_be_used_is_refused_before_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A local store in a place that cannot be written is a ValueError before the block runs."""
     (tmp_path / "file").write_text("")
     uri = f"sqlite:///{tmp_path}/file/mlflow.db"
@@ -181,7 +204,7 @@ def test_a_store_that_cannot_be_used_is_refused_before_the_job(monkeypatch, tmp_
         with pytest.raises(ValueError, match="cannot be used"), mlflow_perf.report("train"):
             ran.append(1)
     finally:
-        mlflow.set_tracking_uri(None)
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
     assert not ran
     assert current() is None
 
@@ -190,26 +213,31 @@ def test_the_decorator_wraps_every_kind_of_function(store: str) -> None:
     """Plain, generator, async and async generator functions keep their names and results."""
     seen = []
 
-    @mlflow_perf.report("plain")
+    def present_run() -> str | None:
+        session = current()
+        assert session is not None
+        return session.run_id
+
+    @report("plain")
     def plain(x: int) -> int:
-        seen.append(current().run_id)
+        seen.append(present_run())
         return x + 1
 
-    @mlflow_perf.report("generator")
-    def generator(n: int):
-        seen.append(current().run_id)
+    @report("generator")
+    def generator(n: int) -> Generator[int, None, str]:
+        seen.append(present_run())
         yield from range(n)
         return "end"
 
-    @mlflow_perf.report("async")
+    @report("async")
     async def coroutine(x: int) -> int:
-        seen.append(current().run_id)
+        seen.append(present_run())
         await asyncio.sleep(0)
         return x * 2
 
-    @mlflow_perf.report("async generator")
-    async def async_generator(n: int):
-        seen.append(current().run_id)
+    @report("async generator")
+    async def async_generator(n: int) -> AsyncIterator[int]:
+        seen.append(present_run())
         for i in range(n):
             yield i
 
@@ -271,7 +299,7 @@ def test_operations_are_in_metrics_and_document(store: str) -> None:
     assert "higgs" in json.dumps(mlflow_perf.load(perf.run_id).nodes[0].operations)
 
 
-def test_disabled_does_nothing(monkeypatch) -> None:
+def test_disabled_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With MLFLOW_PERF_DISABLE the block runs and nothing else happens."""
     monkeypatch.setenv("MLFLOW_PERF_DISABLE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
@@ -285,10 +313,10 @@ def test_disabled_does_nothing(monkeypatch) -> None:
 
 
 def test_a_server_that_refuses_costs_one_warning_and_the_journal_keeps_all(
-    monkeypatch, caplog, tmp_path
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """Without a server the job runs, ends soon, and its report lies in the journal."""
-    mlflow.set_tracking_uri(None)  # it takes the variable away, too
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # it takes the variable away, too
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
@@ -315,7 +343,7 @@ def test_a_note_of_a_person_is_never_touched(store: str) -> None:
 
 
 @pytest.mark.e2e
-def test_over_http_the_same_arrives(server: str, capfd) -> None:
+def test_over_http_the_same_arrives(server: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Against a real server: metrics, tags, artifacts and the status of the own run."""
     with mlflow_perf.report("train") as perf:
         burn(0.05)

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +15,7 @@ from mlflow_perf.session.signals import SignalWatch
 
 
 @pytest.fixture
-def watch():
+def watch() -> Iterator[SignalWatch]:
     """Return a watch that is on."""
     watch = SignalWatch(lambda number: None, lambda number: None)
     watch.arm()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from mlflow.entities import Metric, RunTag
 
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 from mlflow_perf.tracking.batches import (
@@ -20,7 +21,9 @@ NODE = {metric.key: 1.0 for metric in METRICS} | {f"ops/o{i}/count": 1.0 for i i
 RUN = {metric.key: 2.0 for metric in RUN_METRICS}
 
 
-def _sent(limits: StoreLimits, node: dict[str, float], **tags: str) -> list[tuple[list, list]]:
+def _sent(
+    limits: StoreLimits, node: dict[str, float], **tags: str
+) -> list[tuple[list[Metric], list[RunTag]]]:
     return list(split_batches(rank_metrics(node, "", 3), rank_metrics(RUN, "", 0), tags, limits))
 
 

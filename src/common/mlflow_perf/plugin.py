@@ -1,8 +1,8 @@
-"""MLflow's entry point for run context: node and job tags on the runs that `start_run` creates.
+"""MLflow's entry point for run context: it tags runs of `start_run` with node and job.
 
 MLflow loads this module on every `import mlflow`, and an entry point that raises anything but
-ImportError or AttributeError there breaks that import. So it imports nothing at its top but the
-standard library, and the class is no subclass of MLflow's: MLflow asks for its two methods only.
+ImportError or AttributeError breaks that import. So the module imports only the standard library at
+its top. The class does not inherit from MLflow's: MLflow only calls its two methods.
 """
 
 from __future__ import annotations
@@ -14,31 +14,26 @@ __all__ = ["NodeRunContext"]
 
 
 class NodeRunContext:
-    """Tells MLflow on which node, and in which job, a run was started."""
+    """Gives MLflow the tags of the node and the job in which a run was started."""
 
     def in_context(self) -> bool:
-        """Whether tags are wanted: always, unless `MLFLOW_PERF_DISABLE` is set."""
-        asked = os.environ.get("MLFLOW_PERF_DISABLE", "").strip().lower()
-        return asked not in ("1", "true", "yes", "on")  # as the settings take it
+        """Return whether tags are wanted: always, unless `MLFLOW_PERF_DISABLE` is set."""
+        disabled = os.environ.get("MLFLOW_PERF_DISABLE", "").strip().lower()
+        return disabled not in ("1", "true", "yes", "on")  # as in the settings
 
     def tags(self) -> dict[str, str]:
-        """Return the tags; none where this process's place cannot be told."""
-        # Whatever is wrong with our settings is said by `report()`, not by a host's `start_run`.
+        """Return the tags; none if this process's place is unknown."""
+        # `report()` raises on a wrong setting of ours; the `start_run` of a host must not.
         try:
             from mlflow_perf.node.place import detect
 
-            return {**detect().tags(), **_parent()}
+            tags = detect().tags()
+            # The run of `report()` is not the active one, so that the job's `start_run` works as
+            # ever. A run that the job starts becomes its child.
+            session = sys.modules.get("mlflow_perf.session.report")
+            current = None if session is None else session.current()
+            if current is not None and current.own_run and current.run_id is not None:
+                tags["mlflow.parentRunId"] = current.run_id
         except Exception:  # noqa: BLE001 - see above
             return {}
-
-
-def _parent() -> dict[str, str]:
-    """Return the tag that puts a run which the job starts itself below the run of `report()`.
-
-    The run of `report()` is not the active one, so that the job's `start_run` works as ever.
-    """
-    session = sys.modules.get("mlflow_perf.session.report")
-    current = None if session is None else session.current()
-    if current is None or not current.own_run or current.run_id is None:
-        return {}
-    return {"mlflow.parentRunId": current.run_id}
+        return tags

@@ -1,4 +1,4 @@
-"""Stand-ins for a clock, a source and a sink: for our own tests and for those of our users."""
+"""A fake clock, a fake reader and a recording sink, for our tests and those of our users."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["FakeClock", "FakeReader", "RecordingSink"]
 
 
 class FakeClock:
-    """A clock that stands still until a test moves it, or until somebody waits on it.
+    """A clock that moves only when a test moves it, or when somebody waits on it.
 
-    Waiting moves the clock by the whole timeout at once, so that a sampler runs as fast as it can
-    through simulated time; `stop_after` ends such a run.
+    Waiting moves the clock by the whole timeout at once, so that a sampler runs through simulated
+    time as fast as it can. `stop_after` ends such a run.
 
     Args:
         now: Unix time at the start, in seconds.
@@ -52,11 +52,11 @@ class FakeClock:
 
 
 class FakeReader:
-    """A source that answers with given rows, one per read; an exception among them is raised.
+    """A reader that returns given rows, one per read, and raises an exception among them.
 
     Args:
-        rows: What each `read` puts into the report, in turn; the last one is repeated.
-        counters: Columns of the rows that are counters; those of our own table are known.
+        rows: The row that each `read` puts into the report; the last one is repeated.
+        counters: Columns of the rows that are counters; those of our own columns are known.
         name: The reader's name.
     """
 
@@ -92,10 +92,10 @@ class FakeReader:
 
 
 class RecordingSink:
-    """Takes metrics as MLflow does and remembers them.
+    """A sink that takes metrics as MLflow does and remembers them.
 
     Attributes:
-        metrics: Each metric as it came: (key, value, step).
+        metrics: Each metric in the order of the calls: (key, value, step).
     """
 
     def __init__(self) -> None:

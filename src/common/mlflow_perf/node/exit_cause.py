@@ -1,6 +1,6 @@
-"""Why a process ended before its time: a signal, the kernel's OOM killer. Imports nothing of ours.
+"""Why a process ended early: a signal, or the kernel's OOM killer.
 
-The kernel counts OOM kills per memory cgroup: what grew between two looks says that one happened.
+The kernel counts OOM kills per memory cgroup. Growth between two readings shows that one happened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COUNTERS = ("memory.events", "memory.oom_control")
 
 
 def boot_id() -> str:
-    """Return a text that is another after each start of the machine; empty where none tells."""
+    """Return the id of this start of the machine; empty if the kernel does not tell it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -43,7 +43,7 @@ def oom_counts(
         proc: Where procfs is mounted.
 
     Returns:
-        Path of the counter's file → its count; empty where none can be read.
+        Path of the counter's file → its count; empty if none can be read.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()
@@ -52,27 +52,23 @@ def oom_counts(
     found = {}
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        for file in _counter_files(root, controllers, path):
-            count = _oom_kills(file)
+        if controllers == "":
+            places, name = [root, root / "unified"], _COUNTERS[0]
+        elif "memory" in controllers.split(","):
+            places, name = [root / "memory"], _COUNTERS[1]
+        else:
+            continue
+        # Inside a container the path is the host's, but the mount begins at the container's own
+        # cgroup. So the first counter that can be read is taken; others are the same cgroup.
+        for file in (folder / name for p in places for folder in (p / path.lstrip("/"), p)):
+            count = _read_oom_kills(file)
             if count is not None:
                 found[str(file)] = count
-                break  # the others are the same cgroup as a container sees it
+                break
     return found
 
 
-def _counter_files(root: Path, controllers: str, path: str) -> list[Path]:
-    # Inside a container the path is the host's, while the mount begins at the container's own.
-    if controllers == "":
-        places = [root, root / "unified"]
-        name = _COUNTERS[0]
-    elif "memory" in controllers.split(","):
-        places, name = [root / "memory"], _COUNTERS[1]
-    else:
-        return []
-    return [folder / name for p in places for folder in (p / path.lstrip("/"), p)]
-
-
-def _oom_kills(file: Path) -> int | None:
+def _read_oom_kills(file: Path) -> int | None:
     try:
         text = file.read_text(encoding="ascii")
         return next(int(line.split()[1]) for line in text.splitlines() if line[:9] == "oom_kill ")
@@ -81,16 +77,15 @@ def _oom_kills(file: Path) -> int | None:
 
 
 def new_oom_kills(before: Mapping[str, int]) -> int:
-    """Return how many OOM kills the counters have counted since a look at them.
+    """Return how many OOM kills the counters have counted since an earlier reading.
 
     Args:
         before: What `oom_counts` returned then. A counter that is gone has counted nothing.
     """
-    # Read back from a journal, a name may be anything: only a cgroup's counter is opened.
-    sound = {name: n for name, n in before.items() if _is_counter(name)}
-    return max((max(0, (_oom_kills(Path(name)) or 0) - n) for name, n in sound.items()), default=0)
-
-
-def _is_counter(name: str) -> bool:
-    path = Path(name)
-    return path.name in _COUNTERS and ".." not in path.parts and not path.is_symlink()
+    grown = [0]
+    for name, count in before.items():
+        path = Path(name)
+        # A name from a journal may be anything: only the counter of a cgroup is opened.
+        if path.name in _COUNTERS and ".." not in path.parts and not path.is_symlink():
+            grown.append((_read_oom_kills(path) or 0) - count)
+    return max(grown)

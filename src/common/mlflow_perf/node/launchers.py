@@ -1,7 +1,4 @@
-"""The launchers of parallel jobs, one row of facts each. Imports only `daemons`.
-
-`node` does the arithmetic from a rank to a node.
-"""
+"""The launchers of parallel jobs, one row of facts each; `place` computes the node from them."""
 
 from __future__ import annotations
 
@@ -18,22 +15,22 @@ class Launcher:
     """One row of facts: the variables that a launcher sets in each process that it starts.
 
     Attributes:
-        name: What the launcher is called in documents and tags.
-        marks: Variables that all have to be set for this row to hold.
+        name: Name of the launcher in documents and tags.
+        marks: Variables that must all be set for this row to apply.
         rank: Variable of the number of the process.
-        size: Variables of the number of processes; the first that is set counts.
+        size: Variables of the number of processes; the first one set counts.
         local_rank: Variable of the number of the process on its node.
         local_size: Variable of the number of processes on its node.
-        node: Variable of the number of the node, where the launcher tells it.
-        nodes: Variables of the number of nodes; the first that is set counts.
-        job: Variable of the launcher's own name of the job.
-        agrees: Variables of other launchers which, if set, must equal this row's rank: where they
-            do not, this row was inherited from an outer job.
+        node: Variable of the index of the node, if the launcher sets one.
+        nodes: Variables of the number of nodes; the first one set counts.
+        job: Variable of the launcher's own id of the job.
+        agrees: Variables of other launchers that must equal this row's rank if they are set. If one
+            differs, this row's variables were inherited from an outer job.
         pool: Whether it starts the workers of a pool and not the ranks of a job.
-        groups: Whether it numbers groups of ranks (torchrun's agents): a group is a node only as
-            long as nobody outside started several of them on one.
-        daemon: Asks the launcher's own daemon for the node's index and the number of nodes; None
-            where it does not tell, so that they follow from the ranks.
+        groups: Whether it numbers groups of ranks (torchrun's agents). A group is a node, unless an
+            outer launcher started several groups on one node.
+        daemon: Returns the node's index and the number of nodes from the launcher's own daemon, or
+            None; then they follow from the ranks.
     """
 
     name: str
@@ -51,20 +48,19 @@ class Launcher:
     daemon: Callable[[Mapping[str, str]], tuple[int, int] | None] | None = None
 
 
-# Dask leaves nothing in the environment; `detect` puts the worker's name there under this key.
+# Dask sets no variable; `detect` puts the worker's name into the environment under this key.
 DASK_WORKER = "DASK_WORKER_NAME"
 _MPI = "OMPI_COMM_WORLD_"
 _JSM = "JSM_NAMESPACE_"
 _MV2 = "MV2_COMM_WORLD_"
 
-# One row per launcher; laid out as the table it is.
 # fmt: off
 LAUNCHERS: tuple[Launcher, ...] = (
-    # Innermost first: what a scheduler set is inherited by every launcher started inside its job.
+    # Innermost first: every launcher inherits the variables of the scheduler whose job it is in.
     Launcher("torchrun", ("TORCHELASTIC_RUN_ID", "RANK"), "RANK", ("WORLD_SIZE",),
              "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", ("GROUP_WORLD_SIZE",),
              "TORCHELASTIC_RUN_ID", groups=True),
-    # OMPI_COMM_WORLD_NODE_RANK is a number of the process on its node: no node's index.
+    # OMPI_COMM_WORLD_NODE_RANK numbers the processes on a node; it is not the node's index.
     Launcher("openmpi", (_MPI + "RANK", _MPI + "SIZE"), _MPI + "RANK", (_MPI + "SIZE",),
              _MPI + "LOCAL_RANK", _MPI + "LOCAL_SIZE", job="PMIX_NAMESPACE",
              daemon=daemons.open_mpi),
@@ -78,12 +74,12 @@ LAUNCHERS: tuple[Launcher, ...] = (
              _JSM + "LOCAL_RANK", _JSM + "LOCAL_SIZE"),
     Launcher("ray", ("RAY_JOB_ID", "RANK", "WORLD_SIZE"), "RANK", ("WORLD_SIZE",),
              "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", job="RAY_JOB_ID"),
-    # A pool's workers are numbered within one pool on one host: that is no rank of a job.
+    # The workers of a pool are numbered per pool and host; these numbers are not ranks of a job.
     Launcher("ray", ("RAY_JOB_ID",), job="RAY_JOB_ID", pool=True),
     Launcher("dask", (DASK_WORKER,), job=DASK_WORKER, pool=True),
     Launcher("parsl", ("PARSL_WORKER_RANK",), local_rank="PARSL_WORKER_RANK",
              job="PARSL_WORKER_POOL_ID", pool=True),
-    # A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: there it is one process.
+    # A batch script has SLURM_PROCID and SLURM_NTASKS too, but it is one process without a step.
     Launcher("slurm", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID"), "SLURM_PROCID",
              ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID", "", "SLURM_NODEID",
              ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
@@ -95,7 +91,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
     Launcher("azureml", ("AZUREML_RUN_ID",), nodes=("AZUREML_NODE_COUNT",), job="AZUREML_RUN_ID"),
     Launcher("pytorch", ("RANK", "WORLD_SIZE", "LOCAL_RANK"), "RANK", ("WORLD_SIZE",),
              "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", ("NNODES",)),
-    # The number of completions is not in the environment: MLFLOW_PERF_NODE_COUNT tells it.
+    # The number of completions is not in the environment; MLFLOW_PERF_NODE_COUNT can give it.
     Launcher("kubernetes", ("JOB_COMPLETION_INDEX",), "JOB_COMPLETION_INDEX"),
     Launcher("slurm", ("SLURM_JOB_ID",), job="SLURM_JOB_ID"),
 )

@@ -1,11 +1,12 @@
 """Which node, rank and job this process is, from the environment that its launcher left.
 
-Imports `errors` and `launchers`, whose table names the variables of each launcher; everything here
-is the arithmetic from a rank to a node.
+The table in `launchers` names the variables of each launcher; this module does the arithmetic from
+a rank to a node.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -21,9 +22,18 @@ __all__ = ["LAUNCHERS", "Launcher", "Node", "detect", "without_launcher"]
 _INDEX = "MLFLOW_PERF_NODE"
 _COUNT = "MLFLOW_PERF_NODE_COUNT"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"
-_DIGITS = 19  # more of them are no rank, and beyond what MLflow takes for a step
+_MAX_DIGITS = 18  # longer numbers are no ranks, and exceed what MLflow takes as a step
 _AZURE_NODES = "AZ_BATCH_NODE_LIST"
 _AZURE_NODE = "AZ_BATCHAI_NODE_IP"
+# A scheduler's own job id comes before a launcher's: people look up this one.
+_JOB_IDS = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "COBALT_JOBID",
+    "FLUX_JOB_ID",
+    "AZUREML_RUN_ID",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +47,11 @@ class Node:
         local_rank: Number of the process on its node, from 0.
         world_size: Number of processes in the job.
         hostname: Name of the host.
-        launcher: Who started the process: a name of `LAUNCHERS`, or `local`.
-        job_id: The scheduler's name of the job, else the launcher's.
-        cpu_count: Logical CPUs of the host, whoever owns them.
+        launcher: What started the process: a name in `LAUNCHERS`, or `local`.
+        job_id: The scheduler's id of the job, else the launcher's.
+        cpu_count: Logical CPUs of the host, including those of other jobs.
         pool: Whether the process is a worker of a pool, each of whose tasks is a job of its own.
-        local_size: Number of processes of the job on this node; 1 where nobody tells.
+        local_size: Number of processes of the job on this node; 1 if unknown.
     """
 
     index: int
@@ -68,7 +78,7 @@ class Node:
         return {key: value for key, value in block.items() if value is not None}
 
     def tags(self) -> dict[str, str]:
-        """Return what a run's tags say of the place: host, launcher, job and number of nodes."""
+        """Return the tags of a run for host, launcher, job and number of nodes."""
         facts = {
             "hostname": self.hostname,
             "launcher": self.launcher,
@@ -78,55 +88,64 @@ class Node:
         return {f"mlflow_perf.{key}": value for key, value in facts.items() if value}
 
 
-# The schedulers' own names of a job come before a launcher's: they are what a person looks up.
-_JOB_IDS = (
-    "SLURM_JOB_ID",
-    "PBS_JOBID",
-    "LSB_JOBID",
-    "COBALT_JOBID",
-    "FLUX_JOB_ID",
-    "AZUREML_RUN_ID",
-)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place as the launchers describe it; attributes as in `Node`, `size` is `world_size`."""
+
+    index: int = 0
+    count: int = 1
+    rank: int = 0
+    local_rank: int = 0
+    size: int = 1
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Node:
     """Return the place of this process in its job.
 
-    `MLFLOW_PERF_NODE`, `MLFLOW_PERF_NODE_COUNT` and `MLFLOW_PERF_RANKS_PER_NODE` go before what any
-    launcher says. What a launcher says and is no number is as if it were not there.
+    `MLFLOW_PERF_NODE`, `MLFLOW_PERF_NODE_COUNT` and `MLFLOW_PERF_RANKS_PER_NODE` override every
+    launcher. A launcher's variable that does not hold a number counts as unset.
 
     Args:
         environ: Environment variables of the process.
 
     Returns:
-        The place; index 0 of 1 where no launcher is known.
+        The place; index 0 of 1 if no launcher is known.
 
     Raises:
-        SettingError: One of our three variables is no whole number in its range.
+        SettingError: One of our three variables is not a whole number in its range.
     """
-    environ = {**environ, **_dask_worker()}
-    own = _own_settings(environ)
-    told = own[_INDEX]
-    found = [row for row in LAUNCHERS if _holds(row, environ)]
-    index, count, rank, local_rank, size = _place(found, environ)
-    local_size = _local_size(found, environ, index)
+    own: dict[str, int | None] = {}
+    for name, least in ((_INDEX, 0), (_COUNT, 1), (_PER_NODE, 1)):
+        text = environ.get(name, "").strip()
+        value = own[name] = _read_number(environ, name)
+        if text and (value is None or value < least):
+            raise SettingError(f"{name}={text!r} must be a whole number from {least} up.")
+    if worker := sys.modules.get("distributed.worker"):
+        # Dask sets no variable for its tasks. Outside a task this raises an error.
+        with contextlib.suppress(AttributeError, ValueError):
+            environ = {**environ, DASK_WORKER: str(worker.get_worker().name)}
+    found = [row for row in LAUNCHERS if _is_active(row, environ)]
+    place = _locate(found, environ)
+    index, count, local_rank = place.index, place.count, place.local_rank
+    local_size = _count_local(found, environ, index)
     if per_node := own[_PER_NODE]:
-        index, local_rank = divmod(rank, per_node)
-        count = -(-size // per_node)
-        local_size = min(per_node, size - index * per_node)
-    index = index if told is None else told
+        index, local_rank = divmod(place.rank, per_node)
+        count = -(-place.size // per_node)
+        local_size = min(per_node, place.size - index * per_node)
+    if (own_index := own[_INDEX]) is not None:
+        index = own_index
     count = own[_COUNT] or max(count, index + 1)
     if index >= count:
         raise SettingError(f"{_INDEX}={index} needs {_COUNT} above it, but that is {count}.")
     return Node(
         index=index,
         count=count,
-        rank=rank,
+        rank=place.rank,
         local_rank=local_rank,
-        world_size=size,
+        world_size=place.size,
         hostname=socket.gethostname(),
         launcher=found[0].name if found else "local",
-        job_id=_job_id(found, environ),
+        job_id=_find_job_id(found, environ),
         cpu_count=os.cpu_count() or 1,
         pool=bool(found) and found[0].pool and not per_node,
         local_size=max(local_size, 1),
@@ -134,9 +153,9 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment less every launcher's rank, for a command that is a job of its own.
+    """Return the environment without every launcher's rank, for a command that is its own job.
 
-    The schedulers' names of the job stay; so does what says which devices the job owns.
+    The schedulers' job ids stay, and so do the variables that say which devices the job owns.
     """
     drop = {_INDEX, _COUNT, _PER_NODE, _AZURE_NODES, _AZURE_NODE}
     for row in LAUNCHERS:
@@ -149,46 +168,47 @@ def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _place(found: list[Launcher], environ: Mapping[str, str]) -> tuple[int, int, int, int, int]:
-    """Return index, count, rank, local rank and size, from the innermost launcher outwards."""
+def _locate(found: list[Launcher], environ: Mapping[str, str]) -> _Place:
+    """Return the place that the launchers describe.
+
+    Args:
+        found: The active launchers, the innermost first.
+        environ: Environment variables of the process.
+    """
     if not found:
-        return 0, 1, 0, 0, 1
+        return _Place()
     row = found[0]
-    rank = _number(environ, row.rank) or 0
-    size = max(_first(environ, row.size) or 1, rank + 1)
-    local_rank = _number(environ, row.local_rank)
-    index, count = _node_of(row, environ, rank, size)
-    if row.groups and (outer := _outer_groups(found[1:], environ)):
-        index, count, _, group_on_node, _ = outer
-        each = _number(environ, row.local_size) or 1
-        local_rank = group_on_node * each + (local_rank or 0)
-    if listed := _azure_node(environ):
-        index, count = listed
-    return index, count, rank, local_rank or 0, size
-
-
-def _node_of(row: Launcher, environ: Mapping[str, str], rank: int, size: int) -> tuple[int, int]:
-    """Return the node's index and count as the launcher tells them, or from the ranks."""
+    rank = _read_number(environ, row.rank) or 0
+    size = max(_read_first(environ, row.size) or 1, rank + 1)
+    local_rank = _read_number(environ, row.local_rank)
+    local_size = _read_number(environ, row.local_size)
+    node = _read_number(environ, row.node)
+    told = row.daemon(environ) if row.daemon is not None else None
     if row.pool or not row.rank:
-        return 0, 1
-    if row.daemon is not None and (told := row.daemon(environ)):
-        return told
-    local_rank = _number(environ, row.local_rank)
-    local_size = _number(environ, row.local_size)
-    each = local_size or 1
-    index = _number(environ, row.node)
-    if index is not None:
-        return index, max(_first(environ, row.nodes) or -(-size // each), index + 1)
-    if local_rank is None or local_size is None:
-        return rank, size
-    return _divide(environ, rank, size, local=(local_rank, local_size))
+        index, count = 0, 1
+    elif told:
+        index, count = told
+    elif node is not None:
+        nodes = _read_first(environ, row.nodes) or -(-size // (local_size or 1))
+        index, count = node, max(nodes, node + 1)
+    elif local_rank is None or local_size is None:
+        index, count = rank, size
+    else:
+        index, count = _divide_ranks(environ, rank, size, local_rank, local_size)
+    if row.groups and (outer := _locate_group(found[1:], environ)):
+        index, count = outer.index, outer.count
+        local_rank = outer.local_rank * (local_size or 1) + (local_rank or 0)
+    # Azure's own list is right for every launcher.
+    addresses = [a for a in re.split(r"[;,\s]+", environ.get(_AZURE_NODES, "")) if a]
+    if (address := environ.get(_AZURE_NODE, "")) in addresses:
+        index, count = addresses.index(address), len(addresses)
+    return _Place(index, count, rank, local_rank or 0, size)
 
 
-def _divide(
-    environ: Mapping[str, str], rank: int, size: int, *, local: tuple[int, int]
+def _divide_ranks(
+    environ: Mapping[str, str], rank: int, size: int, local_rank: int, local_size: int
 ) -> tuple[int, int]:
-    """Return the node's index and count for ranks laid out in blocks, or in turns if it says so."""
-    local_rank, local_size = local
+    """Return the node's index and count for ranks that fill nodes in blocks, or in turns."""
     count = -(-size // max(local_size, 1))
     if environ.get("OMPI_MCA_rmaps_base_mapping_policy", "").startswith("node"):
         return rank % count, count
@@ -201,88 +221,59 @@ def _divide(
     return first // local_size, count
 
 
-def _outer_groups(
-    rows: list[Launcher], environ: Mapping[str, str]
-) -> tuple[int, int, int, int, int] | None:
-    """Return the place of the group itself, if one of the rows started the groups."""
-    groups = _number(environ, "GROUP_WORLD_SIZE")
-    starters = [r for r in rows if r.rank not in ("", "RANK") and _first(environ, r.size) == groups]
-    return _place(starters[:1], environ) if starters else None
+def _locate_group(rows: list[Launcher], environ: Mapping[str, str]) -> _Place | None:
+    """Return the place of the group of ranks itself, if one of the rows started the groups."""
+    groups = _read_number(environ, "GROUP_WORLD_SIZE")
+    starters = [
+        row
+        for row in rows
+        if row.rank not in ("", "RANK") and _read_first(environ, row.size) == groups
+    ]
+    return _locate(starters[:1], environ) if starters else None
 
 
-def _local_size(found: list[Launcher], environ: Mapping[str, str], index: int) -> int:
-    """Return the number of processes of the job on this node; 1 where nobody tells."""
+def _count_local(found: list[Launcher], environ: Mapping[str, str], index: int) -> int:
+    """Return the number of processes of the job on this node; 1 if unknown."""
     if not found or found[0].pool:
         return 1
     if found[0].name == "slurm":
-        return _slurm_tasks(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), index)
-    here = _number(environ, found[0].local_size) or 1
-    if found[0].groups and _outer_groups(found[1:], environ):
-        return here * _local_size(found[1:2], environ, index)
+        # Slurm lists all nodes, such as `4(x2),1`.
+        text = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+        parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+        each = [int(tasks) for tasks, times in parts for _ in range(int(times or 1))]
+        return each[index] if index < len(each) else 1
+    here = _read_number(environ, found[0].local_size) or 1
+    if found[0].groups and _locate_group(found[1:], environ):
+        return here * _count_local(found[1:2], environ, index)
     return here
 
 
-def _slurm_tasks(text: str, index: int) -> int:
-    """Return the number of a node from Slurm's list of all, such as `4(x2),1`."""
-    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
-    each = [int(tasks) for tasks, times in found for _ in range(int(times or 1))]
-    return each[index] if index < len(each) else 1
-
-
-def _azure_node(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return this node's place in Azure's own list, which holds whatever the launcher."""
-    addresses = [a for a in re.split(r"[;,\s]+", environ.get(_AZURE_NODES, "")) if a]
-    own = environ.get(_AZURE_NODE, "")
-    return (addresses.index(own), len(addresses)) if own in addresses else None
-
-
-def _holds(row: Launcher, environ: Mapping[str, str]) -> bool:
-    """Whether the row's variables are set, are numbers, and belong to the innermost launcher."""
+def _is_active(row: Launcher, environ: Mapping[str, str]) -> bool:
+    """Return whether the row's variables are set, valid, and of the innermost launcher."""
     if not all(environ.get(name) for name in row.marks):
         return False
-    rank = _number(environ, row.rank)
+    rank = _read_number(environ, row.rank)
     if row.rank in row.marks and rank is None:
         return False
-    others = [_number(environ, name) for name in row.agrees]
-    return all(other in (None, rank) for other in others)
+    return all(_read_number(environ, name) in (None, rank) for name in row.agrees)
 
 
-def _job_id(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
+def _find_job_id(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
     for name in (*_JOB_IDS, *(row.job for row in found)):
-        # Ray starts its workers before it knows their job: "ffffffff" is no name.
+        # Ray starts its workers before it knows their job; "ffffffff" is not an id.
         if name and environ.get(name, "").strip("f"):
             return environ[name]
     index = environ.get("JOB_COMPLETION_INDEX")
     pod = environ.get("HOSTNAME", "")
-    # An indexed job's pod has the host name <job>-<index>.
+    # The pod of an indexed job has the host name <job>-<index>.
     return pod.removesuffix(f"-{index}") if index and pod.endswith(f"-{index}") else None
 
 
-def _dask_worker() -> dict[str, str]:
-    """Return the name of the Dask worker that runs this task, as if Dask had set a variable."""
-    module = sys.modules.get("distributed.worker")
-    try:
-        return {} if module is None else {DASK_WORKER: str(module.get_worker().name)}
-    except (AttributeError, ValueError):
-        return {}
-
-
-def _own_settings(environ: Mapping[str, str]) -> dict[str, int | None]:
-    settings: dict[str, int | None] = {}
-    for name, least in ((_INDEX, 0), (_COUNT, 1), (_PER_NODE, 1)):
-        text = environ.get(name, "").strip()
-        value = _number(environ, name)
-        if text and (value is None or value < least):
-            raise SettingError(f"{name}={text!r} must be a whole number from {least} up.")
-        settings[name] = value
-    return settings
-
-
-def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    numbers = (_number(environ, name) for name in names)
+def _read_first(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    numbers = (_read_number(environ, name) for name in names)
     return next((number for number in numbers if number is not None), None)
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
+def _read_number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name, "").strip() if name else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None

@@ -1,9 +1,9 @@
-"""The signals that end a process: noticed at once, in a thread of its own. Imports nothing of ours.
+"""The signals that end a process: noticed at once, in a thread of its own.
 
-Python runs a signal's handler in the main thread, between two of its instructions: not while that
-thread sits in native code. So a thread waits on the descriptor to which the interpreter's own
-handler, in C, writes the number of each signal. The job's handlers, and what a signal does where
-there is none, stay as they were.
+Python runs a signal's handler in the main thread, between two of its instructions, and so not while
+that thread runs native code. The interpreter's own handler, in C, writes the number of each signal
+to a descriptor; a thread waits on that descriptor. The job's handlers, and what a signal does
+without a handler, stay as they were.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ from typing import Any
 
 __all__ = ["SignalWatch"]
 
-_ENDING = (
-    "SIGTERM",
-    "SIGHUP",
-)  # what asks a job to end; SIGINT is a KeyboardInterrupt, noticed too
-_STOP, _MARK = 254, 255  # no signals: words from our own threads
-# A job whose own handler ends it does so at once; one that takes longer may not live to its end.
+_ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
+_STOP, _MARK = 254, 255  # not signals, but messages from our own threads
+# A job whose own handler ends it does so at once. A job that takes longer may be killed first.
 _PATIENCE_SEC = 1.0
-# A job with a signal a millisecond, as from a profiler's timer, wakes us this rarely.
+# Limits how often we wake up in a job with a signal per millisecond, as from a profiler's timer.
 _REST_SEC = 0.05
 
 _log = logging.getLogger(__name__)
@@ -40,12 +37,15 @@ class SignalWatch:
     """Watches for the signals that end this process, from `arm` to `disarm`.
 
     Args:
-        on_fatal: Called with a signal that is about to end the process, as nobody handles it; the
-            process ends of this signal when the call returns.
-        on_handled: Called with a signal that the job handles itself, if the job has not disarmed
-            the watch a second later.
+        on_fatal: Called with a signal that nobody handles. When the call returns, the signal ends
+            the process.
+        on_handled: Called with a signal that the job handles itself, if the watch is still armed
+            a second later.
 
-    Both are called in the watch's thread. `received` holds the signals that came.
+    Both are called in the watch's thread.
+
+    Attributes:
+        received: The signals that came.
     """
 
     def __init__(
@@ -54,22 +54,22 @@ class SignalWatch:
         self.received: list[int] = []
         self._on_fatal = on_fatal
         self._on_handled = on_handled
-        self._handler = self._handle  # one object, to be known again
+        self._handler = self._handle  # one object, so that `is` finds it again
         self._previous: dict[int, Any] = {}
         self._pipe = (-1, -1)
         self._outer: tuple[int, os.stat_result] | None = None
-        self._set_outer = self._keep_wakeup_fd  # one object, to be known again
+        self._set_outer = self._keep_wakeup_fd  # one object, as above
         self._over = threading.Event()
         self._marked = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mlflow-perf-signals", daemon=True)
 
     @property
     def armed(self) -> bool:
-        """Whether the watch is on, in this process."""
+        """Whether this watch is on in this process."""
         return _armed is self
 
     def arm(self) -> None:
-        """Start to watch; does nothing outside the main thread, where no handler can be set."""
+        """Start to watch; only the main thread can set handlers, so elsewhere this does nothing."""
         global _armed  # noqa: PLW0603 - a process has one set of handlers
         if (
             sys.platform == "win32"
@@ -82,17 +82,17 @@ class SignalWatch:
         try:
             self._outer = _identity(_set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False))
             self._thread.start()
-        except (ValueError, RuntimeError, OSError):  # a subinterpreter; no thread to be had
+        except (ValueError, RuntimeError, OSError):  # a subinterpreter, or no more threads
             _log.debug("Signals are not watched:", exc_info=True)
             self._close()
             return
         _armed = self
         signal.set_wakeup_fd = self._set_outer
-        # Ignored, as under nohup, or handled by native code (None): left alone.
+        # A signal that is ignored, as under nohup, or handled by native code (None) is left alone.
         self._take(lambda handler: handler not in (None, signal.SIG_IGN))
 
     def disarm(self) -> None:
-        """Give back the handlers and end the thread; waits while a signal is being dealt with."""
+        """Restore the handlers and end the thread, after it has dealt with a present signal."""
         global _armed  # noqa: PLW0603 - as in arm
         if not self.armed:
             return
@@ -104,41 +104,42 @@ class SignalWatch:
             self._close()
 
     def settle(self) -> None:
-        """Return when each signal that came before this call stands in `received`."""
+        """Wait until `received` has each signal that came before this call."""
         if self.armed:
             self._over.set()
             self._write(_MARK)
             self._marked.wait(_PATIENCE_SEC)
 
     def _keep_wakeup_fd(self, fd: int, *, warn_on_full_buffer: bool = True) -> int:
-        """Stand in for `signal.set_wakeup_fd` while the watch is on.
+        """Replace `signal.set_wakeup_fd` while the watch is on.
 
-        An event loop that is told to handle a signal sets a descriptor of its own, and ours would
-        hear no signal any more: its is noted instead, and written to with each signal that comes.
+        An event loop that handles a signal sets a descriptor of its own, and then ours would get no
+        signals. So the loop's descriptor is noted, and each signal is written to it as well.
 
         Returns:
-            The descriptor that it would have found without us; -1 for none.
+            The descriptor that would have been set without us; -1 for none.
         """
         if not self.armed:
             return _set_wakeup_fd(fd, warn_on_full_buffer=warn_on_full_buffer)
         before = self._outer_fd()
-        ours = _set_wakeup_fd(fd, warn_on_full_buffer=warn_on_full_buffer)  # who is wrong is told
+        ours = _set_wakeup_fd(fd, warn_on_full_buffer=warn_on_full_buffer)  # raises if wrong
         _set_wakeup_fd(ours, warn_on_full_buffer=False)
         self._outer = _identity(fd)
-        # A loop that goes leaves its signals without a handler.
+        # A loop that closes leaves its signals without a handler.
         self._take(lambda handler: handler is signal.SIG_DFL)
         return before
 
     def _take(self, may: Callable[[Any], bool]) -> None:
-        """Set our handler for each ending signal whose present one says that we may."""
+        """Set our handler for each ending signal whose present handler allows it."""
         for number in (getattr(signal, name) for name in _ENDING):
             if may(signal.getsignal(number)):
                 self._previous[number] = signal.signal(number, self._handler)
 
     def _restore(self) -> bool:
-        """Set the handlers that were there before; outside the main thread that cannot be done.
+        """Restore the handlers from before, and return whether that was possible.
 
-        There ours stay and do as the ones before; and the interpreter still writes to the pipe.
+        Outside the main thread it is not. Our handlers stay then and act as the earlier ones, and
+        the interpreter still writes to the pipe.
         """
         if signal.set_wakeup_fd is self._set_outer:
             signal.set_wakeup_fd = _set_wakeup_fd
@@ -155,7 +156,7 @@ class SignalWatch:
         return True
 
     def _outer_fd(self) -> int:
-        """Return the descriptor that was to be written to before ours, while it is still that."""
+        """Return the descriptor that was set before ours, if it is still the same file."""
         if self._outer is None:
             return -1
         number, then = self._outer
@@ -178,8 +179,12 @@ class SignalWatch:
         previous = self._previous.get(number, signal.SIG_DFL)
         if self.armed:
             self.received.append(number)
-            if _wakeup_fd_is_ours(self._pipe[1]) is False:
-                self._write(number)
+            with contextlib.suppress(ValueError, OSError):  # the interpreter does not say
+                present = _set_wakeup_fd(-1)
+                if present >= 0:
+                    _set_wakeup_fd(present, warn_on_full_buffer=False)
+                if present != self._pipe[1]:
+                    self._write(number)
         elif previous is signal.SIG_DFL:
             _die(number)
         if callable(previous):
@@ -189,46 +194,45 @@ class SignalWatch:
         done: set[int] = set()
         while True:
             data = os.read(self._pipe[0], 4096)
-            # Before an event loop hears of it: one that ends by it gives its handler back at once.
-            fatal = {number for number in {*data} & {*_watched()} if self._is_fatal(number)}
-            self._pass_on(data)
+            new = [n for n in dict.fromkeys(data) if n in _watched() and n not in done]
+            # Before an event loop hears of the signal, because the loop may restore its handler.
+            # The kernel lets no unhandled signal end the first process of a container.
+            fatal = {
+                number
+                for number in new
+                if signal.getsignal(number) is self._handler
+                and self._previous.get(number) is signal.SIG_DFL
+                and os.getpid() != 1
+            }
+            outer, signals = self._outer_fd(), bytes(n for n in data if n not in (_STOP, _MARK))
+            if outer >= 0 and signals:
+                with contextlib.suppress(OSError):
+                    os.write(outer, signals)
             for number in dict.fromkeys(data):
                 if number == _STOP:
                     return
                 if number == _MARK:
                     self._marked.set()
-                elif number not in done and number in _watched():
+                elif number in new:
                     done.add(number)
                     self.received.append(number)
-                    self._deal_with(number, fatal=number in fatal)
+                    self._report(number, fatal=number in fatal)
             self._over.wait(_REST_SEC)
 
-    def _pass_on(self, data: bytes) -> None:
-        outer = self._outer_fd()
-        signals = bytes(n for n in data if n not in (_STOP, _MARK))
-        if outer >= 0 and signals:
-            with contextlib.suppress(OSError):
-                os.write(outer, signals)
-
-    def _is_fatal(self, number: int) -> bool:
-        ours = signal.getsignal(number) is self._handler
-        # The kernel lets no signal end the first process of a container that does not handle it.
-        return ours and self._previous.get(number) is signal.SIG_DFL and os.getpid() != 1
-
-    def _deal_with(self, number: int, *, fatal: bool) -> None:
+    def _report(self, number: int, *, fatal: bool) -> None:
         try:
             if fatal:
                 self._on_fatal(number)
             elif not self._over.wait(_PATIENCE_SEC):
                 self._on_handled(number)
-        # The edge: whatever fails here, the signal does what it would have done.
+        # Whatever fails here, the signal does what it would have done without us.
         except Exception:  # noqa: BLE001
             _log.warning("A signal's report could not be made.", exc_info=True)
         if fatal:
             _die(number)
 
     def leave_child(self) -> None:
-        """Take the watch out of a forked child, whose signals are its own."""
+        """Remove the watch from a forked child, whose signals are its own."""
         self._restore()
         self._close()
 
@@ -241,23 +245,12 @@ def _identity(number: int) -> tuple[int, os.stat_result] | None:
     if number < 0:
         return None
     facts = os.fstat(number)
-    # Only what is a socket or a pipe is an event loop's.
+    # An event loop uses a socket or a pipe.
     return (number, facts) if stat.S_ISSOCK(facts.st_mode) or stat.S_ISFIFO(facts.st_mode) else None
 
 
-def _wakeup_fd_is_ours(number: int) -> bool | None:
-    """Tell whether the interpreter writes signals to a descriptor; None where it does not say."""
-    try:
-        present = _set_wakeup_fd(-1)
-        if present >= 0:
-            _set_wakeup_fd(present, warn_on_full_buffer=False)
-    except (ValueError, OSError):
-        return None
-    return present == number
-
-
 def _die(number: int) -> None:
-    """End the process of a signal, from any thread, as if it had never been caught."""
+    """End the process by a signal, from any thread, as if nobody had caught it."""
     import ctypes
 
     with contextlib.suppress(AttributeError):  # another Python than CPython
@@ -269,31 +262,35 @@ def _die(number: int) -> None:
     os._exit(128 + number)
 
 
-# A child between its birth and its own set of handlers must not write into its parent's pipe: the
-# parent would take the child's signal for its own. So none is delivered there meanwhile.
+# A new child that has not restored its handlers yet must not write into its parent's pipe, because
+# the parent would take the child's signal for its own. So signals are blocked during the fork.
 _masks: dict[int, Any] = {}
 
 
-def _before_fork() -> None:
+def _block_before_fork() -> None:
     if _armed is not None:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _watched())
         _masks[threading.get_ident()] = mask
 
 
-def _after_fork() -> None:
+def _unblock_after_fork() -> None:
     mask = _masks.pop(threading.get_ident(), None)
     if mask is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _in_child() -> None:
+def _leave_in_child() -> None:
     global _armed
     watch, _armed = _armed, None
     if watch is not None:
         watch.leave_child()
-    _after_fork()
+    _unblock_after_fork()
     _masks.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_block_before_fork,
+        after_in_parent=_unblock_after_fork,
+        after_in_child=_leave_in_child,
+    )
