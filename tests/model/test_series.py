@@ -106,7 +106,7 @@ def test_reports_without_any_time_weigh_the_same() -> None:
 def test_a_wrong_length_is_refused(wrong: object) -> None:
     """A length that is no whole number of at least 1 is refused with its value."""
     with pytest.raises(SettingError, match="max_length"):
-        BoundedSeries(wrong)
+        BoundedSeries(wrong)  # type: ignore[arg-type]
 
 
 @given(st.lists(values, min_size=1, max_size=200), st.integers(1, 20), st.integers(1, 20))

@@ -6,33 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary, summarise, summarise_run
 from mlflow_perf.records import Kind
-
-EIGHTEEN = {
-    "cpu_avg_utilization_pct", "cpu_avg_utilization_over20_pct", "cpu_avg_utilization_over40_pct",
-    "cpu_avg_utilization_over80_pct", "cpu_avg_utilization_at100_pct", "max_t_cpu_pct_per_cpu_avg",
-    "max_t_cpu_pct_per_cpu_max", "max_t_cpu_pct_per_cpu_min", "node_cpu_hours",
-    "node_unused_cpu_hours", "max_t_mem_percent", "max_t_disk_usage_percent",
-    "total_disk_io_read_mb", "total_disk_io_write_mb", "total_net_io_lo_sent_mb",
-    "total_net_io_ext_sent_mb", "total_net_io_lo_recv_mb", "total_net_io_ext_recv_mb",
-}  # fmt: skip
 
 
 def row(at: float, busy_pct: float = 0.0, **more: float) -> dict[str, float]:
     """Return a report with a time and a utilisation."""
     return {"elapsed_sec": at, "cpu_pct_per_cpu_avg": busy_pct, **more}
-
-
-def test_the_table_has_the_seeds_eighteen_keys_once() -> None:
-    """The eighteen keys of the contract stand in the table, and no key stands there twice."""
-    keys = [metric.key for metric in (*METRICS, *RUN_METRICS)]
-    assert set(keys) >= EIGHTEEN
-    assert len(keys) == len(set(keys))
-    assert all(metric_for(key).key == key for key in keys)
-    assert metric_for("no such key") is None
 
 
 def test_shares_weigh_by_time() -> None:
@@ -140,26 +121,6 @@ def test_a_thinned_list_gives_the_same_peaks_totals_and_means(
     assert again["max_t_mem_percent"] == live.metrics()["max_t_mem_percent"]
     assert again["total_disk_io_read_mb"] == live.metrics()["total_disk_io_read_mb"]
     assert again["duration_sec"] == pytest.approx(live.metrics()["duration_sec"])
-
-
-def test_run_figures_weigh_nodes_by_their_hours() -> None:
-    """A run's utilisation is its used over its held hours, and imbalance is max over mean − 1."""
-    nodes = [
-        {"node_cpu_hours": 1.0, "node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.0,
-         "duration_sec": 5.0, "max_t_mem_percent": 10.0},
-        {"node_cpu_hours": 3.0, "node_used_cpu_hours": 0.0, "node_unused_cpu_hours": 3.0,
-         "duration_sec": 9.0, "max_t_mem_percent": 30.0},
-    ]  # fmt: skip
-    run = summarise_run(nodes)
-    assert run["run_cpu_hours"] == 4.0
-    assert run["run_unused_cpu_hours"] == 3.0
-    assert run["run_cpu_avg_utilization_pct"] == 25.0
-    assert run["run_imbalance_pct"] == 100.0
-    assert run["run_duration_sec"] == 9.0
-    assert run["run_max_t_mem_percent"] == 30.0
-    assert run["run_node_count"] == 2.0
-    assert "run_total_disk_io_read_mb" not in run
-    assert summarise_run([]) == {}
 
 
 def test_cost_is_the_price_times_the_hours() -> None:

@@ -1,8 +1,7 @@
-"""Reading performance data back from MLflow, files and folders."""
+"""Loading of performance documents from runs, files and folders."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -10,80 +9,22 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from tests.tracking.samples import NODE, document, log_run
 
 from mlflow_perf.core.uris import redact_password
-from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
-from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.tracking.load import is_run_id, load, read_documents, save_nodes
-from mlflow_perf.tracking.search import find_children, find_runs, get_run, get_runs
-
-
-def document(*summaries: Mapping[str, float], component: str = "train") -> PerfDocument:
-    nodes = {
-        i: NodeDocument(
-            {"index": i, "count": len(summaries), "hostname": f"host{i}", "cpu_count": 4},
-            component=component,
-            status="FINISHED",
-            started=1000.0,
-            duration_sec=s.get("duration_sec", 10.0),
-            summary=dict(s),
-        )
-        for i, s in enumerate(summaries)
-    }
-    return PerfDocument(nodes)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the address of a new tracking store; making one takes seconds."""
-    return f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db"
-
-
-@pytest.fixture
-def client(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    return MlflowClient(store)
-
-
-@pytest.fixture
-def experiment(client: MlflowClient, tmp_path: Path) -> str:
-    return client.create_experiment(tmp_path.name, artifact_location=(tmp_path / "a").as_uri())
-
-
-def log(
-    client: MlflowClient,
-    experiment: str,
-    doc: PerfDocument,
-    *,
-    component: str = "train",
-    tags: Mapping[str, str] | None = None,
-    folder: str = "perf",
-) -> str:
-    """Log a document as the session does, and return the run's id."""
-    all_tags = {"mlflow_perf.component": component, "mlflow_perf.version": "0", **(tags or {})}
-    run_id = client.create_run(experiment, tags=all_tags, run_name=component).info.run_id
-    for index, node in doc.nodes.items():
-        for key, value in node.summary.items():
-            client.log_metric(run_id, key, value, step=index)
-        text = json.dumps(PerfDocument({index: node}).as_dict())
-        client.log_text(run_id, text, f"{folder}/node-{index}.json")
-    for key, value in doc.run_summary.items():
-        client.log_metric(run_id, key, value, step=0)
-    client.set_terminated(run_id)
-    return run_id
-
-
-NODE = {"duration_sec": 10.0, "node_cpu_hours": 1.0, "node_used_cpu_hours": 0.5}
+from mlflow_perf.errors import DocumentError, RunNotFoundError
+from mlflow_perf.tracking.load import fetch_run, is_run_id, load, read_documents, save_nodes
+from mlflow_perf.tracking.search import find_runs, get_run, get_runs
 
 
 def test_a_run_is_read_back_as_it_was_logged(client: MlflowClient, experiment: str) -> None:
     """The document of a run of several nodes holds every node with its own figures."""
-    run_id = log(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))
+    run_id = log_run(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))
     loaded = load(run_id)
     assert [n.summary["duration_sec"] for n in loaded.nodes.values()] == [10.0, 12.0]
     assert load(f"runs:/{run_id}").as_dict() == loaded.as_dict()
@@ -101,9 +42,9 @@ def test_a_file_and_folders_are_sources_too(tmp_path: Path) -> None:
 
 def test_a_run_with_another_artifact_path_is_found(client: MlflowClient, experiment: str) -> None:
     """Documents that `artifact_path=…` put elsewhere are found, on this machine and over HTTP."""
-    run_id = log(client, experiment, document(NODE), folder="figures")
+    run_id = log_run(client, experiment, document(NODE), folder="figures")
     assert list(load(run_id).nodes) == [0]
-    deeper = log(client, experiment, document(NODE), folder="train/figures")
+    deeper = log_run(client, experiment, document(NODE), folder="train/figures")
     assert list(load(deeper).nodes) == [0]
 
 
@@ -111,7 +52,7 @@ def test_what_does_not_exist_says_so(client: MlflowClient, experiment: str, tmp_
     """A missing run, file, folder or document gets one sentence that names it."""
     empty = client.create_run(experiment).info.run_id
     parent = client.create_run(experiment).info.run_id
-    log(client, experiment, document(NODE), tags={"mlflow.parentRunId": parent})
+    log_run(client, experiment, document(NODE), tags={"mlflow.parentRunId": parent})
     for source, message in [
         ("0" * 32, "does not exist in the tracking store"),
         (str(tmp_path / "no.json"), "There is no run, file or folder"),
@@ -123,29 +64,25 @@ def test_what_does_not_exist_says_so(client: MlflowClient, experiment: str, tmp_
             load(source)
 
 
-def test_the_beginning_of_an_id_is_enough(client: MlflowClient, experiment: str) -> None:
-    """What tables show of an id names its run, as long as no other begins alike."""
-    from mlflow_perf.tracking.load import fetch_run
-
-    run_id = log(client, experiment, document(NODE))
-    other = log(client, experiment, document(NODE))
+def test_the_beginning_of_an_id_is_enough(
+    client: MlflowClient, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first characters of an id, which tables show, name a run if no other run shares them."""
+    run_id = log_run(client, experiment, document(NODE))
+    other = log_run(client, experiment, document(NODE))
     assert [run.run_id for run in get_runs([run_id[:8], other])] == [run_id, other]
     assert load(run_id[:12]).nodes[0].summary == NODE
     with pytest.raises(RunNotFoundError, match="does not exist"):
         load("0" * 8)
 
-    class Alike:
-        """A store with two runs that begin alike."""
+    def search_twice(experiments: list[str], query: str, max_results: int) -> list[object]:
+        found = search(experiments, query, max_results=max_results)
+        return [*found, *found]
 
-        get_run = client.get_run
-        search_experiments = client.search_experiments
-
-        def search_runs(self, experiments: list[str], query: str, max_results: int) -> list[object]:
-            found = client.search_runs(experiments, query, max_results=max_results)
-            return [*found, *found]
-
+    search = client.search_runs
+    monkeypatch.setattr(client, "search_runs", search_twice)
     with pytest.raises(RunNotFoundError, match="More than one run begins with"):
-        fetch_run(Alike(), run_id[:8])
+        fetch_run(client, run_id[:8])
 
 
 def test_a_broken_document_is_named(tmp_path: Path) -> None:
@@ -154,65 +91,6 @@ def test_a_broken_document_is_named(tmp_path: Path) -> None:
     path.write_text('{"schema": "mlflow-perf/9", "nodes": {}}')
     with pytest.raises(DocumentError, match=r"later\.json: .*Upgrade mlflow-perf"):
         load(path)
-
-
-def test_what_a_run_says_of_itself(client: MlflowClient, experiment: str) -> None:
-    """Component, step, dependencies, parent and figures come with the run."""
-    tags = {
-        "mlflow.parentRunId": "p",
-        "mlflow_perf.step": "fit",
-        "mlflow_perf.depends_on": "prepare, split",
-    }
-    run = get_run(log(client, experiment, document(NODE, NODE), tags=tags))
-    assert (run.component, run.step, run.parent_id) == ("train", "fit", "p")
-    assert run.depends_on == ("prepare", "split")
-    assert run.figures["run_node_count"] == 2
-    assert run.node_count == 2
-    assert run.status == "FINISHED"
-
-
-def test_a_run_of_one_node_needs_no_document(client: MlflowClient, experiment: str) -> None:
-    """The figures of one node come from the run's metrics; those of several would be the last's."""
-    one = log(client, experiment, document(NODE))
-    two = log(client, experiment, document(NODE, NODE))
-    runs = get_runs([two, one], documents=False)
-    assert [run.document for run in runs] == [None, None]
-    assert runs[0].nodes == {}
-    assert runs[1].nodes == {0: NODE}
-
-
-def test_many_runs_come_in_few_requests(
-    client: MlflowClient, experiment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More runs than a handful are searched for together, in the order in which they were named."""
-    ids = [log(client, experiment, document(NODE)) for _ in range(6)]
-    monkeypatch.setattr(MlflowClient, "get_run", lambda *_: pytest.fail("a request per run"))
-    assert [run.run_id for run in get_runs(ids[::-1])] == ids[::-1]
-
-
-def test_runs_are_found_by_component_and_condition(client: MlflowClient, experiment: str) -> None:
-    """A search gives only runs with performance data, newest first."""
-    old = log(client, experiment, document(NODE, component="O'Hara"), component="O'Hara")
-    new = log(client, experiment, document(NODE, component="O'Hara"), component="O'Hara")
-    client.create_run(experiment, tags={"mlflow_perf.component": "O'Hara"})
-    client.set_tag(old, "branch", "main")
-    assert [r.run_id for r in find_runs("O'Hara")] == [new, old]
-    assert [r.run_id for r in find_runs("O'Hara", filter_string="tags.branch = 'main'")] == [old]
-    assert [r.run_id for r in find_runs("O'Hara", max_results=1)] == [new]
-    with pytest.raises(SettingError, match="cannot search"):
-        find_runs(filter_string="this is no condition")
-    with pytest.raises(RunNotFoundError, match="no experiment 'nowhere'"):
-        find_runs(experiment_names=["nowhere"])
-
-
-def test_children_come_in_the_order_of_their_start(client: MlflowClient, experiment: str) -> None:
-    """A parent's children are its steps; a run without children has none."""
-    parent = client.create_run(experiment).info.run_id
-    tags = {"mlflow.parentRunId": parent}
-    ids = [log(client, experiment, document(NODE), tags=tags) for _ in range(2)]
-    found = find_children(get_run(parent))
-    assert [run.run_id for run in found] == ids
-    assert find_children(found[0]) == []
 
 
 def test_what_exists_on_disk_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +151,8 @@ def test_documents_come_over_http(server: str) -> None:
     """Where the artifacts lie on a server they are downloaded, whatever their folder."""
     client = MlflowClient(server)
     experiment = client.create_experiment("over-http")
-    two = log(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))
-    elsewhere = log(client, experiment, document(NODE), folder="train/figures")
+    two = log_run(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))
+    elsewhere = log_run(client, experiment, document(NODE), folder="train/figures")
     empty = client.create_run(experiment).info.run_id
     assert [n.summary["duration_sec"] for n in load(two).nodes.values()] == [10.0, 12.0]
     assert list(load(elsewhere).nodes) == [0]
@@ -322,7 +200,7 @@ def test_curves_are_read_only_where_they_are_asked_for(
     doc = document(*[NODE] * 11)
     for node in doc.nodes.values():
         node.reports = {"timestamp": [1.0], "cpu_pct_per_cpu_avg": [5.0]}
-    run_id = log(client, experiment, doc)
+    run_id = log_run(client, experiment, doc)
     save_nodes(doc, tmp_path / "folder")
     for source in (run_id, tmp_path / "folder"):
         light = get_run(source).document
@@ -332,10 +210,11 @@ def test_curves_are_read_only_where_they_are_asked_for(
         assert load(source).nodes[3].reports == doc.nodes[3].reports
 
 
-@pytest.mark.parametrize("statuses", [("FINISHED", "FAILED"), ("FAILED", "FINISHED")])
-def test_a_folder_is_as_bad_as_its_worst_node(tmp_path: Path, statuses: tuple[str, str]) -> None:
-    """A job of which one node failed has failed, whichever node it was: a gate must not pass it."""
-    for index, status in enumerate(statuses):
-        node = NodeDocument({"index": index}, status=status, summary={"duration_sec": 1.0})
-        PerfDocument({index: node}).save(tmp_path / f"node-{index}.json")
-    assert get_run(tmp_path).status == "FAILED"
+def test_documents_are_read_one_by_one(tmp_path: Path) -> None:
+    """A caller that stops early does not read the rest, and a broken file is named."""
+    save_nodes(document(*[NODE] * 3), tmp_path)
+    (tmp_path / "node-2.json").write_text("{", encoding="utf-8")
+    documents = read_documents(tmp_path)
+    assert [list(next(documents).nodes) for _ in range(2)] == [[0], [1]]
+    with pytest.raises(DocumentError, match=r"node-2\.json: This is not a JSON document"):
+        next(documents)

@@ -1,0 +1,62 @@
+"""The facts and figures of one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from tests.tracking.samples import NODE, document, log_run
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import get_run
+
+
+def test_what_a_run_says_of_itself(client: MlflowClient, experiment: str) -> None:
+    """Component, step, dependencies, parent and figures come with the run."""
+    tags = {
+        "mlflow.parentRunId": "p",
+        "mlflow_perf.step": "fit",
+        "mlflow_perf.depends_on": "prepare, split",
+    }
+    run = get_run(log_run(client, experiment, document(NODE, NODE), tags=tags))
+    assert (run.component, run.step, run.parent_id) == ("train", "fit", "p")
+    assert run.depends_on == ("prepare", "split")
+    assert run.figures["run_node_count"] == 2
+    assert run.node_count == 2
+    assert run.status == "FINISHED"
+
+
+@pytest.mark.parametrize("statuses", [("FINISHED", "FAILED"), ("FAILED", "FINISHED")])
+def test_a_folder_is_as_bad_as_its_worst_node(tmp_path: Path, statuses: tuple[str, str]) -> None:
+    """A job of which one node failed has failed, whichever node it was: a gate must not pass it."""
+    for index, status in enumerate(statuses):
+        node = NodeDocument({"index": index}, status=status, summary={"duration_sec": 1.0})
+        PerfDocument({index: node}).save(tmp_path / f"node-{index}.json")
+    assert get_run(tmp_path).status == "FAILED"
+
+
+def test_a_run_of_a_document_spans_its_nodes() -> None:
+    """A run begins with its first node and ends with its last."""
+    nodes = {
+        0: NodeDocument(component="train", run_id="r", started=100.0, duration_sec=5.0),
+        1: NodeDocument(started=90.0, duration_sec=60.0),
+        2: NodeDocument(),
+    }
+    run = PerfRun.from_document("file.json", PerfDocument(nodes))
+    assert (run.started, run.ended, run.duration_sec) == (90.0, 150.0, 60.0)
+    assert (run.label, run.run_id, run.step) == ("file.json", "r", "train")
+    assert run.has_figures
+    assert PerfRun("still going", started=90.0).duration_sec is None
+
+
+def test_figures_without_a_document_are_the_metrics() -> None:
+    """Metrics of several nodes are the last node's, so they count for a run of one node only."""
+    metrics = {**NODE, "run_cpu_hours": 1.0, "system/cpu": 5.0}
+    one = PerfRun("one", metrics=metrics, tags={"mlflow_perf.component": "train"})
+    assert one.nodes == {0: NODE}
+    assert one.figures == {"run_cpu_hours": 1.0}
+    assert one.has_figures
+    several = PerfRun("several", metrics={**metrics, "run_node_count": 2.0})
+    assert (several.nodes, several.node_count, several.has_figures) == ({}, 2, False)

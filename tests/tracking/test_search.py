@@ -1,0 +1,89 @@
+"""Search for runs, and reading of their figures in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from tests.tracking.samples import NODE, document, log_run
+
+from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.tracking.search import (
+    find_children,
+    find_runs,
+    get_run,
+    get_runs,
+    quote_literal,
+    watch,
+)
+
+
+def test_a_run_of_one_node_needs_no_document(client: MlflowClient, experiment: str) -> None:
+    """The figures of one node come from the run's metrics; those of several would be the last's."""
+    one = log_run(client, experiment, document(NODE))
+    two = log_run(client, experiment, document(NODE, NODE))
+    runs = get_runs([two, one], documents=False)
+    assert [run.document for run in runs] == [None, None]
+    assert runs[0].nodes == {}
+    assert runs[1].nodes == {0: NODE}
+
+
+def test_many_runs_come_in_few_requests(
+    client: MlflowClient, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More runs than a handful are searched for together, in the order in which they were named."""
+    ids = [log_run(client, experiment, document(NODE)) for _ in range(6)]
+    monkeypatch.setattr(MlflowClient, "get_run", lambda *_: pytest.fail("a request per run"))
+    assert [run.run_id for run in get_runs(ids[::-1])] == ids[::-1]
+
+
+def test_runs_are_found_by_component_and_condition(client: MlflowClient, experiment: str) -> None:
+    """A search gives only runs with performance data, newest first."""
+    old = log_run(client, experiment, document(NODE, component="O'Hara"), component="O'Hara")
+    new = log_run(client, experiment, document(NODE, component="O'Hara"), component="O'Hara")
+    client.create_run(experiment, tags={"mlflow_perf.component": "O'Hara"})
+    client.set_tag(old, "branch", "main")
+    assert [r.run_id for r in find_runs("O'Hara")] == [new, old]
+    assert [r.run_id for r in find_runs("O'Hara", filter_string="tags.branch = 'main'")] == [old]
+    assert [r.run_id for r in find_runs("O'Hara", max_results=1)] == [new]
+    with pytest.raises(SettingError, match="cannot search"):
+        find_runs(filter_string="this is no condition")
+    with pytest.raises(RunNotFoundError, match="no experiment 'nowhere'"):
+        find_runs(experiment_names=["nowhere"])
+
+
+def test_children_come_in_the_order_of_their_start(client: MlflowClient, experiment: str) -> None:
+    """A parent's children are its steps; a run without children has none."""
+    parent = client.create_run(experiment).info.run_id
+    tags = {"mlflow.parentRunId": parent}
+    ids = [log_run(client, experiment, document(NODE), tags=tags) for _ in range(2)]
+    found = find_children(get_run(parent))
+    assert [run.run_id for run in found] == ids
+    assert find_children(found[0]) == []
+
+
+def test_a_literal_takes_the_quotes_that_it_does_not_contain() -> None:
+    """MLflow's search language cannot escape quotes, so a name with both kinds is refused."""
+    assert quote_literal("train") == "'train'"
+    assert quote_literal("O'Hara") == '"O\'Hara"'
+    with pytest.raises(SettingError, match="both kinds of quotes"):
+        quote_literal('O\'Hara "Jr"')
+
+
+def test_a_progress_bar_can_watch_the_runs(client: MlflowClient, experiment: str) -> None:
+    """The watcher of the context gets the runs and their number."""
+    run_id = log_run(client, experiment, document(NODE))
+    counts: list[int] = []
+
+    def count_items(items: Iterable[Any], count: int) -> Iterable[Any]:
+        counts.append(count)
+        return items
+
+    token = watch.set(count_items)
+    try:
+        assert get_run(run_id).run_id == run_id
+    finally:
+        watch.reset(token)
+    assert counts == [1]
