@@ -1,4 +1,4 @@
-"""The page of a run, of its workflow and of its spans: what `report` and `spans log` write."""
+"""Make the HTML page of a run, its workflow and its spans, for `report` and `spans log`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Spans:
-    """Which spans a page shows.
+    """The spans that a page shows.
 
     Attributes:
-        db: Their database; None for the one that the run holds, if it holds one.
-        root: Type of the root spans; None for the tasks of Parsl, or else the most frequent type.
+        db: Their database; None for the one in the run, if there is one.
+        root: Type of the root spans; None for Parsl's tasks or, if there are none, the most frequent
+            type.
     """
 
     db: Path | None = None
@@ -39,12 +40,12 @@ class Spans:
 
 @dataclass(frozen=True)
 class Page:
-    """A page and what it is about.
+    """A page and its subject.
 
     Attributes:
         html: The page.
-        run: The run; None of a file or a folder.
-        workflow: The workflow that the run is the parent of.
+        run: The run; None for a file or a folder.
+        workflow: The workflow whose parent is the run.
     """
 
     html: str
@@ -60,27 +61,27 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
         spans: Which spans to show.
 
     Raises:
-        RunNotFoundError: There is no such run or file, or nothing in it to show.
+        RunNotFoundError: There is no such run or file, or it holds nothing to show.
         DocumentError: A file is not a document that this version reads.
-        SpansError: `spans` names no database, or a type that it does not have.
+        SpansError: `spans` names a file that is no database, or a type that it does not hold.
     """
     from mlflow_perf.reports.html import render
 
-    # Its documents are read below, node by node: those of a thousand would fill the memory.
+    # The documents are read below, node by node: a thousand of them would fill the memory.
     run = get_runs([source], documents=False)[0] if is_run_id(source) else None
     workflow = None if run is None else build_workflow(run)
-    pictures = _pictures(run, spans or Spans())
-    nodes = _nodes(source, needed=workflow is None and not pictures)
+    pictures = _find_pictures(run, spans or Spans())
+    nodes = _read_nodes(source, needed=workflow is None and not pictures)
     flow = None if workflow is None else workflow.as_dict()
     title = None if run is None else run.component or run.name
     return Page(render(nodes, title=title, workflow=flow, pictures=pictures), run, workflow)
 
 
 def log_page(page: Page) -> list[str]:
-    """Log a page, and the workflow as JSON, to the run that it is about; return their paths.
+    """Log a page, and the workflow as JSON, to the page's run; return their paths.
 
     Raises:
-        RunNotFoundError: It is about no run.
+        RunNotFoundError: The page shows a file, not a run.
     """
     if page.run is None or page.run.run_id is None:
         raise RunNotFoundError("A file is no run to which a report could be logged.")
@@ -92,8 +93,8 @@ def log_page(page: Page) -> list[str]:
     return [REPORT_FILE, "perf/workflow.json"]
 
 
-def _nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
-    """Yield the nodes of a source; none where a workflow's parent has no documents of its own."""
+def _read_nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
+    """Yield the nodes of a source; none if it has no documents and none are needed."""
     documents = read_documents(source)
     try:
         first = next(documents)
@@ -105,35 +106,31 @@ def _nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
         yield from document.nodes.values()
 
 
-def _pictures(run: PerfRun | None, spans: Spans) -> Mapping[str, str]:
-    """Return the pictures of the spans that are named, or of those that the run holds."""
+def _find_pictures(run: PerfRun | None, spans: Spans) -> Mapping[str, str]:
+    """Return the pictures of the named spans, else of those in the run."""
     if spans.db is not None:
-        return _drawn(spans.db, spans.root)
+        return _draw(spans.db, spans.root)
     if run is None or run.run_id is None:
         return {}
+    client = new_client()
+    if not any(file.path == _SPANS for file in client.list_artifacts(run.run_id, "spans")):
+        return {}
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        found = _downloaded(run.run_id, folder)
+        db = fetch_file(client, run.run_id, _SPANS, Path(folder))
         try:
-            return {} if found is None else _drawn(found, spans.root)
+            return _draw(db, spans.root)
         except MissingDependencyError as error:
             _log.warning("The spans of the run are not in the report: %s", error)
             return {}
 
 
-def _downloaded(run_id: str, folder: str) -> Path | None:
-    client = new_client()
-    if not any(file.path == _SPANS for file in client.list_artifacts(run_id, "spans")):
-        return None
-    return fetch_file(client, run_id, _SPANS, Path(folder))
-
-
-def _drawn(db: Path, root: str | None) -> Mapping[str, str]:
+def _draw(db: Path, root: str | None) -> Mapping[str, str]:
     from mlflow_perf import spans
     from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT
 
-    counts = {row["type"]: row["spans"] for row in spans.types(db)} if root is None else {}
     if root is None:
-        root = DEFAULT_ROOT if DEFAULT_ROOT in counts else max(counts, key=lambda k: counts[k],
-                                                               default=DEFAULT_ROOT)  # fmt: skip
+        counts = {row["type"]: row["spans"] for row in spans.types(db)}
+        is_parsl = DEFAULT_ROOT in counts or not counts
+        root = DEFAULT_ROOT if is_parsl else max(counts, key=lambda name: counts[name])
     pictures: Mapping[str, str] = spans.report_pictures(db, root)
     return pictures

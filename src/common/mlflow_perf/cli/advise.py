@@ -1,4 +1,4 @@
-"""`mlflow-perf advise`: what to ask for next time."""
+"""`mlflow-perf advise`: recommend the resources to ask for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--component", metavar="NAME", help="Take the history of a component instead.")
+@click.option("--component", metavar="NAME", help="Use the history of a component instead.")
 @click.option(
     "--last",
     default=20,
@@ -54,81 +54,67 @@ def command(
 ) -> None:  # fmt: skip
     """Advise on cores, memory, nodes and GPUs, from RUN or from a component's history.
 
-    RUN is a run id, a path to a document, or a folder of node-*.json; of a workflow's parent run
-    each step is advised on.
+    RUN is a run id, a path to a document, or a folder of node-*.json. For a workflow's parent run,
+    each step gets its own advice.
     """
     if (run is None) == (component is None):
-        raise click.UsageError("Name RUN, or --component NAME: one of them.")
+        raise click.UsageError("Give either RUN or --component NAME.")
     _options.prepare()
-    sizes = _of_component(component, last, headroom) if component else _of_run(run or "", headroom)
+    if component is not None:
+        found = find_runs(component, max_results=last, documents=True)
+        if not found:
+            raise RunNotFoundError(f"No run of the component {component!r} holds performance data.")
+        sizes = {component: right_size(found, headroom_pct=headroom)}
+    else:
+        steps = load_step_runs([get_run(run or "")], documents=True)[0].steps
+        sizes = {name: right_size([s], headroom_pct=headroom) for name, s in steps.items()}
     if as_json:
         data = {name: size.as_dict() for name, size in sizes.items()}
         _tables.echo_json(next(iter(data.values())) if len(data) == 1 else {"steps": data})
-        return
-    if target is not None:
-        click.echo("\n\n".join(_lines(name, size, target, sizes) for name, size in sizes.items()))
+    elif target is not None:
+        for i, (name, size) in enumerate(sizes.items()):
+            if len(sizes) > 1:
+                click.echo("\n" * (i > 0) + f"# {_tables.clean(name)}")
+            click.echo(_LINES[target][1](size))
     elif len(sizes) == 1:
         _show(*next(iter(sizes.items())))
     else:
         _show_steps(sizes)
 
 
-def _of_component(component: str, last: int, headroom: float) -> dict[str, RightSize]:
-    found = find_runs(component, max_results=last, documents=True)
-    if not found:
-        raise RunNotFoundError(f"No run of the component {component!r} holds performance data.")
-    return {component: right_size(found, headroom_pct=headroom)}
-
-
-def _of_run(run: str, headroom: float) -> dict[str, RightSize]:
-    subject = load_step_runs([get_run(run)], documents=True)[0]
-    return {name: right_size([step], headroom_pct=headroom) for name, step in subject.steps.items()}
-
-
-def _lines(name: str, size: RightSize, target: str, sizes: Mapping[str, RightSize]) -> str:
-    lines = _LINES[target][1](size)
-    return lines if len(sizes) == 1 else f"# {_tables.clean(name)}\n{lines}"
-
-
 def _show(name: str, size: RightSize) -> None:
+    """Print what a step had, used at its peak and should ask for, and the lines to paste."""
+    rows = [
+        [_NAMES[key], _format(size.had.get(key)), _format(size.peak.get(key)), _format(asked)]
+        for key, asked in _list_asked(size).items()
+        if key != "gpus" or size.had.get("gpus") or size.gpus
+    ]
     click.echo(_tables.paint(_tables.short(name), "bold"))
-    _tables.table(["per node", "had", "peak", "ask for"], _rows(size), right=3)
+    _tables.table(["per node", "had", "peak", "ask for"], rows, right=3)
     _tables.paragraph("Evidence", size.evidence)
-    for title, lines in _LINES.values():
+    for title, format_lines in _LINES.values():
         click.echo("\n" + _tables.paint(title, "bold"))
-        click.echo(lines(size))
+        click.echo(format_lines(size))
 
 
 def _show_steps(sizes: Mapping[str, RightSize]) -> None:
     """Print what each step of a workflow had and should ask for, then the evidence."""
-    rows = [
-        [
-            name,
-            *(_change(size.had.get(key), asked) for key, asked in _asked(size).items()),
+    rows = []
+    for name, size in sizes.items():
+        pairs = [(size.had.get(key), asked) for key, asked in _list_asked(size).items()]
+        cells = [
+            f"{_format(had)} → {_format(asked)}" if had or asked else "–" for had, asked in pairs
         ]
-        for name, size in sizes.items()
-    ]
+        rows.append([name, *cells])
     _tables.table(["step: had → ask for", *_NAMES.values()], rows, right=len(_NAMES))
     for name, size in sizes.items():
         _tables.paragraph(_tables.clean(name), size.evidence)
     click.echo("\nLines to paste: --for " + ", --for ".join(_LINES))
 
 
-def _asked(size: RightSize) -> dict[str, float | None]:
+def _list_asked(size: RightSize) -> dict[str, float | None]:
     return {"cpus": size.cpus, "memory_mb": size.memory_mb, "nodes": size.nodes, "gpus": size.gpus}
 
 
-def _change(had: float | None, asked: float | None) -> str:
-    return f"{_number(had)} → {_number(asked)}" if had or asked else "–"
-
-
-def _rows(size: RightSize) -> list[list[str]]:
-    return [
-        [_NAMES[key], _number(size.had.get(key)), _number(size.peak.get(key)), _number(asked)]
-        for key, asked in _asked(size).items()
-        if key != "gpus" or size.had.get("gpus") or size.gpus
-    ]
-
-
-def _number(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "–" if not value else f"{value:,.1f}".removesuffix(".0")

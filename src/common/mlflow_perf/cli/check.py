@@ -18,7 +18,7 @@ from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs, get_run
 
 Side = RunRef | PerfRun
-"""One run of one side: named, or found in history."""
+"""A run of one side of the comparison: named by the user, or found in the history."""
 
 _HISTORY_MAX = 200
 
@@ -31,14 +31,14 @@ _HISTORY_MAX = 200
     multiple=True,
     required=True,
     metavar="KEY=+10%",
-    help="May rise by 10% of the base; -10% may fall by it; +5 by units; KEY=90, KEY<=90 and "
-    "KEY>=50 are values of their own. STEP:KEY=… holds for one step. Repeatable.",
+    help="KEY may rise by 10% of the base; -10%: fall by it; +5: rise by units; KEY=90, KEY<=90 "
+    "and KEY>=50 are absolute bounds. STEP:KEY=… applies to one step. Repeatable.",
 )
 @click.option(
     "--base-filter",
     metavar="FILTER",
-    help="Search BASE in history: a condition in MLflow's search language; '' takes any. "
-    "Only finished runs of the same component on the same hardware are taken.",
+    help="Search BASE in the history: a condition in MLflow's search language; '' matches any. "
+    "Only finished runs of the same component on the same hardware are used.",
 )
 @click.option(
     "--base-last",
@@ -46,7 +46,7 @@ _HISTORY_MAX = 200
     show_default=True,
     type=click.IntRange(1, _HISTORY_MAX),
     metavar="N",
-    help="Take the newest N that --base-filter finds.",
+    help="Use the newest N that --base-filter finds.",
 )
 @click.option("--new-filter", metavar="FILTER", help="Search NEW too; needs --component.")
 @click.option(
@@ -55,16 +55,16 @@ _HISTORY_MAX = 200
     show_default=True,
     type=click.IntRange(1, _HISTORY_MAX),
     metavar="N",
-    help="Take the newest N that --new-filter finds.",
+    help="Use the newest N that --new-filter finds.",
 )
-@click.option("--component", metavar="NAME", help="Whose history to search; default: NEW's.")
-@click.option("--any-hardware", is_flag=True, help="Let --base-filter take other hardware too.")
+@click.option("--component", metavar="NAME", help="The component to search for; default: NEW's.")
+@click.option("--any-hardware", is_flag=True, help="Let --base-filter use other hardware too.")
 @click.option(
     "--alpha",
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Chance that a test may have of calling noise a regression.",
+    help="Probability that a test may call noise a regression.",
 )
 @click.option("--junit", metavar="FILE", help="Write JUnit XML.")
 @click.option("--output", "-o", metavar="FILE", help="Write the Markdown to a file as well.")
@@ -84,60 +84,52 @@ def command(
     output: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Judge NEW against BASE: print Markdown and end with 0, or 1 where a limit is passed.
+    """Judge NEW against BASE: print Markdown and end with 0, or 1 if a limit is exceeded.
 
-    RUNS are BASE and NEW, less the one that a filter searches. Each is a run id, a path to a
+    RUNS are BASE and NEW, except for a side that a filter searches. Each is a run id, a path to a
     document or a folder of node-*.json, or several of them as A,B,C: repeats of the same work,
     whose noise is then taken into account.
     """
     _options.prepare()
-    base, new = _sides(runs, search_base=base_filter is not None, search_new=new_filter is not None)
+    wanted = ["BASE"] * (base_filter is None) + ["NEW"] * (new_filter is None)
+    if len(runs) != len(wanted):
+        names = " and ".join(wanted) or "no run, because the filters search both sides"
+        raise click.UsageError(f"Give {names}; write several runs of one side as A,B,C.")
+    sides = [_options.split(run) for run in runs]
+    if not all(sides):
+        raise click.UsageError("A side of the comparison is empty.")
+    base: Sequence[Side] = sides[0] if base_filter is None else []
+    new: Sequence[Side] = sides[-1] if new_filter is None else []
     if new_filter is not None:
-        new = _newest(component, new_filter, new_last)
+        if component is None:
+            raise click.UsageError("--new-filter needs --component NAME.")
+        new = find_runs(component, filter_string=new_filter, max_results=new_last)
+        if not new:
+            raise RunNotFoundError(f"--new-filter finds no run of the component {component!r}.")
     if base_filter is not None:
-        base = _history(new, component, base_filter, any_hardware=any_hardware)[:base_last]
+        base = _find_history(new, component, base_filter, any_hardware=any_hardware)[:base_last]
     result = check_runs(base, new, limits, alpha=alpha)
-    _write(result, junit, output)
+    if junit is not None:
+        _options.write(junit, to_junit(result))
+    if output is not None:
+        _options.write(output, to_markdown(result))
     if as_json:
-        _tables.echo_json(_data(result))
+        _tables.echo_json(_to_data(result))
     else:
         click.echo(to_markdown(result), nl=False)
     sys.exit(0 if result.passed else 1)
 
 
-def _sides(
-    runs: Sequence[str], *, search_base: bool, search_new: bool
-) -> tuple[Sequence[Side], Sequence[Side]]:
-    wanted = [*([] if search_base else ["BASE"]), *([] if search_new else ["NEW"])]
-    if len(runs) != len(wanted):
-        names = " and ".join(wanted) or "no run: the filters search both sides"
-        raise click.UsageError(f"Name {names}; several runs of one side are written A,B,C.")
-    sides = [_options.split(run) for run in runs]
-    if not all(sides):
-        raise click.UsageError("A side of the comparison is empty.")
-    base = [] if search_base else sides[0]
-    return base, ([] if search_new else sides[-1])
-
-
-def _newest(component: str | None, condition: str, last: int) -> list[PerfRun]:
-    if component is None:
-        raise click.UsageError("--new-filter needs --component NAME.")
-    found = find_runs(component, filter_string=condition, max_results=last)
-    if not found:
-        raise RunNotFoundError(f"--new-filter finds no run of the component {component!r}.")
-    return found
-
-
-def _history(
+def _find_history(
     new: Sequence[Side], component: str | None, condition: str, *, any_hardware: bool
 ) -> list[PerfRun]:
-    """Return the finished runs of history that are like the new ones, newest first."""
+    """Return the finished runs of the history that resemble the new ones, newest first."""
     judged = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
     name = component or judged[0].component
     if name is None:
         raise SettingError(
             f"{judged[0].label} names no component to search for: give --component NAME, "
-            "or name the base's runs."
+            "or name the runs of the base."
         )
     finished = "attributes.status = 'FINISHED'"
     query = f"{finished} and {condition}" if condition.strip() else finished
@@ -149,14 +141,7 @@ def _history(
     return others if any_hardware else find_same_hardware(others, judged[0])
 
 
-def _write(result: GateResult, junit: str | None, output: str | None) -> None:
-    if junit is not None:
-        _options.write(junit, to_junit(result))
-    if output is not None:
-        _options.write(output, to_markdown(result))
-
-
-def _data(result: GateResult) -> dict[str, object]:
+def _to_data(result: GateResult) -> dict[str, object]:
     return {
         "passed": result.passed,
         "base": list(result.base),

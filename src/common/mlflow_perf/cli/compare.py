@@ -1,4 +1,4 @@
-"""`mlflow-perf compare`: runs or whole workflows beside each other."""
+"""`mlflow-perf compare`: compare runs or whole workflows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import format_change
 
+_LABELS_MAX = 20
 _RUNS_MAX = 3
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 @_options.as_json
-@click.option(
-    "--all", "everything", is_flag=True, help="Also what does not differ, and every node."
-)
+@click.option("--all", "everything", is_flag=True, help="Also show equal figures, and every node.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
 @click.option("--html", "html", metavar="FILE", help="Write an HTML page.")
 def command(
@@ -28,7 +27,7 @@ def command(
 ) -> None:
     """Show what differs between RUNS, step by step and node by node.
 
-    RUNS are run ids, paths to documents or folders of node-*.json; of a workflow's parent run the
+    RUNS are run ids, paths to documents or folders of node-*.json. For a workflow's parent run, the
     steps are compared. The change is that of the last run against the first.
     """
     _options.prepare()
@@ -38,37 +37,50 @@ def command(
 
         _options.write(html, render_comparison(comparison.as_dict()))
     if as_json:
-        _tables.echo_json([_row(row) for row in comparison.rows])
+        fields = ("component", "node", "metric", "values", "change_pct")
+        rows = [{name: getattr(row, name) for name in fields} for row in comparison.rows]
+        _tables.echo_json(rows)
     elif as_markdown:
         click.echo(comparison.to_markdown(everything=everything), nl=False)
     elif html != "-":
         _show(comparison, comparison.rows if everything else comparison.headlines())
 
 
-def _row(row: Row) -> dict[str, object]:
-    return {
-        "component": row.component,
-        "node": row.node,
-        "metric": row.metric,
-        "values": list(row.values),
-        "change_pct": row.change_pct,
-    }
-
-
 def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
-    for i, label in enumerate(comparison.labels[:20], 1):
+    """Print the runs, a table for each component and node, and how much has changed."""
+    for i, label in enumerate(comparison.labels[:_LABELS_MAX], 1):
         click.echo(f"{i}  {_tables.short(label, beside=f'{i}  ')}")
-    if len(comparison.labels) > 20:
-        click.echo(f"… and {len(comparison.labels) - 20} more")
+    if len(comparison.labels) > _LABELS_MAX:
+        click.echo(f"… and {len(comparison.labels) - _LABELS_MAX} more")
     for note in comparison.notes:
         click.echo(_tables.paint(_tables.wrap(f"! {note}"), "bold"))
     groups: dict[tuple[str, int | None], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.component, row.node), []).append(row)
+    runs = len(comparison.labels)
+    few = runs <= _RUNS_MAX
+    names = [f"run {i}" for i in range(1, runs + 1)] if few else ["run 1", "min", "max", "last"]
     for (component, node), group in groups.items():
-        whole = "" if node is None else f", node {node}"
-        click.echo("\n" + _tables.paint(_tables.short(component, beside=whole) + whole, "bold"))
-        _show_group(group, len(comparison.labels))
+        suffix = "" if node is None else f", node {node}"
+        title = _tables.short(component, beside=suffix) + suffix
+        click.echo("\n" + _tables.paint(title, "bold"))
+        cells = []
+        for row in group:
+            values = row.values
+            if not few:
+                known = [value for value in values if value is not None]
+                values = (values[0], min(known, default=None), max(known, default=None), values[-1])
+            cells.append(
+                [
+                    row.metric,
+                    row.verdict if row.verdict != "same" else "",
+                    *(metric_text.format_value(value, row.unit) for value in values),
+                    format_change(row.change_pct),
+                ]
+            )
+        styles = [row.verdict for row in group]
+        header = ["metric", "", *names, "change"]
+        _tables.table(header, cells, right=len(names) + 1, styles=styles)
     better, worse = len(comparison.better), len(comparison.worse)
     changed = len(comparison.changed())
     counts = {
@@ -78,24 +90,3 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
         "the same": len(comparison.rows) - changed,
     }
     click.echo("\n" + ", ".join(f"{count} {what}" for what, count in counts.items()))
-
-
-def _show_group(group: Sequence[Row], runs: int) -> None:
-    few = runs <= _RUNS_MAX
-    names = [f"run {i}" for i in range(1, runs + 1)] if few else ["run 1", "min", "max", "last"]
-    cells = [
-        [
-            row.metric,
-            row.verdict if row.verdict != "same" else "",
-            *(metric_text.format_value(v, row.unit) for v in (row.values if few else _range(row))),
-            format_change(row.change_pct),
-        ]
-        for row in group
-    ]
-    styles = [row.verdict for row in group]
-    _tables.table(["metric", "", *names, "change"], cells, right=len(names) + 1, styles=styles)
-
-
-def _range(row: Row) -> list[float | None]:
-    known = [value for value in row.values if value is not None]
-    return [row.values[0], min(known, default=None), max(known, default=None), row.values[-1]]

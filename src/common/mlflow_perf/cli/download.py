@@ -1,9 +1,9 @@
-"""`mlflow-perf download`: a run's documents as files."""
+"""`mlflow-perf download`: write a run's documents as files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from itertools import chain, count
 from pathlib import Path
 
 import click
@@ -27,14 +27,14 @@ _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
 def command(run: str, directory: Path | None, *, as_json: bool) -> None:
     """Write the documents of RUN into DIRECTORY, one node-<n>.json per node.
 
-    The default DIRECTORY is perf-<run id>. Of a workflow's parent run, each step gets a folder, and
-    workflow.json holds the whole.
+    The default DIRECTORY is perf-<run id>. For a workflow's parent run, each step gets a folder,
+    and workflow.json describes the whole.
     """
     _options.prepare()
     found = get_run(run)
-    folder = directory or Path(f"perf-{_folder_name((found.run_id or 'run')[:8])}")
+    folder = directory or Path(f"perf-{_make_folder_name((found.run_id or 'run')[:8])}")
     try:
-        files = _write(run, found, folder)
+        files = _write_documents(run, found, folder)
     except OSError as error:
         raise SettingError(f"{str(folder)!r} cannot be written: {error.strerror}.") from error
     if as_json:
@@ -43,38 +43,30 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
         click.echo(f"{len(files)} file{'s' if len(files) != 1 else ''} in {_tables.clean(folder)}")
 
 
-def _write(source: str, run: PerfRun, folder: Path) -> list[Path]:
+def _write_documents(source: str, run: PerfRun, folder: Path) -> list[Path]:
+    """Write the documents of a run, or of each step of a workflow; return their paths."""
     if run.document is not None:
         return [
             path for document in read_documents(source) for path in save_nodes(document, folder)
         ]
     steps = find_children(run, documents=True)
     workflow = build_workflow(run, steps)
-    named = name_steps(steps)
-    files = [
-        path
-        for step, name in zip(named.values(), _folder_names(named), strict=True)
-        if step.document is not None and step.run_id is not None
-        for document in read_documents(f"runs:/{step.run_id}")
-        for path in save_nodes(document, folder / name)
-    ]
+    files: list[Path] = []
+    taken: set[str] = set()
+    for name, step in name_steps(steps).items():
+        plain = _make_folder_name(name)
+        # The second of two steps with the same folder name gets a number.
+        numbered = (f"{plain}-{number}" for number in count(2))
+        own = next(n for n in chain([plain], numbered) if n.casefold() not in taken)
+        taken.add(own.casefold())
+        if step.document is not None and step.run_id is not None:
+            for document in read_documents(f"runs:/{step.run_id}"):
+                files += save_nodes(document, folder / own)
     if workflow is None or not files:
         raise RunNotFoundError(f"The run {run.label} holds no performance documents.")
     return [*files, write_text(folder / "workflow.json", to_json(workflow.as_dict()))]
 
 
-def _folder_names(steps: Iterable[str]) -> list[str]:
-    """Return a folder's name for each step; the later of two alike are numbered."""
-    names: dict[str, str] = {}
-    for step in steps:
-        plain, count = _folder_name(step), 2
-        name = plain
-        while name.casefold() in names:
-            name, count = f"{plain}-{count}", count + 1
-        names[name.casefold()] = name
-    return list(names.values())
-
-
-def _folder_name(step: str) -> str:
-    """Return a name as that of one folder, which cannot lead out of its parent."""
+def _make_folder_name(step: str) -> str:
+    """Return a name for one folder, which cannot lead out of its parent."""
     return _UNSAFE.sub("_", step).strip(". ")[:100] or "step"

@@ -1,4 +1,4 @@
-"""`mlflow-perf report`: a run or a workflow as one HTML page."""
+"""`mlflow-perf report`: write a run or a workflow as one HTML page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlflow_perf.cli._pages import REPORT_FILE, Spans, log_page, make_page
     default=REPORT_FILE,
     show_default=True,
     metavar="FILE",
-    help="Where to; - is standard output.",
+    help="The file to write; - is standard output.",
 )
 @click.option("--log", "log", is_flag=True, help="Log the report to RUN instead.")
 @click.option(
@@ -26,7 +26,7 @@ from mlflow_perf.cli._pages import REPORT_FILE, Spans, log_page, make_page
     "db",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Show the spans in this database; default: those that `spans log` put into RUN.",
+    help="Show the spans in this database; default: those that `spans log` logged to RUN.",
 )
 @click.option("--root", metavar="TYPE", help="Type of the spans to show; default: Parsl's tasks.")
 def command(run: str, *, output: str, log: bool, db: Path | None, root: str | None) -> None:

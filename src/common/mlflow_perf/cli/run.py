@@ -1,4 +1,4 @@
-"""`mlflow-perf run`: any command of any language, with its metrics in MLflow."""
+"""`mlflow-perf run`: run a command of any language, with its metrics in MLflow."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """Run a command, and report to MLflow what it used, wasted and waited for.
 
-    The command's output, input, terminal, signals and exit code are its own (128 + n when signal n
-    ended it). Metrics, artifacts and the run's status are those of report().
+    The command keeps its own output, input, terminal, signals and exit code (128 + n if signal n
+    ended it). Metrics, artifacts and the run's status are the same as with report().
     """
     if code := check_command(argv):
         what = "command not found" if code == NOT_FOUND else "cannot be executed"
@@ -49,5 +49,5 @@ def command(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    # At once: a thread that a dead server holds must not delay the end, nor fail in it.
+    # A thread that waits for a dead server must not delay the exit, nor fail during it.
     os._exit(code)

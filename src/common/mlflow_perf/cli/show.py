@@ -1,4 +1,4 @@
-"""`mlflow-perf show`: a run, or a workflow, in the terminal."""
+"""`mlflow-perf show`: show a run or a workflow in the terminal."""
 
 from __future__ import annotations
 
@@ -28,32 +28,31 @@ _OPERATION_COLUMNS = ("count", "total_ms", "avg_ms", "p50_ms", "p95_ms", "max_ms
 def command(run: str, *, as_json: bool) -> None:
     """Show what RUN used, wasted and waited for.
 
-    RUN is a run id, a path to a document, or a folder of node-*.json. Of a workflow's parent run,
+    RUN is a run id, a path to a document, or a folder of node-*.json. For a workflow's parent run,
     the steps are shown.
     """
     _options.prepare()
     found = get_run(run)
     steps = find_children(found, documents=True)
     if not found.has_figures and not steps:
-        raise RunNotFoundError(_nothing(found))
+        if found.status == "RUNNING":
+            raise RunNotFoundError(
+                f"The run {found.label} is still going: it holds no performance data yet."
+            )
+        raise RunNotFoundError(f"The run {found.label} holds no performance data.")
     if as_json:
-        _tables.echo_json(_data(found, steps))
+        _tables.echo_json(_collect_data(found, steps))
         return
     if found.has_figures:
         _show_run(found)
     if found.has_figures and steps:
         click.echo()
-    if steps:
-        _show_workflow(found, build_workflow(found, steps))
+    workflow = build_workflow(found, steps) if steps else None
+    if workflow is not None:
+        _show_workflow(found, workflow)
 
 
-def _nothing(run: PerfRun) -> str:
-    if run.status == "RUNNING":
-        return f"The run {run.label} is still going: it holds no performance data yet."
-    return f"The run {run.label} holds no performance data."
-
-
-def _data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
+def _collect_data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
     data: dict[str, Any] = {
         "run_id": run.run_id,
         "component": run.component,
@@ -61,26 +60,43 @@ def _data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
         "run": run.figures,
     }
     if steps:
-        data["steps"] = [{"step": step.step, **_data(step, ())} for step in steps]
+        data["steps"] = [{"step": step.step, **_collect_data(step, ())} for step in steps]
     return data
 
 
 def _show_run(run: PerfRun) -> None:
+    """Print a run's title, its verdicts, and the tables of its metrics and operations."""
     duration = run.figures.get("run_duration_sec", run.duration_sec)
-    nodes = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
+    count = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
     took = metric_text.format_value(duration, "s")
-    _title(run.component or run.name or run.label, run.status, nodes, took)
+    _print_title(run.component or run.name or run.label, run.status, count, took)
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))
-    _show_verdicts(run)
+    documents = run.document.nodes if run.document is not None else {}
+    verdicts: dict[str, list[str]] = {}
+    for index, summary in run.nodes.items():
+        facts = documents[index].node if index in documents else {}
+        judged = decide_verdict(summary, facts)
+        verdicts.setdefault(f"{judged.bottleneck}: {judged.advice}", []).append(str(index))
+    for sentence, indexes in list(verdicts.items())[:_NODES_MAX]:
+        listed = ", ".join(indexes[:5])
+        listed += f" and {len(indexes) - 5} more" if len(indexes) > 5 else ""
+        subject = f"node{'s' if len(indexes) > 1 else ''} {listed}: " if len(verdicts) > 1 else ""
+        click.echo(_tables.wrap(subject + sentence))
     click.echo()
-    _show_metrics(run)
+    columns = _make_columns(run)
+    keys = {key for column in columns.values() for key in column if not _OPERATION.fullmatch(key)}
+    rows = []
+    for key in sorted(keys, key=metric_text.rank_metric):
+        unit = metric_text.find_unit(key)
+        rows.append([key, *(metric_text.format_value(c.get(key), unit) for c in columns.values())])
+    _tables.table(["metric", *columns], rows, right=len(columns))
     _show_operations(run)
     if not run.nodes:
-        click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures stand."))
+        click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
 
 
-def _title(name: str, status: str | None, *facts: str) -> None:
+def _print_title(name: str, status: str | None, *facts: str) -> None:
     beside = "  ".join(["", status or "", *facts])
     parts = [_tables.paint(_tables.short(name, beside=beside), "bold")]
     if status:
@@ -89,78 +105,43 @@ def _title(name: str, status: str | None, *facts: str) -> None:
     click.echo("  ".join([*parts, *facts]))
 
 
-def _show_verdicts(run: PerfRun) -> None:
-    documents = run.document.nodes if run.document is not None else {}
-    found: dict[str, list[int]] = {}
-    for index, summary in run.nodes.items():
-        facts = documents[index].node if index in documents else {}
-        judged = decide_verdict(summary, facts)
-        found.setdefault(f"{judged.bottleneck}: {judged.advice}", []).append(index)
-    for sentence, nodes in list(found.items())[:_NODES_MAX]:
-        whose = "" if len(found) == 1 else f"node{'s' if len(nodes) > 1 else ''} {_some(nodes)}: "
-        click.echo(_tables.wrap(f"{whose}{sentence}"))
-
-
-def _some(nodes: Sequence[int]) -> str:
-    shown = ", ".join(map(str, nodes[:5]))
-    return f"{shown} and {len(nodes) - 5} more" if len(nodes) > 5 else shown
-
-
-def _show_metrics(run: PerfRun) -> None:
-    columns = _columns(run)
-    keys = sorted(
-        {key for column in columns.values() for key in column}, key=metric_text.rank_metric
-    )
-    rows = [
-        [
-            key,
-            *(
-                metric_text.format_value(c.get(key), metric_text.find_unit(key))
-                for c in columns.values()
-            ),
-        ]
-        for key in keys
-        if not _OPERATION.fullmatch(key)
-    ]
-    _tables.table(["metric", *columns], rows, right=len(columns))
-
-
-def _columns(run: PerfRun) -> dict[str, Mapping[str, float]]:
-    """Return what stands beside each other: the run and its nodes; of many nodes their range."""
+def _make_columns(run: PerfRun) -> dict[str, Mapping[str, float]]:
+    """Return the table's columns: the run and its nodes; for many nodes, min, mean and max."""
     nodes = run.nodes
-    columns: dict[str, Mapping[str, float]] = {}
+    if len(nodes) == 1:
+        # The run-level figures of one node are the node's own.
+        return {f"node {index}": summary for index, summary in nodes.items()}
+    columns: dict[str, Mapping[str, float]] = {"run": run.figures}
     if len(nodes) <= _NODES_MAX:
-        columns = {f"node {index}": summary for index, summary in nodes.items()}
-    else:
-        columns = {"min": _over(nodes, min), "mean": _over(nodes, _mean), "max": _over(nodes, max)}
-    # One node's run-level figures say again what its own say.
-    return columns if len(nodes) == 1 else {"run": run.figures, **columns}
-
-
-def _over(nodes: Mapping[int, Mapping[str, float]], combine: Any) -> dict[str, float]:
-    keys = {key for summary in nodes.values() for key in summary}
-    return {key: combine([s[key] for s in nodes.values() if key in s]) for key in keys}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+        return columns | {f"node {index}": summary for index, summary in nodes.items()}
+    values: dict[str, list[float]] = {}
+    for summary in nodes.values():
+        for key, value in summary.items():
+            values.setdefault(key, []).append(value)
+    return columns | {
+        "min": {key: min(found) for key, found in values.items()},
+        "mean": {key: sum(found) / len(found) for key, found in values.items()},
+        "max": {key: max(found) for key, found in values.items()},
+    }
 
 
 def _show_operations(run: PerfRun) -> None:
+    """Print the slowest operations; for several nodes, counts and totals are summed."""
     found: dict[str, dict[str, float]] = {}
     for summary in run.nodes.values():
         for key, value in summary.items():
-            match = _OPERATION.fullmatch(key)
-            if match:
-                # Of several nodes the slowest stands for all, but what is counted adds up.
-                old = found.setdefault(match[1], {}).get(match[2], 0.0)
-                adds = match[2] in ("count", "total_ms")
-                found[match[1]][match[2]] = old + value if adds else max(old, value)
+            if match := _OPERATION.fullmatch(key):
+                name, figure = match.groups()
+                stats = found.setdefault(name, {})
+                old = stats.get(figure, 0.0)
+                # The other figures are those of the slowest node.
+                is_sum = figure in ("count", "total_ms")
+                stats[figure] = old + value if is_sum else max(old, value)
+    if not found:
+        return
     for stats in found.values():
         if stats.get("count") and "total_ms" in stats:
             stats["avg_ms"] = stats["total_ms"] / stats["count"]
-    if not found:
-        return
     names = sorted(found, key=lambda name: -found[name].get("total_ms", 0.0))
     rows = [
         [name, *(metric_text.format_value(found[name].get(c)) for c in _OPERATION_COLUMNS)]
@@ -172,11 +153,10 @@ def _show_operations(run: PerfRun) -> None:
         click.echo(f"… and {len(names) - _OPERATIONS_MAX:,} more operations (--json has all)")
 
 
-def _show_workflow(run: PerfRun, workflow: Workflow | None) -> None:
-    if workflow is None:
-        return
+def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
+    """Print a workflow's title, the table of its steps, the critical path and the findings."""
     took = metric_text.format_value(workflow.duration_sec, "s")
-    _title(workflow.name, run.status, f"{len(workflow.steps)} steps", took)
+    _print_title(workflow.name, run.status, f"{len(workflow.steps)} steps", took)
     click.echo()
     rows = [
         [
