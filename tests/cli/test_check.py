@@ -84,8 +84,8 @@ def test_reports_are_written_to_files(write_document: Any, cli: Call) -> None:
     ("arguments", "message"),
     [
         (["{0}", "{0}"], "Missing option '--limit'"),
-        (["{0}", *LIMIT], "Name BASE and NEW"),
-        (["{0}", "{0}", "--base-filter", "", *LIMIT], "Name NEW;"),
+        (["{0}", *LIMIT], "Give BASE and NEW"),
+        (["{0}", "{0}", "--base-filter", "", *LIMIT], "Give NEW;"),
         (["{0}", "--new-filter", "", *LIMIT], "needs --component"),
         (["{0}", "--new-filter", "", "--component", "nobody", *LIMIT], "finds no run"),
         (["{0}", "{0}", "--limit", "node_cpu_hours"], "cannot be read"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import main
-from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show, _terminating_as_interrupt
+from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show
 from mlflow_perf.errors import SettingError
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
@@ -44,14 +43,6 @@ def test_help_names_every_option() -> None:
     for option in ("--set", "--on", "--to", "--retries", "--json", "--no-wait"):
         assert option in text
     assert "threads|htex|CONFIG.py|azureml" in text
-
-
-def test_a_sigterm_is_an_interrupt() -> None:
-    """A scheduler's SIGTERM stops a pipeline as Ctrl-C does; the handler before it comes back."""
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), _terminating_as_interrupt():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_progress_is_told_on_a_terminal_only(

@@ -1,10 +1,13 @@
-"""The progress line: on a terminal only, and only for what takes long."""
+"""The progress bar: on a terminal only, and only for what takes long."""
 
 from __future__ import annotations
 
 import io
 
-from mlflow_perf.cli._progress import watched
+import pytest
+from click import unstyle
+
+from mlflow_perf.cli._progress import ProgressBar, watched
 
 
 class Terminal(io.StringIO):
@@ -25,18 +28,43 @@ class Clock:
         return self.now
 
 
-def test_what_takes_long_is_shown_and_wiped() -> None:
-    """After two seconds the line stands; at the end it is gone."""
+def _open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make the standard error a terminal; pytest would replace one from a fixture."""
     out = Terminal()
-    assert list(watched(range(10), 10, out=out, clock=Clock(0.5))) == list(range(10))
-    assert "] 4/10" in out.getvalue()
-    assert "] 3/10" not in out.getvalue()
-    assert out.getvalue().endswith("\r\x1b[K")
+    monkeypatch.setattr("sys.stderr", out)
+    monkeypatch.setenv("TERM", "xterm")
+    return out
 
 
-def test_what_is_quick_or_unseen_is_silent() -> None:
-    """Nothing is written within two seconds, nor where nobody watches."""
-    quick, file = Terminal(), io.StringIO()
-    assert list(watched(range(3), 3, out=quick, clock=Clock(0.1))) == [0, 1, 2]
-    assert list(watched(range(3), 3, out=file, clock=Clock(9.0))) == [0, 1, 2]
-    assert (quick.getvalue(), file.getvalue()) == ("", "")
+def test_a_long_activity_is_shown_and_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two seconds the bar appears; at the end its line is erased."""
+    terminal = _open_terminal(monkeypatch)
+    assert list(watched(range(10), 10, clock=Clock(0.5))) == list(range(10))
+    text = unstyle(terminal.getvalue())
+    assert "40% 4/10" in text
+    assert "3/10" not in text
+    assert terminal.getvalue().endswith("\x1b[2K")
+
+
+def test_a_quick_activity_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written within two seconds."""
+    terminal = _open_terminal(monkeypatch)
+    assert list(watched(range(3), 3, clock=Clock(0.1))) == [0, 1, 2]
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_drawn_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file or a pipe gets no bar, whatever the time."""
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stderr", file)
+    assert list(watched(range(3), 3, clock=Clock(9.0))) == [0, 1, 2]
+    assert file.getvalue() == ""
+
+
+def test_an_activity_without_a_count_shows_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share above one is a full bar, and a name in brackets is text."""
+    terminal = _open_terminal(monkeypatch)
+    bar = ProgressBar(Clock(3.0))
+    bar("[red]importing[/red]", 7.0)
+    bar.close()
+    assert "100% [red]importing[/red]" in unstyle(terminal.getvalue())

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.e2e
 
 def _run_as_azure(name: str, folder: Path, run_id: str, root: str, **inputs: str | None) -> None:
     """Run a component's command as a job of Azure ML does: in the snapshot, and nowhere else."""
-    component = load_component(str(ROOT / "components" / name / "component.yaml"))
+    component: Any = load_component(str(ROOT / "components" / name / "component.yaml"))
     base = Path(component.base_path)
     includes = tuple((base / i).resolve() for i in component.additional_includes)
     copy_code(base, includes, folder / name)

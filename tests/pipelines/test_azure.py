@@ -57,7 +57,8 @@ def job(write_pipeline: WritePipeline) -> Any:
 
 def test_the_job_is_submitted_as_it_is(job: Any) -> None:
     """Azure ML gets the very object that runs here, and its link is told."""
-    client, lines = _client(), []
+    client = _client()
+    lines: list[str] = []
     assert submit(job, client, say=lines.append) == "brave_bean"
     assert client.jobs.submitted == [job]
     assert client.jobs.streamed == ["brave_bean"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 pytest.importorskip("parsl")
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.executors import load_config, read_outcome
+from mlflow_perf.pipelines.executors import Pool, load_config, read_outcome, replace_handler
 from mlflow_perf.pipelines.step import Outcome, StepEndedError
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "pipelines" / "clusters"
@@ -128,8 +129,6 @@ def test_an_outcome_survives_the_way_between_machines() -> None:
 
 def test_parsl_is_kept_quiet(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """A pool of threads starts and stops without a word, and runs a step's function."""
-    from mlflow_perf.pipelines.executors import Pool
-
     make: Callable[[Path], Any] = load_config("threads")
     with caplog.at_level(logging.WARNING):
         pool = Pool(make, tmp_path / "parsl")
@@ -142,8 +141,6 @@ def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path)
     from parsl.config import Config
     from parsl.executors import ThreadPoolExecutor
 
-    from mlflow_perf.pipelines.executors import Pool
-
     config = Config(
         executors=[ThreadPoolExecutor(max_threads=1)],
         run_dir=str(tmp_path / "parsl"),
@@ -154,3 +151,14 @@ def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path)
     pool.close()
     assert config.retries == 0
     assert "retries=2 is not used: give --retries 2" in caplog.text
+
+
+def test_a_signal_is_handled_differently_for_a_while() -> None:
+    """A scheduler's SIGTERM becomes an interrupt in the block; the old handler comes back."""
+    before = signal.getsignal(signal.SIGTERM)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        replace_handler(signal.SIGTERM, signal.default_int_handler),
+    ):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -11,18 +11,16 @@ import pytest
 
 import mlflow_perf
 from mlflow_perf.node.place import detect
+from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import Rank, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 
 
 def _ranks(distribution: str | None, instances: int, processes: int, **environ: str) -> list[Rank]:
-    return plan_ranks(
-        "true",
-        instances=instances,
-        processes=processes,
-        distribution=distribution,
-        environ={"PATH": "/nonexistent", **environ},
+    step = Step(
+        "s", "c", "true", None, instances=instances, processes=processes, distribution=distribution
     )
+    return plan_ranks(step, {"PATH": "/nonexistent", **environ})
 
 
 @pytest.mark.parametrize("kind", ["mpi", "pytorch"])
@@ -92,10 +90,11 @@ def test_torch_computes_over_the_ranks(
     """Real torch.distributed: the ranks of all instances add up their numbers."""
     (tmp_path / "script.py").write_text(ALL_REDUCE)
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(mlflow_perf.__file__).parents[1])}
-    ranks = plan_ranks(
-        f"{torch_python} script.py",
-        instances=instances, processes=processes, distribution="pytorch", environ=path,
+    step = Step(
+        "s", "c", f"{torch_python} script.py", None,
+        instances=instances, processes=processes, distribution="pytorch",
     )  # fmt: skip
+    ranks = plan_ranks(step, path)
     limits = Limits(90, tmp_path / "stop")
     ended = run_ranks(ranks, folder=tmp_path, logs=tmp_path, environ=path, limits=limits)
     assert ended.code == 0, ended.last_line

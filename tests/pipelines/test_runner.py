@@ -93,7 +93,7 @@ def _chain() -> Graph:
 
 
 def _fine(job: StepJob) -> Outcome:
-    return Outcome(job.name, "FINISHED", run_id=f"child {job.name}", duration_sec=1.0)
+    return Outcome(job.step.name, "FINISHED", run_id=f"child {job.step.name}", duration_sec=1.0)
 
 
 def _runner(graph: Graph, work: Path, **options: Any) -> tuple[Runner, RecordingTracking]:
@@ -122,10 +122,10 @@ def test_commands_are_filled_with_the_paths_of_other_steps(tmp_path: Path) -> No
     """A step reads where the step before it wrote."""
     pool = FakePool(_fine)
     _runner(_chain(), tmp_path / "w")[0].run(lambda: pool)
-    jobs = {job.name: job for job in pool.jobs}
+    jobs = {job.step.name: job for job in pool.jobs}
     w = tmp_path / "w"
-    assert jobs["first"].command == f"do /raw {w}/first/outputs/out"
-    assert jobs["second"].command == f"do {w}/first/outputs/out {w}/second/outputs/out"
+    assert jobs["first"].step.command == f"do /raw {w}/first/outputs/out"
+    assert jobs["second"].step.command == f"do {w}/first/outputs/out {w}/second/outputs/out"
     assert jobs["second"].params == {"data": f"{w}/first/outputs/out"}
     assert jobs["second"].tags["mlflow_perf.depends_on"] == "first"
 
@@ -134,7 +134,7 @@ def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
     """What needs the failed step is not run and says why; what does not, runs."""
 
     def behave(job: StepJob) -> Outcome:
-        if job.name == "first":
+        if job.step.name == "first":
             raise StepEndedError(Outcome("first", "FAILED", "it broke", run_id="child first"))
         return _fine(job)
 
@@ -158,7 +158,7 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
     """A step whose worker vanished is FAILED, and the run that it began is ended."""
 
     def behave(job: StepJob) -> Outcome:
-        if job.name == "alone":
+        if job.step.name == "alone":
             job.folder.mkdir(parents=True)
             (job.folder / "started").write_text("run 0")
             raise OSError("manager lost")
@@ -175,12 +175,12 @@ def test_a_lost_part_of_the_executor_ends_the_pipeline(tmp_path: Path) -> None:
 
     class Losing(FakePool):
         def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
-            if job.name == "alone":
+            if job.step.name == "alone":
                 self.lost = "the interchange ended with -9"
                 job.folder.mkdir(parents=True)
                 (job.folder / "started").write_text("run 0")
                 return Future()
-            if job.name == "first":
+            if job.step.name == "first":
                 return super().submit(job, needed)
             return Future()
 
@@ -203,7 +203,7 @@ def test_an_interrupt_stops_everything_and_ends_the_runs(tmp_path: Path) -> None
 
     class Interrupted(FakePool):
         def submit(self, job: StepJob, needed: list[Future[Outcome]]) -> Future[Outcome]:
-            if job.name == "second":
+            if job.step.name == "second":
                 raise KeyboardInterrupt
             return super().submit(job, needed)
 
@@ -225,7 +225,7 @@ def test_a_command_that_cannot_be_filled_is_said_before_anything_runs(tmp_path: 
 
 
 def test_a_work_folder_that_a_shell_splits_is_refused(tmp_path: Path) -> None:
-    """Paths stand unquoted in commands, so a space in them is said at once."""
+    """Commands do not quote paths, so a space in the folder's path is reported at once."""
     with pytest.raises(PipelineError, match="work folder"):
         _runner(_chain(), tmp_path / "my work")
 
@@ -237,7 +237,7 @@ def test_an_input_that_a_shell_splits_is_reached_through_a_link(tmp_path: Path) 
     pool = FakePool(_fine)
     steps = {"a": _step("a", values={"data": data})}
     _runner(Graph("g", "g", "e", steps), tmp_path / "w")[0].run(lambda: pool)
-    word = pool.jobs[0].command.split()[1]
+    word = pool.jobs[0].step.command.split()[1]
     assert Path(word).read_text() == "x"
     assert word.endswith("/my_data__1_.csv")
     assert pool.jobs[0].params == {"data": str(data)}
@@ -251,7 +251,7 @@ def test_texts_around_outputs_are_joined(tmp_path: Path) -> None:
     }
     pool = FakePool(_fine)
     _runner(Graph("g", "g", "e", steps), tmp_path / "w")[0].run(lambda: pool)
-    assert f"--from={tmp_path}/w/a/outputs/out/x" in pool.jobs[1].command
+    assert f"--from={tmp_path}/w/a/outputs/out/x" in pool.jobs[1].step.command
 
 
 def test_the_watcher_hears_each_end(tmp_path: Path) -> None:

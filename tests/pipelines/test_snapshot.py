@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,12 +76,12 @@ def test_the_snapshot_is_what_azure_would_upload(name: str) -> None:
     from azure.ai.ml import load_component
     from azure.ai.ml._utils._asset_utils import get_upload_files_from_folder
 
-    component = load_component(str(ROOT / "components" / name / "component.yaml"))
+    component: Any = load_component(str(ROOT / "components" / name / "component.yaml"))
     base = Path(component.base_path)
     includes = tuple((base / i).resolve() for i in component.additional_includes)
     ours = {path for _, path in list_files(base, includes)}
     with component._build_code() as code:
-        found = get_upload_files_from_folder(code.path, ignore_file=code._ignore_file)
+        found: Any = get_upload_files_from_folder(code.path, ignore_file=code._ignore_file)
         top = Path(code.path).name + "/"
         theirs = {path.removeprefix(top) for _, path in found}
     assert ours == theirs

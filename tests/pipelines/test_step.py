@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mlflow_perf.pipelines import step as step_module
+from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 from mlflow_perf.publish.workflow_writer import Place
 
@@ -50,19 +51,9 @@ def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 def job(tmp_path: Path) -> StepJob:
     """A step of one shell command."""
     return StepJob(
-        name="fit",
-        component="fit",
-        command="echo done",
+        step=Step("fit", "fit", "echo done", None, environment={"COLOUR": "red"}),
         folder=tmp_path / "fit",
-        code=None,
-        includes=(),
-        folders=(tmp_path / "fit" / "outputs" / "out",),
-        environment={"COLOUR": "red"},
-        instances=1,
-        processes=1,
-        distribution=None,
-        timeout_sec=None,
-        retries=0,
+        outputs=(tmp_path / "fit" / "outputs" / "out",),
         stop=tmp_path / "stop",
         place=Place("sqlite:///x.db"),
         experiment_id="1",
@@ -70,6 +61,11 @@ def job(tmp_path: Path) -> StepJob:
         params={"rows": 3},
         tags={"mlflow_perf.step": "fit"},
     )
+
+
+def _change(job: StepJob, **facts: Any) -> StepJob:
+    """Return the job with other facts of its step."""
+    return replace(job, step=replace(job.step, **facts))
 
 
 def _failed(job: StepJob) -> Outcome:
@@ -91,14 +87,14 @@ def test_a_step_that_works(job: StepJob) -> None:
     assert RUNS[0][1]["parent"] == "parent"
     assert RUNS[1][1] == (["std_log.txt"], "logs")
     assert RUNS[2][1] == ("FINISHED", {"mlflow_perf.attempts": "1"})
-    assert job.folders[0].is_dir()
+    assert job.outputs[0].is_dir()
 
 
 def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step's own variables and run are there; a launcher of the runner is not."""
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     names = "COLOUR MLFLOW_RUN_ID MLFLOW_TRACKING_URI OMPI_COMM_WORLD_RANK"
-    run_step(replace(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done'))
+    run_step(_change(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done'))
     assert _log(job).split() == [
         "COLOUR=red", "MLFLOW_RUN_ID=the-run", "MLFLOW_TRACKING_URI=sqlite:///x.db",
         "OMPI_COMM_WORLD_RANK=",
@@ -107,7 +103,7 @@ def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.Monk
 
 def test_a_step_that_fails_says_how(job: StepJob) -> None:
     """The exit code and the last line of the log make the message, in the run too."""
-    outcome = _failed(replace(job, command="echo first; echo it broke >&2; exit 3"))
+    outcome = _failed(_change(job, command="echo first; echo it broke >&2; exit 3"))
     assert outcome.message == "the command ended with exit code 3: it broke"
     assert RUNS[-1][1][0] == "FAILED"
     assert RUNS[-1][1][1]["mlflow_perf.error"] == outcome.message
@@ -115,19 +111,19 @@ def test_a_step_that_fails_says_how(job: StepJob) -> None:
 
 def test_a_signal_is_named(job: StepJob) -> None:
     """A process that was killed says by which signal."""
-    assert "signal 9" in _failed(replace(job, command="kill -9 $$")).message
+    assert "signal 9" in _failed(_change(job, command="kill -9 $$")).message
 
 
 def test_a_step_that_takes_too_long_is_stopped(job: StepJob) -> None:
     """The limit is in the message, and the process is gone."""
-    outcome = _failed(replace(job, command="exec sleep 60", timeout_sec=0.2))
+    outcome = _failed(_change(job, command="exec sleep 60", timeout_sec=0.2))
     assert outcome.message == "took longer than its limit of 0.2 s"
     assert outcome.duration_sec < 30
 
 
 def test_the_stop_file_stops_it(job: StepJob) -> None:
     """What the runner leaves on an interrupt ends the step as KILLED."""
-    outcome = _failed(replace(job, command=f"touch {job.stop}; exec sleep 60"))
+    outcome = _failed(_change(job, command=f"touch {job.stop}; exec sleep 60"))
     assert (outcome.status, outcome.message) == ("KILLED", "stopped")
 
 
@@ -141,12 +137,12 @@ def test_a_step_that_waits_when_the_pipeline_stops_is_not_begun(job: StepJob) ->
 
 def test_a_failed_attempt_is_repeated_without_its_outputs(job: StepJob) -> None:
     """The second attempt starts from clean outputs, and each has its log."""
-    out = job.folders[0]
+    out = job.outputs[0]
     command = (
         f"if [ -e {job.folder}/once ]; then ls {out}; else "
         f"touch {job.folder}/once {out}/half; exit 1; fi"
     )
-    outcome = run_step(replace(job, command=command, retries=2))
+    outcome = run_step(_change(job, command=command, retries=2))
     assert (outcome.status, outcome.attempts) == ("FINISHED", 2)
     assert (job.folder / "logs" / "attempt-2" / "std_log.txt").read_text() == ""
 
@@ -167,7 +163,7 @@ def test_what_an_attempt_left_is_sent_before_the_next(
         f'mkdir -p "$MLFLOW_PERF_DIR"; echo try >> {job.folder}/once; '
         f'n=$(wc -l < {job.folder}/once); touch "$MLFLOW_PERF_DIR/$n.journal"; [ $n = 2 ]'
     )
-    assert run_step(replace(job, command=command, retries=2)).status == "FINISHED"
+    assert run_step(_change(job, command=command, retries=2)).status == "FINISHED"
     assert seen == [(["1.journal"], True, "try\n"), (["2.journal"], True, "try\ntry\n")]
     # Why the first attempt ended is not why the step did.
     assert ("untag", "mlflow_perf.cause") in RUNS
@@ -176,7 +172,7 @@ def test_what_an_attempt_left_is_sent_before_the_next(
 def test_one_rank_that_fails_ends_the_others(job: StepJob) -> None:
     """A rank that waits for a lost one does not wait for ever, and the lost one is named."""
     command = 'if [ "$RANK" = 1 ]; then echo lost; exit 5; else exec sleep 60; fi'
-    outcome = _failed(replace(job, command=command, instances=2, distribution="pytorch"))
+    outcome = _failed(_change(job, command=command, instances=2, distribution="pytorch"))
     assert outcome.message == "rank 1 ended with exit code 5: lost"
     assert outcome.duration_sec < 30
 
@@ -186,7 +182,7 @@ def test_without_mlflow_the_step_still_runs(
 ) -> None:
     """A server that is away costs the record, not the work; one warning says so."""
     monkeypatch.setattr(RememberedRuns, "fail", True)
-    outcome = run_step(replace(job, command="echo run=$MLFLOW_RUN_ID"))
+    outcome = run_step(_change(job, command="echo run=$MLFLOW_RUN_ID"))
     assert (outcome.status, outcome.run_id, _log(job)) == ("FINISHED", None, "run=\n")
     assert [r.levelname for r in caplog.records] == ["WARNING"]
 
@@ -196,6 +192,6 @@ def test_code_that_cannot_be_copied_is_the_steps_failure(job: StepJob, tmp_path:
     (tmp_path / "a").mkdir()
     for name in ("a/x", "x"):
         (tmp_path / name).write_text("")
-    outcome = _failed(replace(job, includes=(tmp_path / "a" / "x", tmp_path / "x")))
+    outcome = _failed(_change(job, includes=(tmp_path / "a" / "x", tmp_path / "x")))
     assert "would be x of the snapshot" in outcome.message
     assert RUNS[-1][1][0] == "FAILED"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -67,8 +69,8 @@ def test_a_literal_is_written_as_azure_ml_gets_it(value: float | str) -> None:
     """A script that tells `True` from `False` by their texts does the same here and there."""
     from azure.ai.ml.entities._job._input_output_helpers import to_rest_dataset_literal_inputs
 
-    sent = to_rest_dataset_literal_inputs({"it": value}, job_type="command")["it"].value
-    assert format_literal(value) == sent
+    sent: Any = to_rest_dataset_literal_inputs({"it": value}, job_type="command")["it"]
+    assert format_literal(value) == sent.value
 
 
 def test_a_number_that_is_none_is_refused() -> None:

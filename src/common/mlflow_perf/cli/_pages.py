@@ -30,8 +30,7 @@ class Spans:
 
     Attributes:
         db: Their database; None for the one in the run, if there is one.
-        root: Type of the root spans; None for Parsl's tasks or, if there are none, the most frequent
-            type.
+        root: Type of the root spans; None for Parsl's tasks, else for the most frequent type.
     """
 
     db: Path | None = None
@@ -70,7 +69,19 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
     # The documents are read below, node by node: a thousand of them would fill the memory.
     run = get_runs([source], documents=False)[0] if is_run_id(source) else None
     workflow = None if run is None else build_workflow(run)
-    pictures = _find_pictures(run, spans or Spans())
+    wanted = spans or Spans()
+    pictures: Mapping[str, str] = {}
+    if wanted.db is not None:
+        pictures = _draw(wanted.db, wanted.root)
+    elif run is not None and run.run_id is not None:
+        client = new_client()
+        if any(file.path == _SPANS for file in client.list_artifacts(run.run_id, "spans")):
+            with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+                db = fetch_file(client, run.run_id, _SPANS, Path(folder))
+                try:
+                    pictures = _draw(db, wanted.root)
+                except MissingDependencyError as error:
+                    _log.warning("The spans of the run are not in the report: %s", error)
     nodes = _read_nodes(source, needed=workflow is None and not pictures)
     flow = None if workflow is None else workflow.as_dict()
     title = None if run is None else run.component or run.name
@@ -104,24 +115,6 @@ def _read_nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
         return
     for document in chain([first], documents):
         yield from document.nodes.values()
-
-
-def _find_pictures(run: PerfRun | None, spans: Spans) -> Mapping[str, str]:
-    """Return the pictures of the named spans, else of those in the run."""
-    if spans.db is not None:
-        return _draw(spans.db, spans.root)
-    if run is None or run.run_id is None:
-        return {}
-    client = new_client()
-    if not any(file.path == _SPANS for file in client.list_artifacts(run.run_id, "spans")):
-        return {}
-    with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        db = fetch_file(client, run.run_id, _SPANS, Path(folder))
-        try:
-            return _draw(db, spans.root)
-        except MissingDependencyError as error:
-            _log.warning("The spans of the run are not in the report: %s", error)
-            return {}
 
 
 def _draw(db: Path, root: str | None) -> Mapping[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis.gate import GateResult
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.analysis.step_runs import find_same_hardware
@@ -114,7 +113,14 @@ def command(
     if output is not None:
         _options.write(output, to_markdown(result))
     if as_json:
-        _tables.echo_json(_to_data(result))
+        fields = ("base", "new", "change_pct", "p", "outcome", "passed", "how")
+        checks = [
+            {"step": check.step, "limit": check.limit.text, "metric": check.limit.key}
+            | {name: getattr(check, name) for name in fields}
+            for check in result.checks
+        ]
+        data = {"passed": result.passed, "base": result.base, "new": result.new, "checks": checks}
+        _tables.echo_json(data | {"notes": result.notes, "failures": result.failures})
     else:
         click.echo(to_markdown(result), nl=False)
     sys.exit(0 if result.passed else 1)
@@ -139,28 +145,3 @@ def _find_history(
     if not others:
         raise RunNotFoundError(f"--base-filter finds no other finished run of {name!r}.")
     return others if any_hardware else find_same_hardware(others, judged[0])
-
-
-def _to_data(result: GateResult) -> dict[str, object]:
-    return {
-        "passed": result.passed,
-        "base": list(result.base),
-        "new": list(result.new),
-        "checks": [
-            {
-                "step": c.step,
-                "limit": c.limit.text,
-                "metric": c.limit.key,
-                "base": list(c.base),
-                "new": list(c.new),
-                "change_pct": c.change_pct,
-                "p": c.p,
-                "outcome": c.outcome,
-                "passed": c.passed,
-                "how": c.how,
-            }
-            for c in result.checks
-        ],
-        "notes": list(result.notes),
-        "failures": list(result.failures),
-    }

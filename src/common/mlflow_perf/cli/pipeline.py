@@ -9,15 +9,14 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.errors import MlflowPerfError, StepFailedError
+from mlflow_perf.errors import MlflowPerfError
 
 if TYPE_CHECKING:
     from mlflow_perf.pipelines.graph import Graph
@@ -82,7 +81,7 @@ def run(
         azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
 
-    from mlflow_perf.pipelines.executors import Pool, load_config
+    from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
     from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.pipelines.workflow_report import log_workflow
@@ -98,7 +97,8 @@ def run(
     work = base / "work" / f"{name}-{stamp}-{secrets.token_hex(2)}"
     tracking = Tracking(place)
     runner = Runner(graph, tracking, work, retries=retries, watch=_Progress(graph.steps).tell)
-    with _terminating_as_interrupt():
+    # A scheduler's SIGTERM stops the pipeline as Ctrl-C does, so that steps and runs are ended.
+    with replace_handler(signal.SIGTERM, signal.default_int_handler):
         result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor))
     try:
         log_workflow(result.run_id, tracking)
@@ -108,7 +108,7 @@ def run(
     _show(graph, result, tracking, as_json=as_json)
     if monitor:
         _import_spans(work / "parsl", base / "spans.sqlite3")
-    _raise_failure(result)
+    result.raise_for_status()
 
 
 def _import_spans(parsl: Path, db: Path) -> None:
@@ -169,25 +169,6 @@ def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) ->
         click.echo(f"run: {link}")
 
 
-def _raise_failure(result: Result) -> None:
-    """Raise an error that names each failed step, if the pipeline did not finish.
-
-    Raises:
-        StepFailedError: A step failed, or the pipeline was stopped.
-    """
-    if result.status == "KILLED":
-        unfinished = [n for n, o in result.steps.items() if o.status != "FINISHED"]
-        message = "Stopped by an interrupt; all steps were ended."
-        raise StepFailedError(unfinished[0] if unfinished else "", message)
-    if result.status != "FINISHED":
-        failed = [o for o in result.steps.values() if o.status in ("FAILED", "KILLED")]
-        lines = [
-            f"Step {o.name!r} failed: {o.message}.{f' Its log: {o.log}' if o.log else ''}"
-            for o in failed
-        ]
-        raise StepFailedError(failed[0].name if failed else "", "\nmlflow-perf: ".join(lines))
-
-
 class _Progress:
     """Prints a line when a step begins and when it ends; on a terminal only."""
 
@@ -204,17 +185,3 @@ class _Progress:
         if self._shown:
             count = f"[{self._done}/{len(self._names)}]"
             click.echo(f"{count} {name:<{self._width}}  {what}", err=True)
-
-
-@contextmanager
-def _terminating_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM as an interrupt, so that steps and runs are ended."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before: Callable[..., Any] | int | None = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

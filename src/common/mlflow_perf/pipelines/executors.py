@@ -22,7 +22,7 @@ from typing import Any
 from mlflow_perf.errors import MissingDependencyError, PipelineError
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 
-__all__ = ["MONITORING_DB", "Pool", "load_config", "read_outcome"]
+__all__ = ["MONITORING_DB", "Pool", "load_config", "read_outcome", "replace_handler"]
 
 MONITORING_DB = "monitoring.db"
 """Name of the file in which Parsl records its tasks when monitoring is on."""
@@ -124,7 +124,9 @@ class Pool:
                 config.retries,
             )
             config.retries = 0
-        with _ignoring_interrupts():
+        # The terminal sends Ctrl-C to its whole group. Parsl's own processes ignore it: they would
+        # end at once, and Parsl would wait for their answers. The runner stops the steps first.
+        with replace_handler(signal.SIGINT, signal.SIG_IGN):
             self._kernel = DataFlowKernel(config)
         self._app = python_app(run_step, data_flow_kernel=self._kernel)
         executors = self._kernel.executors.values()
@@ -134,7 +136,7 @@ class Pool:
         """Submit a step; it starts when the steps that it needs have finished."""
         options: dict[str, Any] = {}
         if self.mpi:
-            nodes = {"num_nodes": job.instances, "ranks_per_node": job.processes}
+            nodes = {"num_nodes": job.step.instances, "ranks_per_node": job.step.processes}
             options["parsl_resource_specification"] = nodes
         future: Future[Outcome] = self._app(job, *needed, **options)
         return future
@@ -158,20 +160,16 @@ class Pool:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Start child processes that ignore Ctrl-C, which the terminal sends to its whole group.
-
-    Otherwise Parsl's own processes would end at once, and Parsl would wait for their answers. The
-    runner stops the steps first, and then Parsl.
-    """
+def replace_handler(number: int, handler: Any) -> Iterator[None]:
+    """Handle a signal differently within a block; outside the main thread, change nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def _make_monitoring(folder: Path) -> Any:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from mlflow_perf.pipelines.graph import Step
+
 __all__ = ["Rank", "make_search_path", "plan_ranks"]
 
 # Parsl's MPI mode puts the launcher for the nodes of the task into this variable.
@@ -44,40 +46,31 @@ class Rank:
     log: str
 
 
-def plan_ranks(
-    command: str,
-    *,
-    instances: int,
-    processes: int,
-    distribution: str | None,
-    environ: Mapping[str, str],
-) -> list[Rank]:
+def plan_ranks(step: Step, environ: Mapping[str, str]) -> list[Rank]:
     """Return the processes to start for a step.
 
     Args:
-        command: Shell command, filled in.
-        instances: Number of nodes.
-        processes: Ranks per node.
-        distribution: `mpi`, `pytorch` or None.
+        step: The step, with its command filled in.
         environ: Environment of the step; its PATH is searched for a launcher.
     """
-    shell = ("bash", "-c", command)
-    world = instances * processes
+    shell = ("bash", "-c", step.command)
+    world, processes = step.ranks, step.processes
+    is_torch = step.distribution == "pytorch"
     torch_world = {
         "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(processes),
-        "NNODES": str(instances),
+        "NNODES": str(step.instances),
     }
     per_node = {_PER_NODE: str(processes)}
     prefix = tuple(environ.get(_PARSL_PREFIX, "").split())
     named = (prefix[i + 1] for i, word in enumerate(prefix[:-1]) if word in _HOST_OPTIONS)
     hosts = next(named, "").replace(",", " ").split()
     if prefix and (world > 1 or hosts not in ([], [socket.gethostname()])):
-        if distribution == "pytorch":
+        if is_torch:
             per_node |= torch_world | _make_master((*hosts, "127.0.0.1")[0])
-            command = _AS_TORCH + command
-        return [Rank((*prefix, "bash", "-c", command), per_node, "std_log.txt")]
-    if distribution == "pytorch":
+            shell = ("bash", "-c", _AS_TORCH + step.command)
+        return [Rank((*prefix, *shell), per_node, "std_log.txt")]
+    if is_torch:
         torch_world |= _make_master("127.0.0.1")
         places = [divmod(rank, processes) for rank in range(world)]
         return [
@@ -88,7 +81,7 @@ def plan_ranks(
             )
             for rank, (node, local) in enumerate(places)
         ]
-    if world == 1 or distribution is None:
+    if world == 1 or step.distribution is None:
         return [Rank(shell, {}, "std_log.txt")]
     launcher = _find_mpiexec(environ.get("PATH", os.defpath))
     if launcher:

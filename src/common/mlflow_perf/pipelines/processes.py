@@ -89,6 +89,13 @@ class _Child:
                 self.max_rss_mb = usage.ru_maxrss / 1024 if usage.ru_maxrss > own_kb else 0.0
         return self.code is not None
 
+    def read_last_line(self) -> str:
+        """Return the last line of its log that is not blank."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - _LAST_LINE_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
 
 @dataclass
 class _Group:
@@ -154,17 +161,9 @@ def run_ranks(
     return Ended(
         code=(failed.code if failed else 0) or (1 if timed_out else 0),
         who=failed.log.stem.replace("-", " ") if failed and len(ranks) > 1 else "the command",
-        last_line=_read_last_line(failed.log) if failed else "",
+        last_line=failed.read_last_line() if failed else "",
         timed_out=timed_out,
         stopped=stopped,
         cpu_sec=sum(c.cpu_sec for c in group.children),
         max_rss_mb=max((c.max_rss_mb for c in group.children), default=0.0),
     )
-
-
-def _read_last_line(log: Path) -> str:
-    """Return the last line of a log that is not blank."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _LAST_LINE_BYTES))
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")

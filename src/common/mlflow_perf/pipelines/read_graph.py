@@ -200,33 +200,35 @@ def _find_code(component: Any, where: str) -> tuple[Path | None, tuple[Path, ...
 def _read_values(node: Any, component: Any, scope: Scope, where: str) -> dict[str, Value]:
     """Return the value of each input of a node's component: the given one, else the default."""
     given = {key: resolve_value(data, scope, where) for key, data in flatten_inputs(node.inputs)}
-    ports = read_ports(component.inputs)
-    return {key: _check_value(port, given.get(key), where) for key, port in ports.items()}
-
-
-def _check_value(port: Port, value: Value, where: str) -> Value:
-    """Return the value, or the default, if the input accepts it; None if it is optional."""
-    label = f"{where}: input {port.name}"
-    value = port.default if value is None else value
-    if value is None:
-        if port.optional:
-            return None
-        hint = f": give --set {port.name}=…" if where == "The pipeline" else ""
-        raise PipelineError(f"{label} is not given{hint}.")
-    if isinstance(value, Path):
-        if not port.is_path:
-            raise PipelineError(f"{label} is the path {value}, but must be of type {port.type}.")
-        if not value.exists():
-            raise PipelineError(f"{label} is {value}, which does not exist.")
-        if port.type == "uri_folder" and not value.is_dir():
-            raise PipelineError(f"{label} is the file {value}, but must be a folder (uri_folder).")
-        if port.type == "uri_file" and not value.is_file():
-            raise PipelineError(f"{label} is the folder {value}, but must be a file (uri_file).")
-    if isinstance(value, (Path, Ref, Parts)):
-        return value
-    if isinstance(value, str) and port.is_path:
-        raise PipelineError(f"{label} is {value!r}, but must be a {port.type}: Input(path=…).")
-    return check_literal(value, port, where=label)
+    values: dict[str, Value] = {}
+    for name, port in read_ports(component.inputs).items():
+        label = f"{where}: input {name}"
+        value = given.get(name)
+        value = port.default if value is None else value
+        if value is None and not port.optional:
+            hint = f": give --set {name}=…" if where == "The pipeline" else ""
+            raise PipelineError(f"{label} is not given{hint}.")
+        if isinstance(value, Path):
+            if not port.is_path:
+                raise PipelineError(
+                    f"{label} is the path {value}, but must be of type {port.type}."
+                )
+            if not value.exists():
+                raise PipelineError(f"{label} is {value}, which does not exist.")
+            if port.type == "uri_folder" and not value.is_dir():
+                raise PipelineError(
+                    f"{label} is the file {value}, but must be a folder (uri_folder)."
+                )
+            if port.type == "uri_file" and not value.is_file():
+                raise PipelineError(
+                    f"{label} is the folder {value}, but must be a file (uri_file)."
+                )
+        elif isinstance(value, str) and port.is_path:
+            raise PipelineError(f"{label} is {value!r}, but must be a {port.type}: Input(path=…).")
+        elif value is not None and not isinstance(value, (Ref, Parts)):
+            value = check_literal(value, port, where=label)
+        values[name] = value
+    return values
 
 
 def _read_outputs(outputs: Mapping[str, Any], scope: Scope) -> dict[str, Ref]:

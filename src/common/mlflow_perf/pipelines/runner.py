@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from mlflow_perf.errors import PipelineError
+from mlflow_perf.errors import PipelineError, StepFailedError
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
@@ -62,6 +62,25 @@ class Result:
     steps: dict[str, Outcome] = field(default_factory=dict)
     outputs: dict[str, Path] = field(default_factory=dict)
     duration_sec: float = 0.0
+
+    def raise_for_status(self) -> None:
+        """Raise an error that names each failed step, if the pipeline did not finish.
+
+        Raises:
+            StepFailedError: A step failed, or the pipeline was stopped.
+        """
+        if self.status == "KILLED":
+            unfinished = [n for n, o in self.steps.items() if o.status != "FINISHED"]
+            message = "Stopped by an interrupt; all steps were ended."
+            raise StepFailedError(unfinished[0] if unfinished else "", message)
+        if self.status != "FINISHED":
+            failed = [o for o in self.steps.values() if o.status in ("FAILED", "KILLED")]
+            lines = [
+                f"Step {o.name!r} failed: {o.message}.{f' Its log: {o.log}' if o.log else ''}"
+                for o in failed
+            ]
+            name = failed[0].name if failed else ""
+            raise StepFailedError(name, "\nmlflow-perf: ".join(lines))
 
 
 class Runner:
@@ -152,16 +171,27 @@ class Runner:
     def _run_steps(self, pool: Executor, result: Result) -> None:
         """Submit all steps, wait for them, and enter their outcomes into the result."""
         futures: dict[str, Future[Outcome]] = {}
+        begun: set[str] = set()
         stopped, fault = False, ""
         try:
             for step in self.graph.steps.values():
                 needed = [futures[name] for name in step.needs]
                 futures[step.name] = pool.submit(self._make_job(step, result), needed)
-            fault = self._follow(futures, pool)
+            pending = dict(futures)
+            while pending and not (fault := pool.fault()):
+                wait(pending.values(), timeout=_POLL_SEC, return_when="FIRST_COMPLETED")
+                for name in [n for n in pending if n not in begun]:
+                    if self._started_file(name).exists():
+                        begun.add(name)
+                        self.watch(name, "began", None)
+                for name in [n for n, f in pending.items() if f.done()]:
+                    self.watch(name, "ended", read_outcome(name, pending.pop(name)))
         except KeyboardInterrupt:
             stopped = True
+        if stopped or fault:
             # Steps on any machine watch for this file.
             (self.work / "stop").touch()
+        if stopped:
             running = [f for name, f in futures.items() if self._started_file(name).exists()]
             # A second interrupt does not wait for the steps' own grace period.
             with contextlib.suppress(KeyboardInterrupt):
@@ -173,27 +203,6 @@ class Runner:
             )
         finished = all(o.status == "FINISHED" for o in result.steps.values())
         result.status = "KILLED" if stopped else "FINISHED" if finished else "FAILED"
-
-    def _follow(self, futures: dict[str, Future[Outcome]], pool: Executor) -> str:
-        """Wait for all steps and report each as it begins and ends.
-
-        Returns:
-            The lost part of the executor, if one was lost meanwhile; else an empty text.
-        """
-        pending = dict(futures)
-        begun: set[str] = set()
-        while pending:
-            if fault := pool.fault():
-                (self.work / "stop").touch()
-                return fault
-            wait(pending.values(), timeout=_POLL_SEC, return_when="FIRST_COMPLETED")
-            for name in pending:
-                if name not in begun and self._started_file(name).exists():
-                    begun.add(name)
-                    self.watch(name, "began", None)
-            for name in [n for n, f in pending.items() if f.done()]:
-                self.watch(name, "ended", read_outcome(name, pending.pop(name)))
-        return ""
 
     def _settle(
         self,
@@ -247,25 +256,15 @@ class Runner:
 
     def _make_job(self, step: Step, result: Result) -> StepJob:
         """Return everything that a machine needs to run the step."""
-        folder = self.folder(step.name)
-        outputs = folder / "outputs"
+        outputs = self.folder(step.name) / "outputs"
+        retries = step.retries or self.retries
         return StepJob(
-            name=step.name,
-            component=step.component,
-            command=self._commands[step.name],
-            folder=folder,
-            code=step.code,
-            includes=step.includes,
-            folders=tuple(
+            step=replace(step, command=self._commands[step.name], retries=retries),
+            folder=self.folder(step.name),
+            outputs=tuple(
                 outputs if port.type == "uri_file" or not port.is_path else outputs / name
                 for name, port in step.outputs.items()
             ),
-            environment=step.environment,
-            instances=step.instances,
-            processes=step.processes,
-            distribution=step.distribution,
-            timeout_sec=step.timeout_sec,
-            retries=step.retries or self.retries,
             stop=self.work / "stop",
             place=self.tracking.place,
             experiment_id=result.experiment_id,

@@ -15,6 +15,7 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.place import without_launcher
+from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.snapshot import copy_code
@@ -28,23 +29,13 @@ _log = logging.getLogger("mlflow_perf.pipelines")
 
 @dataclass(frozen=True, slots=True)
 class StepJob:
-    """Everything a machine needs to run a step.
+    """A step with everything that a machine needs to run it.
 
     Attributes:
-        name: Name of the step.
-        component: Name of its component.
-        command: Shell command, filled in.
+        step: The step, with its command filled in.
         folder: The step's own folder: code, outputs and logs; all machines see it.
-        code: Folder or file of the code.
-        includes: Files and folders that are copied beside it.
-        folders: Output folders to make.
-        environment: Variables of the component and of the node.
-        instances: Number of nodes.
-        processes: Ranks per node.
-        distribution: `mpi`, `pytorch` or None.
-        timeout_sec: How long an attempt may take.
-        retries: How often a failed attempt is repeated.
-        stop: File whose appearance stops the step.
+        outputs: Output folders to make.
+        stop: The file whose appearance stops the step.
         place: Where to log.
         experiment_id: Experiment of the child run.
         parent: Run of the pipeline.
@@ -52,25 +43,38 @@ class StepJob:
         tags: Tags of the child run.
     """
 
-    name: str
-    component: str
-    command: str
+    step: Step
     folder: Path
-    code: Path | None
-    includes: tuple[Path, ...]
-    folders: tuple[Path, ...]
-    environment: dict[str, str]
-    instances: int
-    processes: int
-    distribution: str | None
-    timeout_sec: float | None
-    retries: int
+    outputs: tuple[Path, ...]
     stop: Path
     place: Place
     experiment_id: str
     parent: str
     params: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+
+    def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
+        """Return the step's variables: those of this process without its rank, then its own."""
+        environ = without_launcher(os.environ)
+        environ |= {
+            "PATH": make_search_path(environ),
+            "MLFLOW_TRACKING_URI": self.place.uri,
+            "MLFLOW_EXPERIMENT_ID": self.experiment_id,
+            "PYTHONUNBUFFERED": "1",
+            # A progress bar for each uploaded file is noise in a log.
+            "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+            "MLFLOW_PERF_DIR": str(self.attempt_folder("journals", attempt)),
+            **self.step.environment,
+        }
+        environ.pop("MLFLOW_RUN_ID", None)
+        if run_id:
+            environ["MLFLOW_RUN_ID"] = run_id
+        return environ
+
+    def attempt_folder(self, kind: str, attempt: int) -> Path:
+        """Return the folder of an attempt's `logs` or `journals`."""
+        folder = self.folder / kind
+        return folder if attempt == 1 else folder / f"attempt-{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +130,24 @@ def run_step(
         StepEndedError: The step failed or was stopped, or the pipeline was stopped before it began.
     """
     del parsl_resource_specification
+    name = job.step.name
     if job.stop.exists():
         # The pipeline was stopped while the step waited for a worker; the runner records that.
-        raise StepEndedError(Outcome(job.name, "SKIPPED"))
+        raise StepEndedError(Outcome(name, "SKIPPED"))
     tracking = Tracking(job.place)
     job.folder.mkdir(parents=True, exist_ok=True)
     run_id = None
     try:
         run_id = tracking.start(
-            job.experiment_id, job.name, parent=job.parent, tags=job.tags, params=job.params
+            job.experiment_id, name, parent=job.parent, tags=job.tags, params=job.params
         )
     # The edge to MLflow: whatever it raises, the step still runs, and reports to a run of its own.
     except Exception:  # noqa: BLE001 - see above
-        _log.warning("No MLflow run could be started for step %r.", job.name, exc_info=True)
+        _log.warning("No MLflow run could be started for step %r.", name, exc_info=True)
     # The runner, possibly on another machine, reads from this file that the step has begun.
     (job.folder / "started").write_text(run_id or "", encoding="utf-8")
     started, began = time.time(), time.monotonic()
-    outcome = Outcome(job.name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
+    outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
     try:
         outcome = _run_attempts(job, outcome)
     except PipelineError as error:
@@ -157,27 +162,20 @@ def run_step(
 
 def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
     """Repeat the step until it finishes, is stopped, or has no retries left."""
-    copy_code(job.code, job.includes, job.folder / "code")
-    for attempt in range(1, job.retries + 2):
+    code = job.folder / "code"
+    copy_code(job.step.code, job.step.includes, code)
+    limits = Limits(job.step.timeout_sec, job.stop)
+    for attempt in range(1, job.step.retries + 2):
         if attempt > 1:
             # Sent later, these journals would replace the figures of the next attempt.
             _recover(job, attempt - 1)
         # The half-written outputs of a failed attempt must not be taken for results.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
-        for folder in job.folders:
+        logs = job.attempt_folder("logs", attempt)
+        for folder in (*job.outputs, logs):
             folder.mkdir(parents=True, exist_ok=True)
-        environ = _make_environment(job, outcome.run_id, attempt)
-        logs = _attempt_folder(job.folder / "logs", attempt)
-        logs.mkdir(parents=True, exist_ok=True)
-        ranks = plan_ranks(
-            job.command,
-            instances=job.instances,
-            processes=job.processes,
-            distribution=job.distribution,
-            environ=environ,
-        )
-        limits = Limits(job.timeout_sec, job.stop)
-        code = job.folder / "code"
+        environ = job.make_environment(outcome.run_id, attempt)
+        ranks = plan_ranks(job.step, environ)
         ended = run_ranks(ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(
             outcome,
@@ -192,35 +190,11 @@ def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _attempt_folder(folder: Path, attempt: int) -> Path:
-    return folder if attempt == 1 else folder / f"attempt-{attempt}"
-
-
 def _recover(job: StepJob, attempt: int) -> None:
     """Send the journals that an attempt's killed or cut-off ranks left behind."""
-    journals = _attempt_folder(job.folder / "journals", attempt)
     # The launcher has ended, and so have the ranks that it started on other hosts.
-    for left in recover(journals, of_any_host=True):
-        _log.info("Step %s, node %d was logged late: %s", job.name, left.node, left.cause)
-
-
-def _make_environment(job: StepJob, run_id: str | None, attempt: int) -> dict[str, str]:
-    """Return the step's variables: those of this process without its rank, then its own."""
-    environ = without_launcher(os.environ)
-    environ |= {
-        "PATH": make_search_path(environ),
-        "MLFLOW_TRACKING_URI": job.place.uri,
-        "MLFLOW_EXPERIMENT_ID": job.experiment_id,
-        "PYTHONUNBUFFERED": "1",
-        # A progress bar for each uploaded file is noise in a log.
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_PERF_DIR": str(_attempt_folder(job.folder / "journals", attempt)),
-        **job.environment,
-    }
-    environ.pop("MLFLOW_RUN_ID", None)
-    if run_id:
-        environ["MLFLOW_RUN_ID"] = run_id
-    return environ
+    for left in recover(job.attempt_folder("journals", attempt), of_any_host=True):
+        _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
 
 
 def _end_run(tracking: Tracking, outcome: Outcome) -> None:
