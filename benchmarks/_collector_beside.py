@@ -1,7 +1,7 @@
-"""What a sampler does to the job beside it: whole processes at 1 Hz, and a busy main thread.
+"""The effect of a sampler on the job beside it: whole processes at 1 Hz, and a busy main thread.
 
-The processes of `at_one_hertz` all run at the same time and are looked at from outside, through
-the kernel's clocks of CPU time. The slices of `beside_a_busy_thread` take turns in one process.
+`at_one_hertz` runs all processes at the same time and reads the kernel's clocks of their CPU time.
+`beside_a_busy_thread` gives each contender slices of time in turn, all in one process.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def _scripts() -> dict[str, str]:
 
 
 def at_one_hertz(folder: Path) -> dict[str, tuple[float, float, int]]:
-    """Return CPU per second (µs), resident memory (MB) and processes of each contender.
+    """Return CPU per second (µs), resident memory (MB) and number of processes of each contender.
 
     Args:
-        folder: Where a store may be made.
+        folder: An empty folder for a tracking store.
     """
     environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
     make_store = "from mlflow import MlflowClient; MlflowClient().search_experiments()"
@@ -159,11 +159,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 class Beside:
-    """A thread that takes samples beside a busy main thread, as often as asked, in slices.
+    """A thread that takes samples beside a busy main thread, in slices of time.
 
     Args:
-        sample: What it calls.
-        hertz: How often.
+        sample: Takes one sample.
+        hertz: Samples per second.
     """
 
     def __init__(self, sample: Callable[[], object], hertz: float) -> None:
@@ -172,7 +172,7 @@ class Beside:
         self.losses: list[float] = []
 
     def slice(self, work: Callable[[float], float], seconds: float) -> tuple[float, int]:
-        """Return what the work returned with the thread beside it, and how often it sampled."""
+        """Return the result of `work` with the thread beside it, and the number of samples."""
         stop, count = threading.Event(), len(self.skews)
 
         def run() -> None:
@@ -189,13 +189,13 @@ class Beside:
         return lost, max(1, len(self.skews) - count)
 
 
-def held_up(seconds: float) -> float:
-    """Run pure Python for so long and return how many seconds of it this thread stood still.
+def measure_waits(seconds: float) -> float:
+    """Run pure Python for some seconds and return how long this thread stood still.
 
-    Rounds take a few µs; what takes longer than 30 µs was a wait. Unlike the speed of the loop,
-    that does not move with the machine's clock.
+    A round takes a few µs, so a round of more than 30 µs contained a wait. Unlike the speed of the
+    loop, this does not depend on the machine's clock rate.
     """
-    # What else there is to be run on the machine gets its share before, not meanwhile.
+    # Other processes of this machine get their share before the measurement.
     time.sleep(0.3 * seconds)
     lost, before = 0.0, time.perf_counter()
     end = before + seconds
@@ -211,7 +211,7 @@ def held_up(seconds: float) -> float:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[bool]:
-    """Let this process go before all others on a busy machine, where it may; tell whether."""
+    """Give this process real-time priority, where that is allowed; yield whether it is."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except (AttributeError, OSError):
@@ -226,22 +226,21 @@ def _undisturbed() -> Iterator[bool]:
 def beside_a_busy_thread(
     contenders: dict[str, Callable[[], object]], *, rounds: int = 20, slice_sec: float = 0.1
 ) -> dict[str, tuple[float, float]]:
-    """Return what each contender takes from a busy main thread at 50 Hz.
+    """Return how long each contender, at 50 Hz, holds up a busy main thread.
 
     Returns:
-        Name -> time lost per sample (µs, median of the slices), how long a sample takes beside it
-        (ms, median). "nothing" is the noise: what slices without a sampler differ by, spread over
-        as many samples.
+        Name → time lost per sample (µs, median of the slices), duration of a sample beside it (ms,
+        median). "nothing" is the noise: the difference of slices without a sampler, per sample.
     """
     beside = {name: Beside(sample, 50) for name, sample in contenders.items()}
     noise: list[float] = []
     with _undisturbed():
         for _ in range(rounds):
-            # In another order each time: what the machine does every second hits them alike.
+            # In random order: periodic work of the machine affects all of them alike.
             for one in random.sample([*beside.values()], len(beside)):
-                before = held_up(slice_sec)
-                lost, samples = one.slice(held_up, slice_sec)
-                after = held_up(slice_sec)
+                before = measure_waits(slice_sec)
+                lost, samples = one.slice(measure_waits, slice_sec)
+                after = measure_waits(slice_sec)
                 one.losses.append(1e6 * (lost - (before + after) / 2) / samples)
                 noise.append(1e6 * (after - before) / samples)
     found = {

@@ -1,11 +1,11 @@
-"""What others do for one sample, and the floor: each as a function to call again and again.
+"""One sample of each peer, and the floor, each as a function to call again and again.
 
-- floor: the same kernel files through kept descriptors, read and not looked at;
-- psutil: one call per source, nothing else;
-- seed: what lightgbm-benchmark's collector does per report, in our words: utilisation of each CPU
-  over an interval of its own, memory, disk, disk IO, and each interface's counters;
-- MLflow: its system metrics monitors, asked once each;
-- resource-tracker: SpareCores' own questions for one line of its system's and process's tables;
+- floor: reads the same kernel files through open descriptors and does not parse them;
+- psutil: one call per source;
+- seed: the calls of lightgbm-benchmark's collector for one report: utilisation of each CPU over an
+  interval of its own, memory, disk, disk I/O, and the counters of each interface;
+- MLflow: its system metrics monitors, each once;
+- resource-tracker: SpareCores' calls for one line of its system and process tables;
 - tree (psutil): a process and its descendants, one by one, as process trackers do.
 """
 
@@ -21,7 +21,7 @@ Sample = Callable[[], Any]
 
 
 def floor() -> Sample:
-    """Return what reads the seed's sources through kept descriptors."""
+    """Return a function that reads the seed's sources through open descriptors."""
     paths = ("stat", "meminfo", "diskstats", "net/dev")
     files = [os.open(f"/proc/{path}", os.O_RDONLY) for path in paths]
 
@@ -34,7 +34,7 @@ def floor() -> Sample:
 
 
 def bare_psutil() -> Sample:
-    """Return what asks psutil for each source once."""
+    """Return a function that asks psutil for each source once."""
 
     def ask() -> None:
         psutil.cpu_percent(percpu=True)
@@ -47,11 +47,11 @@ def bare_psutil() -> Sample:
 
 
 def seed() -> Sample:
-    """Return what takes one report as the seed does, less the wait for its interval."""
-    return _seed_report
+    """Return a function that takes one report as the seed does, without its wait."""
+    return _take_seed_report
 
 
-def _seed_report() -> dict[str, float]:
+def _take_seed_report() -> dict[str, float]:
     busy = psutil.cpu_percent(interval=1e-6, percpu=True)
     report = {
         "cpu_avg": sum(busy) / len(busy), "cpu_min": min(busy), "cpu_max": max(busy),
@@ -69,7 +69,7 @@ def _seed_report() -> dict[str, float]:
 
 
 def mlflow_monitors() -> Sample:
-    """Return what asks MLflow's own monitors once."""
+    """Return a function that asks each of MLflow's monitors once."""
     from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
     from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
     from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
@@ -87,14 +87,14 @@ def mlflow_monitors() -> Sample:
 
 
 def resource_tracker_system() -> Sample:
-    """Return what asks for one line of resource-tracker's table of the system."""
+    """Return a function that takes one line of resource-tracker's system table."""
     from resource_tracker import SystemTracker
 
     return SystemTracker(autostart=False).get_system_stats  # type: ignore[no-any-return]  # untyped
 
 
 def resource_tracker_both() -> Sample:
-    """Return what asks for one line of resource-tracker's tables of the system and the process."""
+    """Return a function that takes one line of resource-tracker's system and process tables."""
     from resource_tracker import ProcessTracker
 
     system = resource_tracker_system()
@@ -108,7 +108,7 @@ def resource_tracker_both() -> Sample:
 
 
 def psutil_tree() -> Sample:
-    """Return what walks this process's tree with psutil."""
+    """Return a function that walks this process's tree with psutil."""
     root = psutil.Process()
 
     def walk() -> None:
@@ -122,7 +122,7 @@ def psutil_tree() -> Sample:
 
 
 def present(makers: dict[str, Callable[[], Sample]]) -> dict[str, Sample]:
-    """Return the contenders whose library is installed: name -> function."""
+    """Return the contenders whose library is installed: name → function."""
     found = {}
     for name, make in makers.items():
         try:

@@ -1,10 +1,10 @@
-"""What sampling costs, beside peers and the floor, all in turns (targets.md).
+"""The cost of sampling, compared with peers and with the floor.
 
-Run it with `python -m benchmarks collector`, `--json` for other programs, `--markdown` for the
-documentation. Costs are CPU time; each row's contenders take turns in short rounds, or run at the
-same time, so that a busy machine spoils none of them more than the others. What the peers are
-stands in `_collector_peers.py` and `_collector_beside.py`; one that is not installed (`pip install
-'.[bench]'`) is left out.
+Run it with `python -m benchmarks collector`; `python benchmarks/collector.py` takes `--json` for
+programs and `--markdown` for the documentation. Costs are CPU time. Each row's contenders take
+turns in short rounds, or run at the same time, so that a busy machine affects all of them alike.
+`_collector_peers.py` and `_collector_beside.py` define the peers; a peer that is not installed
+(`pip install '.[bench]'`) is left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SEED_SOURCES = ("cpu", "memory", "disk_usage", "disk_io", "network")
 
 @dataclass(frozen=True)
 class Row:
-    """One measured figure: ours beside a peer's.
+    """One measured figure of ours, compared with a peer's.
 
     Attributes:
         what: What was measured.
@@ -47,7 +47,7 @@ class Row:
         peer_value: The peer's figure; None where there is none.
         value: Ours.
         unit: Unit of both.
-        target: Most that ours may be, in that unit; None where none is set.
+        target: The largest allowed value of ours, in that unit; None for no target.
     """
 
     what: str
@@ -63,8 +63,10 @@ class Row:
         return None if self.target is None else self.value <= self.target
 
 
-def best(functions: list[Callable[[], Any]], *, loops: int, rounds: int = ROUNDS) -> list[float]:
-    """Return the least CPU time of one call of each, in µs, measured in turns."""
+def measure_best(
+    functions: list[Callable[[], Any]], *, loops: int, rounds: int = ROUNDS
+) -> list[float]:
+    """Return the least CPU time of one call of each function, in µs, measured in turns."""
     least = [float("inf")] * len(functions)
     for _ in range(rounds):
         for place, function in enumerate(functions):
@@ -75,8 +77,8 @@ def best(functions: list[Callable[[], Any]], *, loops: int, rounds: int = ROUNDS
     return least
 
 
-def sampling(readers: list[Reader]) -> Callable[[], None]:
-    """Return what takes one sample of these readers."""
+def make_sampler(readers: list[Reader]) -> Callable[[], None]:
+    """Return a function that takes one sample of these readers."""
 
     def sample() -> None:
         report: dict[str, float] = {}
@@ -93,7 +95,7 @@ def per_sample() -> list[Row]:
         "floor": peers.floor, "psutil": peers.bare_psutil, "MLflow": peers.mlflow_monitors,
         "seed": peers.seed, "resource-tracker": peers.resource_tracker_system,
     })  # fmt: skip
-    *theirs, ours = best([*others.values(), sampling(readers)], loops=10)
+    *theirs, ours = measure_best([*others.values(), make_sampler(readers)], loops=10)
     return [
         Row("CPU per sample, the seed's sources", name, value, ours, "µs",
             min(100.0, value / 3) if name == "seed" else None)
@@ -102,7 +104,7 @@ def per_sample() -> list[Row]:
 
 
 def with_children(count: int, target_us: float) -> list[Row]:
-    """Compare one sample with the job's sources too, over a tree of so many sleeping processes."""
+    """Compare one sample of all sources, with a tree of `count` sleeping processes."""
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(count - 1)]
     loops = 10 if count < 100 else 1
     what = f"CPU per sample, all sources, tree of {count}"
@@ -112,8 +114,8 @@ def with_children(count: int, target_us: float) -> list[Row]:
         others = peers.present({
             "tree (psutil)": peers.psutil_tree, "resource-tracker": peers.resource_tracker_both,
         })  # fmt: skip
-        *theirs, own_tree, ours = best(
-            [*others.values(), sampling([tree]), sampling(readers)], loops=loops, rounds=8
+        *theirs, own_tree, ours = measure_best(
+            [*others.values(), make_sampler([tree]), make_sampler(readers)], loops=loops, rounds=8
         )
         found = dict(zip(others, theirs, strict=True))
         return [
@@ -129,7 +131,7 @@ def with_children(count: int, target_us: float) -> list[Row]:
 
 
 def whole_process() -> list[Row]:
-    """Compare processes that do nothing else: CPU per second at 1 Hz, memory over bare Python."""
+    """Compare processes that only sample: CPU per second at 1 Hz, memory over bare Python."""
     with tempfile.TemporaryDirectory() as folder:
         found = beside.at_one_hertz(Path(folder))
     bare = found.pop("bare Python")[1]
@@ -150,7 +152,7 @@ def whole_process() -> list[Row]:
 
 
 def beside_a_busy_thread() -> list[Row]:
-    """Compare what a sample takes from a main thread that only computes in Python, at 50 Hz."""
+    """Compare how long a sample, at 50 Hz, holds up a main thread that only computes in Python."""
     readers = default_readers()
     sources, collector = ReaderSet(readers), PerformanceMetricsCollector(readers=[])
     begin = time.monotonic()
@@ -159,7 +161,7 @@ def beside_a_busy_thread() -> list[Row]:
         now = time.monotonic() - begin
         collector.append_perf_metrics(sources.read({"timestamp": now, "elapsed_sec": now}))
 
-    seeds = sampling([reader for reader in readers if reader.name in _SEED_SOURCES])
+    seeds = make_sampler([reader for reader in readers if reader.name in _SEED_SOURCES])
     others = peers.present({"floor": peers.floor, "psutil": peers.bare_psutil, "seed": peers.seed})
     found = beside.beside_a_busy_thread({**others, "ours": ours, "ours, its sources": seeds})
     sources.close()
@@ -184,7 +186,7 @@ def beside_a_busy_thread() -> list[Row]:
 
 
 def start_and_stop() -> list[Row]:
-    """Measure starting and stopping, in CPU and in wall time."""
+    """Measure the CPU time and the wall time of starting and stopping."""
     starts, stops, waits = [], [], []
     for _ in range(20):
         collector = PerformanceMetricsCollector(interval=1.0)
@@ -204,7 +206,7 @@ def start_and_stop() -> list[Row]:
 
 
 def memory() -> list[Row]:
-    """Measure what 1,000 reports of all columns take, and what 100,000 more add."""
+    """Measure the memory of 1,000 reports of all columns, and its growth over 100,000 more."""
     report: dict[str, float] = {"timestamp": 0.0, "elapsed_sec": 0.0}
     for reader in default_readers():
         reader.read(report)
@@ -222,7 +224,7 @@ def memory() -> list[Row]:
         return tracemalloc.get_traced_memory()[0] / 1e3
 
     first = add(1000)
-    # A column's room rises and falls as neighbours are merged: the most of several turns counts.
+    # A column's memory rises and falls as neighbours are merged: compare the peaks.
     early = max(add(100) for _ in range(100))
     late = max(add(100) for _ in range(1000))
     tracemalloc.stop()
@@ -234,7 +236,7 @@ def memory() -> list[Row]:
 
 
 def document() -> list[Row]:
-    """Measure the document of 1,000 reports of the seed's columns, beside the seed's own file."""
+    """Compare the document of 1,000 reports of the seed's columns with the seed's own file."""
     names = [c.name for r in default_readers() if r.name in _SEED_SOURCES for c in r.columns]
     series, summary = BoundedSeries(1000), RunningSummary()
     for i in range(1000):
@@ -251,7 +253,7 @@ def document() -> list[Row]:
                                 reports=round_columns(series.columns()))  # fmt: skip
             PerfDocument({0: node}).save(mine)
 
-        theirs_us, ours_us = best(
+        theirs_us, ours_us = measure_best(
             [lambda: seeds.write_text(json.dumps({0: rows}, indent=2)), save], loops=1, rounds=10
         )
         sizes = [file.stat().st_size / 1e3 for file in (seeds, mine)]
@@ -269,7 +271,7 @@ def measure() -> list[Row]:
     return [*rows, *memory(), *document()]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _format_row(row: Row) -> tuple[str, ...]:
     theirs = "" if row.peer_value is None else f"{row.peer_value:,.1f}"
     ratio = "" if not row.peer_value else f"{row.value / row.peer_value:.2f}"
     verdict = "" if row.met is None else f"≤ {row.target:.0f}: {'met' if row.met else 'MISSED'}"
@@ -282,21 +284,21 @@ def main() -> None:
     if "--json" in sys.argv:
         print(json.dumps([{**asdict(row), "met": row.met} for row in rows], indent=2))
     elif "--markdown" in sys.argv:
-        print(f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())}: {machine()}.\n")
+        print(f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())}: {describe_machine()}.\n")
         print("| what | peer | the peer’s | ours | unit | ratio | target |")
         print("| --- | --- | ---: | ---: | --- | ---: | --- |")
         for row in rows:
-            print(f"| {' | '.join(_cells(row))} |")
+            print(f"| {' | '.join(_format_row(row))} |")
     else:
         for cells in (
             ("what", "peer", "peer’s", "ours", "", "ratio", "target"),
-            *map(_cells, rows),
+            *map(_format_row, rows),
         ):
             print("{:<46} {:<28} {:>10} {:>9} {:<3} {:>6}  {}".format(*cells))
 
 
-def machine() -> str:
-    """Return what this machine is, in words."""
+def describe_machine() -> str:
+    """Return a description of this machine."""
     cpus, load = os.cpu_count(), os.getloadavg()[0]
     return (
         f"{platform.system()} {platform.release().split('-')[0]} on {platform.machine()}, {cpus} "
