@@ -16,8 +16,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from mlflow_perf.cli import main
-from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts
-from mlflow_perf.session.command import judge_end, name_component
 
 
 def wrapped(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -130,72 +128,3 @@ def test_disabled_is_the_command_alone() -> None:
     result = wrapped("--", "sh", "-c", "exit 3", env={**os.environ, "MLFLOW_PERF_DISABLE": "1"})
     assert result.returncode == 3
     assert begin < time.monotonic()
-
-
-@pytest.mark.parametrize(
-    ("code", "ended_by", "received", "oom_kills", "expected"),
-    [
-        (0, 0, [], 0, ("FINISHED", None)),
-        (3, 0, [], 0, ("FAILED", "exit code 3")),
-        (143, 15, [15], 0, ("KILLED", "signal SIGTERM")),
-        (0, 0, [15], 0, ("KILLED", "signal SIGTERM")),
-        (0, 0, [2], 0, ("FINISHED", None)),
-        (130, 2, [2], 0, ("KILLED", "signal SIGINT")),
-        (0, 0, [10], 0, ("FINISHED", None)),
-        (137, 9, [], 0, ("KILLED", "signal SIGKILL")),
-        (137, 0, [], 0, ("KILLED", "signal SIGKILL")),
-        (139, 11, [], 0, ("FAILED", "signal SIGSEGV")),
-        (200, 0, [], 0, ("FAILED", "exit code 200")),
-        (0, 0, [], 1, ("FINISHED", None)),
-    ],
-)
-def test_how_a_command_ended(
-    code: int, ended_by: int, received: list[int], oom_kills: int, expected: tuple[str, str | None]
-) -> None:
-    """Status and cause follow from exit code, signals and OOM kills."""
-    end = judge_end(code, ended_by=ended_by, received=received, oom_kills=oom_kills)
-    assert (end.status, end.cause) == expected
-
-
-def test_an_oom_kill_is_told_from_another_sigkill() -> None:
-    """The cgroup's counter makes the difference."""
-    end = judge_end(137, ended_by=9, received=[], oom_kills=1)
-    assert end.status == "KILLED"
-    assert "OOM killer" in str(end.cause)
-    assert judge_end(1, ended_by=0, received=[], oom_kills=1).status == "FAILED"
-
-
-@pytest.mark.parametrize(
-    ("argv", "name"),
-    [
-        (["python", "-u", "src/train.py", "--x", "1"], "train"),
-        (["python3.11", "-m", "pkg"], "python3"),
-        (["./run.sh"], "run"),
-        (["/usr/bin/make", "all"], "make"),
-        (["Rscript", "fit.R"], "fit"),
-    ],
-)
-def test_the_component_is_the_script(argv: list[str], name: str) -> None:
-    """A script's name where an interpreter runs one, else the command's."""
-    assert name_component(argv) == name
-
-
-def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path: Path) -> None:
-    """The counters of version 1 and 2 are found, and what they grew by is returned."""
-    proc, root = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "7").mkdir(parents=True)
-    (proc / "7" / "cgroup").write_text("4:memory:/job\n1:cpu:/x\n0::/two\n")
-    one, two = root / "memory" / "job", root / "two"
-    one.mkdir(parents=True)
-    two.mkdir()
-    (one / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    (two / "memory.events").write_text("low 0\noom 1\noom_kill 5\n")
-    counts = oom_counts(7, root=root, proc=proc)
-    assert sorted(counts.values()) == [2, 5]
-    assert new_oom_kills(counts) == 0
-    (two / "memory.events").write_text("low 0\noom 2\noom_kill 6\n")
-    assert new_oom_kills(counts) == 1
-    assert oom_counts(8, root=root, proc=proc) == {}
-    secret = tmp_path / "secret"
-    secret.write_text("oom_kill 9\n")
-    assert new_oom_kills({str(secret): 0}) == 0, "only a cgroup's counter is opened"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
+from mlflow_perf.core.settings import SETTINGS, Settings, arguments_of, read_setting
 from mlflow_perf.errors import SettingError
 
 
@@ -77,3 +79,26 @@ def test_addresses_in_one_text_keep_the_patterns_of_their_fragments() -> None:
     found = ("http://a/metrics#vllm:*,process_*", "http://b/metrics", "https://c/m#up,")
     assert read_setting("scrape", None, {"MLFLOW_PERF_SCRAPE": text}) == found
     assert read_setting("scrape", list(found), {}) == found
+
+
+def test_a_function_takes_the_settings_as_its_arguments() -> None:
+    """One field makes an argument, with its default, and an unknown argument is refused."""
+
+    @arguments_of(Settings)
+    def start(**given: object) -> dict[str, object]:
+        return given
+
+    assert start("train", interval=2.0) == {"name": "train", "interval": 2.0}
+    assert list(inspect.signature(start).parameters) == list(SETTINGS)
+    with pytest.raises(TypeError, match=r"start\(\) got an unexpected .* 'intervall'"):
+        start(intervall=2.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="too many positional"):
+        start("train", 2.0)  # type: ignore[call-arg]
+
+
+def test_the_defaults_are_settings() -> None:
+    """Each default passes the validation of its own field, or says that nothing was given."""
+    for name, setting in SETTINGS.items():
+        if setting.default not in (None, ""):
+            assert read_setting(name, setting.default, {}) == setting.default
+    assert Settings.load({}) == Settings()

@@ -1,0 +1,87 @@
+"""Sending a report within its time, or keeping it in the journal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.publish.test_journal import new_journal
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.publish import dispatch as module
+from mlflow_perf.publish.dispatch import dispatch
+from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import Claim, RunHandle
+
+
+@pytest.fixture
+def delivery() -> Delivery:
+    """Return a finished report."""
+    document = NodeDocument(component="train", status="FINISHED", summary={"duration_sec": 1.0})
+    return Delivery(document, RunHandle(run_name="train"))
+
+
+def test_a_report_that_was_sent_leaves_no_journal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, delivery: Delivery
+) -> None:
+    """The journal goes with the report."""
+    monkeypatch.setattr(module, "write_node", lambda delivery, claim: "r1")
+    assert dispatch(delivery, new_journal(tmp_path), deadline=time.monotonic() + 60)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_cannot_be_sent_is_kept_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    delivery: Delivery,
+) -> None:
+    """The journal holds the finished report, and the warning says how to send it."""
+
+    def fail(delivery: Delivery, claim: Claim) -> str:
+        raise OSError("the store said no to me:hush@host")
+
+    monkeypatch.setattr(module, "write_node", fail)
+    with caplog.at_level(logging.WARNING):
+        assert not dispatch(delivery, new_journal(tmp_path), deadline=time.monotonic() + 60)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"mlflow-perf recover {tmp_path}" in line
+    (journal,) = tmp_path.iterdir()
+    kept, cause = read_journal(journal.read_bytes())
+    assert kept.document.summary == {"duration_sec": 1.0}
+    assert cause == "the tracking server could not be reached"
+
+
+def test_without_a_journal_the_warning_says_that_the_report_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delivery: Delivery
+) -> None:
+    """Nothing is promised that is not on disk."""
+    monkeypatch.setattr(module, "is_refused", lambda uri: True)
+    assert not dispatch(delivery, None, deadline=time.monotonic())
+    assert "was not sent and is lost: ConnectionRefusedError" in caplog.text
+
+
+def test_a_run_that_is_created_after_the_deadline_is_not_adopted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, delivery: Delivery
+) -> None:
+    """A slow report is on disk meanwhile, and `recover` creates the run then."""
+    free, done = threading.Event(), threading.Event()
+    adopted: list[bool] = []
+
+    def create_late(delivery: Delivery, claim: Claim) -> str:
+        free.wait(60)
+        adopted.append(claim.adopt("late", own=True, experiment_id=None))
+        done.set()
+        raise TimeoutError
+
+    monkeypatch.setattr(module, "write_node", create_late)
+    assert not dispatch(delivery, new_journal(tmp_path), deadline=time.monotonic() + 0.05)
+    free.set()
+    assert done.wait(60)
+    assert adopted == [False]
+    assert delivery.run.run_id is None
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,71 @@
+"""The name, the start and the end of a command that is recorded from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.session.command import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    check_command,
+    judge_end,
+    name_component,
+)
+
+
+def test_a_command_that_cannot_be_started_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:
+    """A command that does not exist is 127, a file that cannot be executed 126."""
+    (tmp_path / "data").write_text("")
+    assert check_command(["sh"]) == 0
+    assert check_command(["no-such-command-here"]) == NOT_FOUND
+    assert check_command([str(tmp_path / "data")]) == NOT_EXECUTABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "ended_by", "received", "oom_kills", "expected"),
+    [
+        (0, 0, [], 0, ("FINISHED", None)),
+        (3, 0, [], 0, ("FAILED", "exit code 3")),
+        (143, 15, [15], 0, ("KILLED", "signal SIGTERM")),
+        (0, 0, [15], 0, ("KILLED", "signal SIGTERM")),
+        (0, 0, [2], 0, ("FINISHED", None)),
+        (130, 2, [2], 0, ("KILLED", "signal SIGINT")),
+        (0, 0, [10], 0, ("FINISHED", None)),
+        (137, 9, [], 0, ("KILLED", "signal SIGKILL")),
+        (137, 0, [], 0, ("KILLED", "signal SIGKILL")),
+        (139, 11, [], 0, ("FAILED", "signal SIGSEGV")),
+        (200, 0, [], 0, ("FAILED", "exit code 200")),
+        (0, 0, [], 1, ("FINISHED", None)),
+    ],
+)
+def test_how_a_command_ended(
+    code: int, ended_by: int, received: list[int], oom_kills: int, expected: tuple[str, str | None]
+) -> None:
+    """Status and cause follow from exit code, signals and OOM kills."""
+    end = judge_end(code, ended_by=ended_by, received=received, oom_kills=oom_kills)
+    assert (end.status, end.cause) == expected
+
+
+def test_an_oom_kill_is_told_from_another_sigkill() -> None:
+    """The cgroup's counter makes the difference."""
+    end = judge_end(137, ended_by=9, received=[], oom_kills=1)
+    assert end.status == "KILLED"
+    assert "OOM killer" in str(end.cause)
+    assert judge_end(1, ended_by=0, received=[], oom_kills=1).status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["python", "-u", "src/train.py", "--x", "1"], "train"),
+        (["python3.11", "-m", "pkg"], "python3"),
+        (["./run.sh"], "run"),
+        (["/usr/bin/make", "all"], "make"),
+        (["Rscript", "fit.R"], "fit"),
+    ],
+)
+def test_the_component_is_the_script(argv: list[str], name: str) -> None:
+    """A script's name where an interpreter runs one, else the command's."""
+    assert name_component(argv) == name

@@ -1,0 +1,91 @@
+"""One recording: what its settings and the end of its block make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from mlflow_perf.core.settings import Settings
+from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.session.recording import Outcome, Recording
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (None, Outcome()),
+        (GeneratorExit(), Outcome()),
+        (SystemExit(0), Outcome()),
+        (SystemExit(None), Outcome()),
+        (SystemExit(3), Outcome("FAILED", "SystemExit")),
+        (ValueError("a secret"), Outcome("FAILED", "ValueError")),
+        (KeyboardInterrupt(), Outcome("KILLED", "KeyboardInterrupt")),
+    ],
+)
+def test_the_outcome_follows_from_the_exception(
+    error: BaseException | None, expected: Outcome
+) -> None:
+    """The cause is the exception's name, never its message, which may contain anything."""
+    assert Outcome.from_error(error) == expected
+
+
+def test_a_setting_goes_from_the_dataclass_to_where_it_is_used(store: str, tmp_path: Path) -> None:
+    """Interval and length reach the sampler, `dir` the journal, the others the run."""
+    settings = Settings(
+        interval=0.05,
+        max_length=10,
+        metrics_prefix="a_",
+        artifact_path="figures",
+        node_price=36.0,
+        dir=str(tmp_path / "state"),
+    )
+    recording = Recording("train", settings)
+    recording.start()
+    collector = recording._collector
+    assert collector is not None
+    assert collector.report_thread is not None
+    assert collector.report_thread.time_increment == 0.05
+    assert collector.max_length == 10
+    (journal,) = (tmp_path / "state").glob("*.journal")
+    delivery, _ = read_journal(journal.read_bytes())
+    assert delivery.header() == {**recording._address(delivery.document).header(),
+                                 "tags": delivery.tags}  # fmt: skip
+    recording.finish(Outcome())
+    assert recording.sent
+    assert recording.summary["node_cost"] > 0
+    assert recording.run.run_id is not None
+    run = MlflowClient(store).get_run(recording.run.run_id)
+    assert "a_duration_sec" in run.data.metrics
+    files = MlflowClient(store).list_artifacts(recording.run.run_id)
+    assert "figures" in [file.path for file in files]
+    assert not journal.exists()
+
+
+@pytest.mark.usefixtures("store")
+def test_a_second_end_does_nothing() -> None:
+    """A signal and the end of the block may come together: the first one decides."""
+    recording = Recording("train", Settings(interval=0.05))
+    recording.start()
+    recording.finish(Outcome("KILLED", "signal SIGTERM"))
+    document = recording.document
+    recording.finish(Outcome())
+    assert recording.document is document
+    assert document.nodes[0].status == "KILLED"
+
+
+@pytest.mark.usefixtures("store")
+def test_a_report_on_the_way_and_the_one_at_the_end_go_to_one_run() -> None:
+    """`report_now` sends what there is; the recording goes on, and its end replaces it."""
+    recording = Recording("train", Settings(interval=0.05))
+    recording.start(wait=False)
+    recording.report_now(Outcome("KILLED", "signal SIGTERM"), limit_sec=60)
+    first = recording.run.run_id
+    assert first is not None
+    assert MlflowClient().get_run(first).data.tags["mlflow_perf.status"] == "KILLED"
+    recording.finish(Outcome())
+    assert recording.run.run_id == first
+    assert MlflowClient().get_run(first).data.tags["mlflow_perf.status"] == "FINISHED"
+    experiment = MlflowClient().get_run(first).info.experiment_id
+    assert len(MlflowClient().search_runs([experiment])) == 1

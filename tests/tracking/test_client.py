@@ -1,0 +1,60 @@
+"""Runs of a real store: created, found, ended and deleted through a client."""
+
+from __future__ import annotations
+
+import pytest
+from mlflow import MlflowClient
+
+from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.tracking.client import (
+    create_run,
+    discard_run,
+    end_run,
+    find_run,
+    open_client,
+    open_run,
+    provide_experiment,
+    read_chosen_experiment,
+)
+from mlflow_perf.tracking.run_handle import RunHandle
+
+
+def test_a_run_is_created_found_and_ended(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """It has its name, tags and start; ending it prints nothing to the job's output."""
+    made = create_run("n" * 300, tracking_uri=store, tags={"job": "a"}, started=1000.0).info
+    assert (made.start_time, made.run_name) == (1_000_000, "n" * 250)
+    found = find_run("job", "a", tracking_uri=store)
+    assert found is not None
+    assert found.info.run_id == made.run_id
+    assert find_run("job", "b", tracking_uri=store) is None
+    end_run(open_client(store), made.run_id, "FAILED", ended=1001.0)
+    run = open_run(made.run_id, tracking_uri=store)
+    assert (run.info.status, run.info.end_time) == ("FAILED", 1_001_000)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_deleted_run_and_an_unknown_one_are_not_found(store: str) -> None:
+    """The message names the run and says what happened to it."""
+    made = create_run("train", tracking_uri=store).info
+    discard_run(made.run_id, tracking_uri=store)
+    with pytest.raises(RunNotFoundError, match="was deleted"):
+        open_run(made.run_id, tracking_uri=store)
+    with pytest.raises(RunNotFoundError, match="There is no MLflow run 'nope'"):
+        open_run("nope", tracking_uri=store)
+
+
+def test_the_chosen_experiment_is_created_if_need_be(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An experiment that was chosen by name is looked up when the report is sent, or created."""
+    monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", None)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "wanted")
+    assert read_chosen_experiment() == (None, "wanted")
+    run = RunHandle(store, experiment_name="wanted")
+    made = provide_experiment(run)
+    assert provide_experiment(run) == made
+    experiment = MlflowClient(store).get_experiment_by_name("wanted")
+    assert experiment is not None
+    assert experiment.experiment_id == made
+    assert provide_experiment(RunHandle(store, experiment_id="7")) == "7"
+    assert provide_experiment(RunHandle(store)) is None
