@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
@@ -18,8 +19,8 @@ def main(names: list[str]) -> int:
     worst = 0
     for name in names or NAMES:
         print(f"== {name}", flush=True)
-        path = Path(__file__).with_name(f"{name}.py")
-        worst = max(worst, subprocess.run([sys.executable, str(path)], check=False).returncode)
+        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        worst = max(worst, subprocess.run(command, cwd=ROOT, check=False).returncode)
     return min(worst, 1)
 
 

@@ -1,4 +1,4 @@
-"""How long a piece of work takes: what several benchmarks measure by."""
+"""Timing that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def best_of(times: int, work: Callable[[], object]) -> float:
-    """Return the shortest time that some work took, in seconds."""
+    """Return the shortest of several times of a piece of work, in seconds."""
     taken = []
     for _ in range(times):
         start = time.perf_counter()

@@ -1,6 +1,6 @@
-"""How long the analysis takes: compare of many runs, a large workflow, right-sizing a history.
+"""Time of the analysis: compare of many runs, a large workflow, right-sizing of a history.
 
-`python benchmarks/analysis.py [RUNS]` makes its own sqlite store and prints a table. Times are the
+`python -m benchmarks.analysis [RUNS]` creates an sqlite store and prints a table. Times are the
 best of three; the floor of `compare` is MLflow's own search for the same runs.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from _timing import best_of
+from benchmarks._timing import best_of
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
@@ -60,7 +61,7 @@ def main(count: int) -> None:
         floor = best_of(3, lambda: client.search_runs(everywhere, max_results=1000))
         print(f"{'search_runs of MLflow, 1 page (floor)':45} {floor:8.2f} s")
         for size in sorted({count // 10, count}):
-            took = best_of(3, lambda size=size: compare(ids[:size]))
+            took = best_of(3, partial(compare, ids[:size]))
             print(f"{f'compare of {size} runs (target {TARGET_SEC:g} s)':45} {took:8.2f} s")
         history = find_runs("train", max_results=count, documents=False)
         took = best_of(3, lambda: right_size(history))

@@ -1,17 +1,22 @@
-"""How large the report is and how long it takes: one node, and a thousand.
+"""Time and size of the document and of the report: for one node and for a thousand.
 
-`python benchmarks/report.py` prints a table: bytes of the page, seconds in `render`, and the most
-memory that the process had. Targets: 400 kB; 5 MB, 10 s, 500 MB.
+`python -m benchmarks report` prints two tables. Targets: a document of 1,000 reports is read within
+1 ms and written within 2 ms. A page has at most 400 kB for one node; for 1,000 nodes it has at most
+5 MB, and takes at most 10 s and 500 MB of memory.
 """
 
 from __future__ import annotations
 
 import copy
 import resource
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from mlflow_perf.model.document import NodeDocument, round_columns
+from benchmarks._timing import best_of
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.reports.html import render
@@ -23,7 +28,7 @@ COUNTERS = ("disk_io_read_mb", "disk_io_write_mb", "net_io_ext_sent_mb", "net_io
 
 
 def node(index: int) -> NodeDocument:
-    """Return a node whose columns waver, each in its own way."""
+    """Return a node whose columns all differ."""
     series, summary = BoundedSeries(REPORTS), RunningSummary()
     for i in range(REPORTS):
         report = {"timestamp": 1763640000.0 + i, "elapsed_sec": float(i), "cpu_limit_cores": 16.0}
@@ -38,7 +43,7 @@ def node(index: int) -> NodeDocument:
 
 
 class Nodes:
-    """Nodes made one by one; notes how long making them takes."""
+    """Nodes that are made one by one, and the time that making them takes."""
 
     def __init__(self, count: int) -> None:
         self.count, self.making_sec = count, 0.0
@@ -53,8 +58,23 @@ class Nodes:
             yield one
 
 
+def measure_document() -> None:
+    """Print the time to read and to write the document of one node."""
+    document = PerfDocument({0: node(0)})
+    columns = len(document.nodes[0].reports)
+    with tempfile.TemporaryDirectory() as folder:
+        path = document.save(Path(folder) / "node-0.json")
+        data = path.read_bytes()
+        write_ms = 1000 * best_of(30, lambda: document.save(path))
+        read_ms = 1000 * best_of(30, lambda: PerfDocument.from_json(data))
+    print(f"{'document':<28}{'kB':>8}{'read, ms':>10}{'write, ms':>11}")
+    print(f"{f'{REPORTS} reports, {columns} columns':<28}", end="")
+    print(f"{len(data) / 1000:>8.0f}{read_ms:>10.2f}{write_ms:>11.2f}\n")
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
+    measure_document()
     print(f"{'nodes':>6} {'page, MB':>9} {'render, s':>10} {'memory, MB':>11}")
     for count in (1, 1000):
         nodes = Nodes(count)

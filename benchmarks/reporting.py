@@ -7,7 +7,7 @@ medians, and the ratio is taken within the run.
 - bare: one `log_batch` of the same metrics and tags, and one upload of the same two files;
 - ours: leaving the block of `mlflow_perf.report()`, document and HTML report made included.
 
-Then the same end with no server there, and with one that takes connections and never answers.
+Then the same without a server, and with one that accepts connections and never answers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 ROUNDS = 15
 
@@ -67,21 +69,18 @@ def _wait(url: str) -> None:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Collect the requests that MLflow's client sends meanwhile."""
+    """Collect the requests that MLflow's client sends in this context."""
     import requests
 
     sent: list[str] = []
     original = requests.Session.request
 
-    def request(self: requests.Session, method: str, url: str, **options: object) -> object:
+    def request(self: requests.Session, method: str, url: str, **options: Any) -> Any:
         sent.append(f"{method} {url}")
         return original(self, method, url, **options)
 
-    requests.Session.request = request
-    try:
+    with patch.object(requests.Session, "request", request):
         yield sent
-    finally:
-        requests.Session.request = original
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -102,10 +101,10 @@ print(time.perf_counter() - begin, flush=True)
 
 
 def exit_sec(url: str) -> tuple[float, float]:
-    """Return what leaving a block takes, and the whole process, with a server that does not work.
+    """Return the seconds to leave a block, and of the whole process, with a broken server.
 
     Args:
-        url: Its address.
+        url: The server's address.
     """
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "MLFLOW_TRACKING_URI": url, "MLFLOW_PERF_DIR": folder}
