@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import _collector_beside as beside
-import _collector_peers as peers
+from benchmarks import _collector_beside as beside
+from benchmarks import _collector_peers as peers
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries

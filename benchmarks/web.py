@@ -1,6 +1,6 @@
 """How long the page `/perf` takes to list many runs, on sqlite and on PostgreSQL.
 
-`python benchmarks/web.py [RUNS]` fills a store of its own and prints a table: the shortest of five
+`python -m benchmarks.web [RUNS]` fills a store of its own and prints a table: the shortest of five
 answers, through MLflow's own app in this process, and what MLflow's own search takes for the same
 runs. Target: 1 s for 1,000 runs. PostgreSQL needs Debian's package and `psycopg2`.
 """
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from _timing import best_of
+from benchmarks._timing import best_of
 
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 
