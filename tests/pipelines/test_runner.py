@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.errors import PipelineError
+from mlflow_perf.errors import PipelineError, StepFailedError
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
-from mlflow_perf.pipelines.runner import Runner
+from mlflow_perf.pipelines.runner import Result, Runner
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
 from mlflow_perf.publish.workflow_writer import Place
 
@@ -284,3 +284,15 @@ def test_a_work_folder_that_cannot_be_made_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="w"):
         runner.run(lambda: FakePool(_fine))
     assert tracking.runs["run 0"]["status"] == "FAILED"
+
+
+@pytest.mark.parametrize(("status", "step"), [("KILLED", ""), ("FAILED", "fit")])
+def test_a_result_raises_for_its_status(status: str, step: str, tmp_path: Path) -> None:
+    """A pipeline that did not finish raises an error that names its failed steps and logs."""
+    outcome = Outcome("fit", "FAILED", "broke", log=tmp_path)
+    steps = {"fit": outcome} if step else {}
+    message = f"Step 'fit' failed: broke. Its log: {tmp_path}" if step else "Stopped by an interr"
+    with pytest.raises(StepFailedError, match=message) as caught:
+        Result("r", "1", status, steps=steps).raise_for_status()
+    assert caught.value.step == step
+    Result("r", "1", "FINISHED").raise_for_status()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import socket
 import urllib.parse
-import urllib.request
 from pathlib import Path
 
 __all__ = [
-    "NoRedirect",
     "blocking_file",
     "first_line",
     "is_http",
@@ -24,16 +22,6 @@ _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 
 # A password ends at the last @ before the path, as in `requests`. A database driver also accepts a
 # slash in a password, so the pattern looks further unless a port number precedes the slash.
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
-
-
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes an opener follow no redirect, so that only the host that was named sees a password.
-
-    The opener then raises an `HTTPError` with the server's 3xx code.
-    """
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        """Return None: no other address is asked."""
 
 
 def redact_password(text: str) -> str:
@@ -99,7 +87,10 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
         return False
     if scheme not in _PORTS or host is None:
         return False
-    if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+    # Imported here because it takes 12 ms, which every command would pay.
+    from urllib.request import getproxies, proxy_bypass
+
+    if scheme in getproxies() and not proxy_bypass(host):
         return False  # only the proxy's port could be asked
     try:
         with socket.create_connection((host, port or _PORTS[scheme]), timeout=timeout_sec):

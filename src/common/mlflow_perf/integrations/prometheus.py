@@ -15,7 +15,8 @@ from typing import Any
 import prometheus_client.openmetrics.parser
 import prometheus_client.parser
 
-from mlflow_perf.core.uris import NoRedirect, redact_password
+from mlflow_perf.core.no_redirect import NoRedirect
+from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations._scraped import Family, Scraped
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats

@@ -13,7 +13,6 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 from mlflow_perf.core.uris import first_line, is_refused, local_database, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
@@ -236,6 +235,8 @@ def _local_artifacts(client: MlflowClient, run: Run) -> Iterator[Path | None]:
     uri = run.info.artifact_uri or ""
     parsed = urlparse(uri)
     if parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
+        from urllib.request import url2pathname
+
         uri = url2pathname(parsed.path)
     elif not uri or len(parsed.scheme) > 1:  # a scheme of one letter is a drive of Windows
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:

@@ -13,7 +13,8 @@ import urllib.parse
 import urllib.request
 from http.client import HTTPException
 
-from mlflow_perf.core.uris import NoRedirect, is_http
+from mlflow_perf.core.no_redirect import NoRedirect
+from mlflow_perf.core.uris import is_http
 
 __all__ = ["PAGE_HEADER", "PAGE_PATH", "has_page"]
 

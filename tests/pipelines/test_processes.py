@@ -1,0 +1,52 @@
+"""The processes of a step: started together, watched, stopped together."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from mlflow_perf.pipelines.launch import Rank
+from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks
+
+
+def _run(folder: Path, *commands: str, timeout: float | None = None) -> Ended:
+    ranks = [
+        Rank(("bash", "-c", text), {"RANK": str(i)}, f"rank-{i}.txt")
+        for i, text in enumerate(commands)
+    ]
+    environ = {"PATH": os.environ["PATH"]}
+    limits = Limits(timeout, folder / "stop")
+    return run_ranks(ranks, folder=folder, logs=folder, environ=environ, limits=limits)
+
+
+def test_processes_that_finish_have_no_message(tmp_path: Path) -> None:
+    """Each has its own variables and its own log."""
+    ended = _run(tmp_path, "echo $RANK", "echo $RANK")
+    assert (ended.code, ended.describe(Limits(None, tmp_path))) == (0, "")
+    assert [(tmp_path / f"rank-{i}.txt").read_text() for i in (0, 1)] == ["0\n", "1\n"]
+    assert ended.cpu_sec > 0
+
+
+def test_the_first_failure_ends_the_others(tmp_path: Path) -> None:
+    """A process that would sleep for a minute is ended, and the failed one is named."""
+    ended = _run(tmp_path, "exec sleep 60", "echo why; echo; exit 5")
+    assert (ended.code, ended.who, ended.last_line) == (5, "rank 1", "why")
+    assert ended.describe(Limits(None, tmp_path)) == "rank 1 ended with exit code 5: why"
+
+
+def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
+    """The message names the signal."""
+    ended = _run(tmp_path, "kill -9 $$")
+    assert ended.code == -signal.SIGKILL
+    assert ended.describe(Limits(None, tmp_path)) == "the command ended with signal 9"
+
+
+def test_limits_stop_the_processes(tmp_path: Path) -> None:
+    """The time limit and the stop file are told apart."""
+    late = _run(tmp_path, "exec sleep 60", timeout=0.1)
+    assert (late.code != 0, late.timed_out, late.stopped) == (True, True, False)
+    assert late.describe(Limits(0.1, tmp_path)) == "took longer than its limit of 0.1 s"
+    stopped = _run(tmp_path, f"touch {tmp_path}/stop; exec sleep 60")
+    assert (stopped.timed_out, stopped.stopped) == (False, True)
+    assert stopped.describe(Limits(None, tmp_path)) == "stopped"
