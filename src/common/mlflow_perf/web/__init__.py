@@ -1,7 +1,7 @@
 """The page `/perf` beside the MLflow UI: `mlflow server --app-name mlflow-perf`.
 
-MLflow imports this module to learn whether its names are factories: everything else is loaded when
-the server calls one.
+MLflow imports this module to check whether its names are factories; everything else is loaded when
+the server calls one of them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ __all__ = ["create_app", "create_app_with_basic_auth"]
 
 
 def create_app() -> Any:
-    """Return MLflow's app with the page `/perf`; with its basic-auth where that is set up."""
+    """Return MLflow's app with the page `/perf`; with its basic-auth if that is set up."""
     from mlflow_perf.web import app
 
-    return app.create()
+    return app.create_app()
 
 
 def create_app_with_basic_auth() -> Any:
     """Return MLflow's basic-auth app with the page `/perf`."""
     from mlflow_perf.web import app
 
-    return app.create(basic_auth=True)
+    return app.create_app(basic_auth=True)

@@ -1,9 +1,9 @@
-"""Reads runs and artifacts inside the server, with the rights of whoever asks.
+"""Reads runs and artifacts inside the server, with the rights of the request's user.
 
-What decides on access is asked through MLflow's own routes, in the same process and with the
-headers of the request at hand, so that every check MLflow or a plugin makes there holds here too:
-authentication, permissions, workspaces. The runs of experiments that may be read then come from the
-tracking store itself, which is several times as fast.
+Questions that decide on access go through MLflow's own routes, in the same process and with the
+headers of the request, so that every check of MLflow or a plugin applies: authentication,
+permissions, workspaces. The runs of readable experiments then come from the tracking store itself,
+which is several times as fast.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextvars
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
@@ -39,10 +40,10 @@ _OTHER_FOLDERS_MAX = 20
 
 
 class NotAllowedError(Exception):
-    """MLflow does not let this user read that, or there is no such thing.
+    """MLflow does not let this user read something, or it does not exist.
 
     Attributes:
-        status: The HTTP status that MLflow answered with.
+        status: The HTTP status of MLflow's answer.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -51,13 +52,13 @@ class NotAllowedError(Exception):
 
 
 class Access:
-    """What the user of the request at hand may read.
+    """Reads what the user of the current request may read.
 
     Args:
         prefix: The server's static prefix.
 
     Attributes:
-        unread: Why documents that were asked for are left out, one sentence each.
+        unread: Why documents are left out, one sentence each.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -90,26 +91,28 @@ class Access:
 
         Raises:
             mlflow.exceptions.MlflowException: When the condition cannot be searched for.
-            SettingError: When MLflow's search language cannot say a value, or there is no such
-                page.
+            SettingError: When MLflow's search language cannot express a value, or there is no
+                such page.
         """
         if not experiments:
             return Found([])
         if not choice.query:
-            rows = query_runs(_store(), experiments, choice)
+            rows = query_runs(_open_store(), experiments, choice)
             if rows is not None:
-                return _with_steps(_page_of(rows, choice))
+                more = len(rows) > choice.limit
+                page = str(choice.offset + choice.limit) if more else None
+                return _add_steps(Found(rows[: choice.limit], page))
         from mlflow.exceptions import MlflowException
 
         condition, order = build_search(choice)
         try:
             found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
         except MlflowException as error:
-            # A token that is none fails anywhere in MLflow, which takes it for its own error.
+            # MLflow reports an invalid token as an internal error.
             if not choice.page or error.error_code != "INTERNAL_ERROR":
                 raise
             raise SettingError("There is no such page of runs: open the list anew.") from error
-        return _with_steps(found)
+        return _add_steps(found)
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.
@@ -118,7 +121,7 @@ class Access:
             NotAllowedError: When there is none, or the user may not read it.
         """
         self._api("runs/get", {"run_id": run_id})
-        run: Run = _store().get_run(run_id)
+        run: Run = _open_store().get_run(run_id)
         return PerfRun.from_mlflow(run)
 
     def children(self, run: PerfRun) -> list[PerfRun]:
@@ -127,16 +130,19 @@ class Access:
         return _search([str(run.experiment_id)], query, _MOST_CHILDREN).runs
 
     def with_document(self, run: PerfRun) -> PerfRun:
-        """Return the run with the documents of its nodes, where it has any."""
-        nodes = {_index(node, i): node for i, node in enumerate(self.nodes(run))}
+        """Return the run with the documents of its nodes, if it has any."""
+        nodes: dict[int, NodeDocument] = {}
+        for place, node in enumerate(self.nodes(run)):
+            index = node.node.get("index")
+            nodes[index if type(index) is int else place] = node
         return replace(run, document=PerfDocument(nodes)) if nodes else run
 
     def nodes(self, run: PerfRun) -> Iterator[NodeDocument]:
-        """Return the documents of a run's nodes one by one; those that cannot be read are left out.
+        """Yield the documents of a run's nodes; those that cannot be read are left out.
 
-        All of them are asked for within the request at hand.
+        The iterator must be used up within the current request.
         """
-        for path in self._node_files(str(run.run_id)):
+        for path in self._find_documents(str(run.run_id)):
             content = self._artifact(str(run.run_id), path)
             if content is None:
                 self.unread.append(f"{path} cannot be read.")
@@ -149,7 +155,7 @@ class Access:
             yield from (document.nodes[index] for index in sorted(document.nodes))
 
     def workflow(self, run: PerfRun) -> dict[str, Any] | None:
-        """Return what the workflow's runner wrote of it, or None."""
+        """Return the workflow's data that its runner wrote, or None."""
         content = self._artifact(str(run.run_id), f"{_ARTIFACT_PATH}/workflow.json")
         try:
             data = from_json(content) if content else None
@@ -157,27 +163,26 @@ class Access:
             return None
         return data if isinstance(data, dict) else None
 
-    def _node_files(self, run_id: str) -> list[str]:
+    def _find_documents(self, run_id: str) -> list[str]:
         """Return the paths of a run's documents: in `perf`, else in another folder."""
-        paths, _ = self._listing(run_id, _ARTIFACT_PATH)
-        waiting = [""]
-        for _ in range(_OTHER_FOLDERS_MAX + 1):
-            if waiting and not paths:
-                paths, folders = self._listing(run_id, waiting.pop(0))
-                waiting += sorted(folders)
-        return paths
-
-    def _listing(self, run_id: str, folder: str) -> tuple[list[str], list[str]]:
-        """Return the node documents and the folders in a folder; "" is the root."""
-        query = {"run_id": run_id, "path": folder} if folder else {"run_id": run_id}
-        try:
-            files = self._api("artifacts/list", query).get("files") or []
-        except NotAllowedError:
-            return [], []
-        within = f"{folder}/" if folder else ""
-        paths = [str(file.get("path", "")) for file in files if not file.get("is_dir")]
-        folders = [str(file.get("path", "")) for file in files if file.get("is_dir")]
-        return [p for p in paths if fnmatch(p.removeprefix(within), "node-*.json")], folders
+        folders = [_ARTIFACT_PATH, ""]
+        for _ in range(_OTHER_FOLDERS_MAX + 2):
+            if not folders:
+                break
+            folder = folders.pop(0)
+            query = {"run_id": run_id, "path": folder} if folder else {"run_id": run_id}
+            try:
+                files = self._api("artifacts/list", query).get("files") or []
+            except NotAllowedError:
+                continue
+            names = {str(file.get("path", "")): bool(file.get("is_dir")) for file in files}
+            paths = [n for n, is_dir in names.items()
+                     if not is_dir and fnmatch(n.rpartition("/")[2], "node-*.json")]  # fmt: skip
+            if paths:
+                return paths
+            if folder != _ARTIFACT_PATH:
+                folders += sorted(name for name, is_dir in names.items() if is_dir)
+        return []
 
     def _artifact(self, run_id: str, path: str) -> bytes | None:
         answer = self._ask("/get-artifact", {"run_id": run_id, "path": path})
@@ -186,12 +191,17 @@ class Access:
     def _api(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         answer = self._ask(f"/ajax-api/2.0/mlflow/{path}", query)
         if answer.status_code != 200:
-            raise NotAllowedError(_reason(answer), answer.status_code)
+            reason = f"MLflow answered with the status {answer.status_code}."
+            if answer.status_code in (401, 403):
+                reason = "MLflow does not let you read this, or there is no such run."
+            with suppress(ValueError, KeyError, TypeError):
+                reason = str(json.loads(answer.get_data())["message"])
+            raise NotAllowedError(reason, answer.status_code)
         data = json.loads(answer.get_data())
         return data if isinstance(data, dict) else {}
 
     def _ask(self, path: str, query: Mapping[str, str]) -> Response:
-        """Return the answer of MLflow's own route to the user of the request at hand."""
+        """Return the answer of one of MLflow's own routes to the user of the current request."""
         kept = {k: v for k, v in request.environ.items() if not k.startswith("werkzeug.")}
         environ = {
             **kept,
@@ -204,24 +214,9 @@ class Access:
             "CONTENT_TYPE": "",
             "wsgi.input": io.BytesIO(),
         }
-        # In a context of its own: the end of that request must not undo what belongs to this one.
+        # In its own context, so that the end of the inner request does not end this one.
         context = contextvars.copy_context()
         return context.run(Response.from_app, current_app.wsgi_app, environ, buffered=True)
-
-
-def _index(node: NodeDocument, place: int) -> int:
-    index = node.node.get("index")
-    return index if type(index) is int else place
-
-
-def _reason(answer: Response) -> str:
-    try:
-        message = json.loads(answer.get_data())["message"]
-    except (ValueError, KeyError, TypeError):
-        if answer.status_code in (401, 403):
-            return "MLflow does not let you read this, or there is no such run."
-        return f"MLflow answered with the status {answer.status_code}."
-    return str(message)
 
 
 def _search(
@@ -235,23 +230,17 @@ def _search(
     from mlflow.entities import ViewType
 
     active = ViewType.ACTIVE_ONLY
-    runs = _store().search_runs(
+    runs = _open_store().search_runs(
         list(experiments), query, active, limit, list(order_by), page or None
     )
     return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
 
 
-def _page_of(rows: list[PerfRun], choice: Choice) -> Found:
-    """Return a page from rows of which the last, where there is one too many, is the next one's."""
-    more = len(rows) > choice.limit
-    return Found(rows[: choice.limit], str(choice.offset + choice.limit) if more else None)
+def _add_steps(found: Found) -> Found:
+    return replace(found, steps=query_steps(_open_store(), found.runs))
 
 
-def _with_steps(found: Found) -> Found:
-    return replace(found, steps=query_steps(_store(), found.runs))
-
-
-def _store() -> Any:
+def _open_store() -> Any:
     from mlflow.server.handlers import _get_tracking_store
 
     return _get_tracking_store()

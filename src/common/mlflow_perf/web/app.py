@@ -1,4 +1,4 @@
-"""Puts the page into MLflow's server. The only place that knows how MLflow makes its apps."""
+"""Adds the page to MLflow's server; the only module that knows how MLflow builds its apps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from flask import Flask
 
 from mlflow_perf.web import pages
-from mlflow_perf.web.static_prefix import static_prefix
+from mlflow_perf.web.static_prefix import read_static_prefix
 
-__all__ = ["create", "register"]
+__all__ = ["create_app", "register"]
 
 # Private to MLflow: `mlflow server` sets it for its workers.
 _SERVER_KIND = "_MLFLOW_SGI_NAME"
@@ -20,13 +20,12 @@ _SERVER_KIND = "_MLFLOW_SGI_NAME"
 _BASIC_AUTH_SETTINGS = ("MLFLOW_AUTH_CONFIG_PATH", "MLFLOW_FLASK_SERVER_SECRET_KEY")
 
 
-def create(*, basic_auth: bool | None = None) -> Any:
-    """Return the app for the server that asks: ASGI for uvicorn, WSGI for the others.
+def create_app(*, basic_auth: bool | None = None) -> Any:
+    """Return the app for the server: ASGI for uvicorn, WSGI for the others.
 
     Args:
-        basic_auth: Whether users have to sign in, with MLflow's basic-auth app. Default: where a
-            setting of it is in the environment, so that a server which is meant to be closed is
-            never left open by choosing this app.
+        basic_auth: Whether users must sign in, with MLflow's basic-auth app. Default: if a setting
+            of it is in the environment, so that this app never leaves a closed server open.
     """
     from mlflow.server import app as flask_app
 
@@ -46,7 +45,7 @@ def register(app: Flask) -> list[str]:
     """Add the page's routes to MLflow's app and return their paths; a second call adds none."""
     paths = []
     for path, view in pages.ROUTES.items():
-        rule = f"{static_prefix()}{path}"
+        rule = f"{read_static_prefix()}{path}"
         paths.append(rule)
         endpoint = f"mlflow_perf.{view.__name__}"
         if endpoint not in app.view_functions:
@@ -57,13 +56,9 @@ def register(app: Flask) -> list[str]:
 def _with_basic_auth(app: Flask, paths: list[str]) -> Any:
     from mlflow.server import auth
 
-    # MLflow denies a path without a validator to all but administrators. Ours may be opened by
-    # whoever has signed in, because what they show is asked for through MLflow's own routes.
+    # MLflow denies a path without a validator to everyone but administrators. Every user who signed
+    # in may open our paths, because their content comes from MLflow's own routes.
     validators: dict[tuple[str, str], Callable[[], bool]] = auth.BEFORE_REQUEST_VALIDATORS
     for path, method in product(paths, ("GET", "HEAD")):
-        validators[(path, method)] = _signed_in
+        validators[(path, method)] = lambda: True
     return auth.create_app(app)
-
-
-def _signed_in() -> bool:
-    return True

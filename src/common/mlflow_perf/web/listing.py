@@ -1,6 +1,6 @@
-"""The table of runs as plain data: columns, search, sorting, addresses. Imports runs and sinks.
+"""The table of runs as plain data: columns, search, sorting, addresses.
 
-Everything that the user chose stands in the address, so that it can be kept and sent.
+The address holds the user's whole choice, so that it can be kept and sent.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from mlflow_perf.core.format import clock_time, quantity
+from mlflow_perf.core.format import clock_time, format_count, quantity
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.reports.tables import explain_metric
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.tracking.search import quote_literal
 
@@ -40,7 +41,7 @@ class Column:
     Attributes:
         key: The metric; its name in the address.
         label: Heading.
-        instead: The node's metric that stands in where a run has no figure of its own.
+        instead: The node's metric that replaces a missing figure of the run.
     """
 
     key: str
@@ -60,7 +61,7 @@ COLUMNS = (
     Column("run_total_disk_io_read_mb", "Disk read", "total_disk_io_read_mb"),
     Column("run_total_disk_io_write_mb", "Written", "total_disk_io_write_mb"),
 )
-"""The figures that the table shows, where any run has them."""
+"""The figures that the table shows if any run has them."""
 
 _SUMMED = (
     "run_cpu_hours",
@@ -89,13 +90,13 @@ _FILTERS["status"] = "attributes.status"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user chose, as it stands in the address.
+    """The user's choice, as in the address.
 
     Attributes:
         experiments: Ids; empty for all.
-        equal: Filter → the value that it must have.
+        equal: Filter → its required value.
         query: A further condition in MLflow's search language.
-        text: Must be in the name, the component or the id.
+        text: A part of the name, the component or the id.
         sort: Column, with `-` in front for the largest first.
         limit: Most runs.
         page: Token of a further page.
@@ -111,7 +112,7 @@ class Choice:
 
     @property
     def offset(self) -> int:
-        """How many rows come before the page; 0 where `page` is a token of MLflow's search."""
+        """How many rows come before the page; 0 if `page` is a token of MLflow's search."""
         return int(self.page) if self.page.isdecimal() and len(self.page) < _DIGITS else 0
 
     @classmethod
@@ -122,19 +123,25 @@ class Choice:
             values: Name → its values in the address.
 
         Raises:
-            SettingError: When a sort or a limit is none that there is.
+            SettingError: When the sort or the limit is not a valid one.
         """
         one = {name: found[0].strip() for name, found in values.items() if found}
         sort = one.get("sort") or "-started"
         if sort.removeprefix("-") not in _ORDERS:
             raise SettingError(f"There is no column {sort!r} to sort by.")
+        text = one.get("limit") or str(_MOST_RUNS)
+        digits = text.isascii() and text.isdigit() and len(text) < _DIGITS
+        if not digits or not 1 <= int(text) <= _MOST_RUNS:
+            raise SettingError(
+                f"limit is {text[:20]!r}; it must be a whole number from 1 to {_MOST_RUNS}."
+            )
         return cls(
             experiments=tuple(e for e in values.get("experiment", []) if e),
             equal={name: one[name] for name in _FILTERS if one.get(name)},
             query=one.get("filter", ""),
             text=one.get("q", ""),
             sort=sort,
-            limit=_limit(one.get("limit", "")),
+            limit=int(text),
             page=one.get("page", ""),
         )
 
@@ -150,22 +157,11 @@ class Choice:
         return urlencode(pairs)
 
 
-def _limit(text: str) -> int:
-    if not text:
-        return _MOST_RUNS
-    digits = text.isascii() and text.isdigit() and len(text) < _DIGITS
-    if not digits or not 1 <= int(text) <= _MOST_RUNS:
-        raise SettingError(
-            f"limit is {text[:20]!r}; it must be a whole number from 1 to {_MOST_RUNS}."
-        )
-    return int(text)
-
-
 def build_search(choice: Choice) -> tuple[str, list[str]]:
     """Return the condition and the order in MLflow's search language.
 
     Raises:
-        SettingError: When a value holds both kinds of quotes, which that language cannot say.
+        SettingError: When a value holds both kinds of quotes, which that language cannot express.
     """
     conditions = [_OURS]
     conditions += [f"{_FILTERS[name]} = {quote_literal(v)}" for name, v in choice.equal.items()]
@@ -190,15 +186,15 @@ class Found:
     steps: Mapping[str, Sequence[PerfRun]] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Listing:
-    """What the page of the runs shows.
+    """The content of the page of runs.
 
     Attributes:
         heads: Heading, sort name, meaning and address of each column that sorts.
-        rows: One dictionary per run: `run`, `started`, `cells`, `parent` and what else it shows.
+        rows: One dictionary per run: the variables of the template.
         older: Address of the next page, or empty.
-        shown: What is shown, in words.
+        shown: How many runs are shown, in words.
     """
 
     heads: list[dict[str, str]]
@@ -217,30 +213,51 @@ _FIRST_HEADS = (
 
 
 def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) -> Listing:
-    """Return the table of runs that a search found."""
-    next_page = found.next_page
-    kept = [_whole(run, found) for run in found.runs if _matches(run, choice.text)]
-    columns = [c for c in COLUMNS if any(_figure(run, c) is not None for run in kept)]
-    heads = [_head(name, label, meaning, choice) for name, label, meaning in _FIRST_HEADS]
-    heads += [_head(c.key, c.label, _meaning(c.key), choice, number=True) for c in columns]
-    older = choice.address(page=next_page) if next_page else ""
-    rows = [{**_row(run, columns, experiments), **_steps(run, found, choice)} for run in kept]
-    return Listing(heads, rows, older, _counted(len(kept)) + (", more follow" if older else ""))
+    """Return the table of runs.
+
+    Args:
+        found: The runs that a search found.
+        choice: The user's choice.
+        experiments: The experiments that the user may read: id → name.
+    """
+    wanted = choice.text.casefold()
+    kept = [
+        _sum_steps(run, found.steps.get(str(run.run_id), []))
+        for run in found.runs
+        if any(wanted in (part or "").casefold() for part in (run.name, run.component, run.run_id))
+    ]
+    columns = [c for c in COLUMNS if any(_read_figure(run, c) is not None for run in kept)]
+    heads = [_build_head(*head, choice) for head in _FIRST_HEADS]
+    for column in columns:
+        meaning = explain_metric(column.key)
+        heads.append(_build_head(column.key, column.label, meaning, choice, number=True))
+    rows = []
+    for run in kept:
+        row = _build_row(run, columns, experiments)
+        row["steps"] = row["steps_address"] = ""
+        if steps := found.steps.get(str(run.run_id)):
+            row["steps"] = format_count(len(steps), "step")
+            of_workflow = replace(choice, equal={"workflow": str(run.run_id)}, text="", page="")
+            row["steps_address"] = of_workflow.address()
+        rows.append(row)
+    older = choice.address(page=found.next_page) if found.next_page else ""
+    shown = format_count(len(kept), "run") + (", more follow" if older else "")
+    return Listing(heads, rows, older, shown)
 
 
-def _whole(run: PerfRun, found: Found) -> PerfRun:
-    """Return a workflow with figures summed over its steps, where it has none of its own."""
-    steps = [step.metrics for step in found.steps.get(str(run.run_id), [])]
-    if not any(steps):
+def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
+    """Return a workflow with the figures of its steps if it has none of its own."""
+    summaries = [step.metrics for step in steps]
+    if not any(summaries):
         return run
     metrics = dict(run.metrics)
-    for column in COLUMNS:
-        values = [step[column.key] for step in steps if column.key in step]
-        if values and column.key in _SUMMED:
-            metrics[column.key] = sum(values)
-    highest = [step["run_max_t_mem_percent"] for step in steps if "run_max_t_mem_percent" in step]
-    if highest:
-        metrics["run_max_t_mem_percent"] = max(highest)
+    for key in _SUMMED:
+        values = [summary[key] for summary in summaries if key in summary]
+        if values:
+            metrics[key] = sum(values)
+    key = "run_max_t_mem_percent"
+    if highest := [summary[key] for summary in summaries if key in summary]:
+        metrics[key] = max(highest)
     if metrics.get("run_cpu_hours"):
         unused = metrics.get("run_unused_cpu_hours", 0.0) / metrics["run_cpu_hours"]
         metrics["run_cpu_avg_utilization_pct"] = 100.0 * (1.0 - unused)
@@ -249,36 +266,11 @@ def _whole(run: PerfRun, found: Found) -> PerfRun:
     return replace(run, metrics=metrics)
 
 
-def _steps(run: PerfRun, found: Found, choice: Choice) -> dict[str, str]:
-    """Return how many steps a run has, in words, and the address of their list."""
-    count = len(found.steps.get(str(run.run_id), []))
-    if not count:
-        return {"steps": "", "steps_address": ""}
-    address = replace(choice, equal={"workflow": str(run.run_id)}, text="", page="").address()
-    return {"steps": "1 step" if count == 1 else f"{count:,} steps", "steps_address": address}
-
-
-def _counted(count: int) -> str:
-    return "1 run" if count == 1 else f"{count:,} runs"
-
-
-def _matches(run: PerfRun, text: str) -> bool:
-    wanted = text.casefold()
-    return not wanted or any(
-        wanted in (part or "").casefold() for part in (run.name, run.component, run.run_id)
-    )
-
-
-def _meaning(key: str) -> str:
-    row = metric_for(key)
-    return "" if row is None else row.meaning
-
-
-def _head(
+def _build_head(
     name: str, label: str, meaning: str, choice: Choice, *, number: bool = False
 ) -> dict[str, str]:
     down, up = choice.sort == f"-{name}", choice.sort == name
-    # Figures sort with the largest first, texts from A to Z.
+    # The first click sorts figures from the largest on, and texts from A to Z.
     other = name if down or not (number or name == "started" or up) else f"-{name}"
     return {
         "label": label,
@@ -289,13 +281,19 @@ def _head(
     }
 
 
-def _figure(run: PerfRun, column: Column) -> float | None:
+def _read_figure(run: PerfRun, column: Column) -> float | None:
     value = run.metrics.get(column.key)
     return run.metrics.get(column.instead) if value is None else value
 
 
-def _row(run: PerfRun, columns: Iterable[Column], experiments: Mapping[str, str]) -> dict[str, Any]:
-    status = run.status or ""
+def _build_row(
+    run: PerfRun, columns: Iterable[Column], experiments: Mapping[str, str]
+) -> dict[str, Any]:
+    cells = []
+    for column in columns:
+        known = metric_for(column.key)
+        unit = known.unit if known else "%" if column.key.endswith("_pct") else ""
+        cells.append(quantity(_read_figure(run, column), unit))
     return {
         "id": run.run_id,
         "name": run.name or (run.run_id or "")[:8],
@@ -303,14 +301,9 @@ def _row(run: PerfRun, columns: Iterable[Column], experiments: Mapping[str, str]
         "experiment": experiments.get(str(run.experiment_id), ""),
         "component": run.component or run.tags.get("mlflow_perf.pipeline", ""),
         "started": clock_time(run.started).removesuffix(" UTC"),
-        "status": status if status in _STATUSES else "",
+        "status": run.status if run.status in _STATUSES else "",
         "bottleneck": run.tags.get("mlflow_perf.bottleneck", ""),
         "advice": run.tags.get("mlflow_perf.advice", ""),
         "parent": run.parent_id or "",
-        "cells": [_cell(_figure(run, column), column.key) for column in columns],
+        "cells": cells,
     }
-
-
-def _cell(value: float | None, key: str) -> str:
-    row = metric_for(key)
-    return quantity(value, row.unit if row else "%" if key.endswith("_pct") else "")

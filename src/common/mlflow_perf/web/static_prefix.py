@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["static_prefix"]
+__all__ = ["read_static_prefix"]
 
 # Private to MLflow: `mlflow server` sets it for its workers.
 _STATIC_PREFIX = "_MLFLOW_STATIC_PREFIX"
 
 
-def static_prefix() -> str:
+def read_static_prefix() -> str:
     """Return the server's `--static-prefix` without a trailing slash; usually empty."""
     return os.environ.get(_STATIC_PREFIX, "").rstrip("/")
