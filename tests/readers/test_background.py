@@ -1,4 +1,4 @@
-"""A source that may block is asked in a thread of its own, and costs at most a warning."""
+"""A source that may block is asked in a thread, and costs at most a warning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlflow_perf.readers.background import Background
 def test_a_source_that_cannot_be_opened_is_one_warning(
     caplog: pytest.LogCaptureFixture, error: Exception, traced: bool
 ) -> None:
-    """An error of ours says what to do, in one line; of any other the traceback tells more."""
+    """Our own errors are warned of in one line; any other error has its traceback."""
 
     def fail() -> Callable[[], int]:
         raise error

@@ -19,7 +19,7 @@ from mlflow_perf.readers.carbon import CarbonReader, carbon_reader
 
 
 class Tracker:
-    """A tracker whose every answer is a gram and two watt-hours more."""
+    """A tracker that adds a gram and two watt-hours at each answer."""
 
     def __init__(self) -> None:
         self.asked, self.stopped = 0, threading.Event()
@@ -64,7 +64,7 @@ def test_emissions_and_their_energy_are_counters() -> None:
 def test_a_tracker_that_cannot_be_opened_costs_only_its_figures(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One warning, no figure, and the job goes on."""
+    """It costs one warning and its own values; the job goes on."""
     reader = CarbonReader("FRA", lambda _: 1 / 0)
     reader._source._thread.join(10)
     report: dict[str, float] = {}
@@ -92,7 +92,7 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("wrong", ["FR", "France", "12A", "Ñña"])
 def test_a_country_has_three_letters(wrong: str) -> None:
-    """Anything else is a wrong setting, told in one line."""
+    """Anything else is a SettingError of one line."""
     assert read_setting("carbon", " fra ") == "FRA"
     with pytest.raises(SettingError, match="three letters"):
         read_setting("carbon", wrong)
@@ -145,7 +145,7 @@ def test_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_library_is_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error that says what to do is warned of without a traceback."""
+    """The warning about a missing library has no traceback."""
     monkeypatch.setattr(carbon, "find_spec", lambda name: None)
     for reader in default_readers(carbon="FRA"):
         reader.close()

@@ -1,4 +1,4 @@
-"""What every reader must do, whatever its source: one test, all readers."""
+"""The rules for every reader, whatever its source: one test for all readers."""
 
 from __future__ import annotations
 

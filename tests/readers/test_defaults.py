@@ -40,7 +40,7 @@ def test_default_readers_give_the_columns_of_the_contract() -> None:
 
 
 def test_an_added_reader_is_made_once_for_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adding a factory twice is adding it once; one that finds nothing costs nothing."""
+    """A factory that is added twice is called once; its missing source costs nothing."""
     monkeypatch.setattr("mlflow_perf.readers.defaults._added", [])
     made: list[int] = []
 

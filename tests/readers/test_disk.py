@@ -50,7 +50,7 @@ def test_disk_bytes_are_counted_once(proc: Path, tmp_path: Path) -> None:
 
 
 def test_disk_that_comes_and_goes_is_never_negative(proc: Path, tmp_path: Path) -> None:
-    """A new disk starts at what it shows; a vanished one keeps what it did."""
+    """A new disk starts at its present count; a vanished disk keeps its last one."""
     sys = tmp_path / "sys"
     block(sys, "sda", "sdb")
     put(proc / "diskstats", diskstats(sda=(0, 0)))
@@ -64,14 +64,14 @@ def test_disk_that_comes_and_goes_is_never_negative(proc: Path, tmp_path: Path) 
 
 
 def test_no_disk_is_an_unavailable_source(proc: Path, tmp_path: Path) -> None:
-    """A container without disks has no figures of them."""
+    """A machine without disks has no disk reader."""
     put(proc / "diskstats", diskstats(loop0=(1, 1)))
     with pytest.raises(SourceUnavailableError):
         DiskIoReader(proc, sys=tmp_path)
 
 
 def test_disk_usage_that_hangs_does_not_hang_the_sampler() -> None:
-    """A mount that does not answer leaves the last figure; `read` returns at once."""
+    """While a mount does not answer, the last value is reported; `read` returns at once."""
     release = threading.Event()
     answers = iter([40.0])
 

@@ -61,7 +61,7 @@ def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
 
 
 def test_with_an_affinity_the_hosts_figures_stand_beside_the_jobs(tmp_path: Path) -> None:
-    """The job's two CPUs are its 100%; the host's eight are told apart."""
+    """Utilisation is that of the job's two CPUs; the host's eight have columns of their own."""
     proc = trees.bare(tmp_path)
     put(proc / "stat", alike_cpus(0, 0))
     cpus = frozenset({0, 1})

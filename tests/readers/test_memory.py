@@ -26,19 +26,19 @@ MEMINFO = (
 
 
 def test_memory_in_use_is_what_is_not_available(proc: Path) -> None:
-    """Memory and swap are shares of what there is."""
+    """Memory and swap are reported in per cent of their totals."""
     put(proc / "meminfo", MEMINFO.format(250, 200, 150))
     assert read(MemoryReader(proc)) == {"mem_percent": 75.0, "swap_percent": 25.0}
 
 
-def test_without_swap_there_is_no_swap_figure(proc: Path) -> None:
-    """A machine without swap has no swap figure, not a zero."""
+def test_without_swap_there_is_no_swap_value(proc: Path) -> None:
+    """A machine without swap reports no swap value, not zero."""
     put(proc / "meminfo", MEMINFO.format(250, 0, 0))
     assert read(MemoryReader(proc)) == {"mem_percent": 75.0}
 
 
 def test_memory_agrees_with_psutil() -> None:
-    """On this machine memory is what psutil, the reference, says, within what moves meanwhile."""
+    """On this machine, memory in use agrees with psutil, the reference, within 1.5 points."""
     assert read(MemoryReader())["mem_percent"] == pytest.approx(
         psutil.virtual_memory().percent, abs=1.5
     )

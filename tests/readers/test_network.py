@@ -46,7 +46,7 @@ def test_network_counts_a_containers_bytes_once(proc: Path, tmp_path: Path) -> N
 
 
 def test_network_interface_that_vanishes_or_resets(proc: Path, tmp_path: Path) -> None:
-    """A vanished interface keeps what it sent; one made anew starts at zero."""
+    """A vanished interface keeps its bytes; a recreated one counts from zero."""
     put(proc / "net" / "dev", netdev(lo=(0, 0), eth0=(5 * MB, 0)))
     reader = NetworkReader(proc, sys=tmp_path)
     put(proc / "net" / "dev", netdev(lo=(0, 0), eth0=(6 * MB, 0)))

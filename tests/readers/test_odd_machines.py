@@ -1,4 +1,4 @@
-"""A machine on which anything may happen between two samples: no figure is ever absurd.
+"""A machine on which anything may happen between two samples: every value stays plausible.
 
 `docs/accuracy.md` names the test of each odd machine one by one; this one mixes them all.
 """
@@ -132,7 +132,7 @@ def test_whatever_happens_no_figure_is_absurd(happenings: list[Happenings]) -> N
 def test_a_source_that_turns_to_nonsense_warns_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its figures are left out while that lasts; all the others go on, and it comes back."""
+    """Its values are left out until it is sound again; all other readers go on."""
     nonsense: Happenings = [("proc/stat", "nonsense\n")]
     sound: Happenings = [("proc/stat", 2000)]
     reports = run_job(tmp_path, [nonsense, nonsense, sound, [("proc/stat", 3000)]])

@@ -49,7 +49,7 @@ def test_utilisation_comes_from_the_growth_of_the_times() -> None:
 
 
 def test_the_loopback_is_kept_apart() -> None:
-    """`lo`, and what Windows calls loopback, is not external."""
+    """Neither `lo` nor the loopback of Windows is external."""
     nics = {
         "lo": SimpleNamespace(bytes_sent=MB, bytes_recv=MB),
         "Loopback Pseudo-Interface 1": SimpleNamespace(bytes_sent=MB, bytes_recv=0),
@@ -63,7 +63,7 @@ def test_the_loopback_is_kept_apart() -> None:
 
 
 def test_without_swap_there_is_no_swap_value() -> None:
-    """A machine without swap has no swap value, not a zero."""
+    """A machine without swap reports no swap value, not zero."""
     swap = SimpleNamespace(total=0, percent=0.0)
     fake = SimpleNamespace(
         virtual_memory=lambda: SimpleNamespace(percent=40.0), swap_memory=lambda: swap

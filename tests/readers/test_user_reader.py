@@ -1,4 +1,4 @@
-"""Rules of the edge to readers of users: what one does wrong costs its own figures only."""
+"""The wrapper around users' readers: a fault costs only the reader's own values."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Clearing(Given):
         (Clearing(), {}),
     ],
 )
-def test_what_is_no_figure_is_left_out(reader: Given, taken: dict[str, float]) -> None:
-    """Numbers of any type are taken; nothing else, and no other source's, reaches the report."""
+def test_only_numbers_for_own_columns_are_taken(reader: Given, taken: dict[str, float]) -> None:
+    """Numbers of any type are taken; other values and other readers' columns are left out."""
     other = Given(mem_percent=50.0)
     report = ReaderSet([other, UserReader(reader)]).read({"timestamp": 1.0})
     assert report == {"timestamp": 1.0, "mem_percent": 50.0, **taken}
@@ -69,8 +69,8 @@ def test_what_is_no_figure_is_left_out(reader: Given, taken: dict[str, float]) -
 
 
 @pytest.mark.parametrize("columns", [None, ("queue",), 5])
-def test_what_is_no_reader_is_said(columns: Any) -> None:
-    """A reader without a reader's attributes is refused in one line that names it."""
+def test_a_wrong_reader_is_refused(columns: Any) -> None:
+    """An object without a reader's attributes raises a SettingError that names it."""
     reader = Given()
     reader.columns = columns
     for wrong in (reader, None, "text", 7):

@@ -32,7 +32,7 @@ def put_all(folder: Path, files: dict[str, str]) -> None:
 
 
 def process(root: Path, *, cgroup: str, mountinfo: str, memory_kb: int = 64 << 20) -> Path:
-    """Write what procfs tells of the process `self`; return procfs."""
+    """Write the procfs files of the process `self`; return procfs."""
     put(root / "proc/self/cgroup", cgroup)
     put(root / "proc/self/mountinfo", HEAD + mountinfo)
     put(root / "proc/meminfo", f"MemTotal: {memory_kb} kB\nMemFree: 1 kB\nMemAvailable: 9 kB\n")

@@ -57,7 +57,7 @@ def test_no_reports_are_no_metrics() -> None:
 
 
 def test_saved_reports_load_again(tmp_path: Path) -> None:
-    """save_to returns the path; what it wrote is strict JSON that a document loads."""
+    """save_to returns the path of a strict JSON file that a document loads."""
     plotter = PerfReportPlotter(RecordingSink())
     plotter.add_perf_reports(REPORTS, 2)
     path = plotter.save_to(tmp_path / "reports.json")
@@ -68,7 +68,7 @@ def test_saved_reports_load_again(tmp_path: Path) -> None:
     assert json.loads(Path(plotter.save_to()).read_text()).keys() == {"2"}
 
 
-def test_what_is_saved_is_strict_json(tmp_path: Path) -> None:
+def test_saved_reports_are_strict_json(tmp_path: Path) -> None:
     """A value that is not finite is written as null and is missing in the metrics."""
     sink = RecordingSink()
     plotter = PerfReportPlotter(sink, cpu_count=2)

@@ -78,7 +78,7 @@ def test_peaks_are_sampled_only_where_there_are_some(caplog: pytest.LogCaptureFi
 
 
 def test_closing_goes_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """Every reader is closed, even after one that cannot be."""
+    """A reader that fails to close does not keep the others open."""
 
     class Stuck(FakeReader):
         def close(self) -> None:

@@ -38,7 +38,7 @@ def sample(reader: FakeReader, *, seconds: float = 3.0, **options: Any) -> list[
 
 
 def test_a_sample_at_the_start_each_interval_and_the_end() -> None:
-    """Reports stand at the start, at each increment and at the end, on one monotonic time."""
+    """There is a report at the start, at each increment and at the end, in monotonic time."""
     reports = sample(FakeReader([{"mem_percent": float(n)} for n in range(10)]))
     assert [r["elapsed_sec"] for r in reports] == [0.0, 1.0, 2.0, 3.0]
     assert [r["mem_percent"] for r in reports] == [0.0, 1.0, 2.0, 3.0]
@@ -188,8 +188,8 @@ def test_the_collector_starts_once_and_reports_its_own_cost() -> None:
     assert collector.metrics()["perf_overhead_pct"] > 0
 
 
-def test_a_report_with_what_is_no_number_keeps_its_figures() -> None:
-    """One bad value of a report is missing; the others, and all other reports, stand."""
+def test_a_report_with_a_bad_value_keeps_its_other_values() -> None:
+    """One bad value is left out; the report's other values and all other reports are kept."""
     collector = PerformanceMetricsCollector(4)
     for at, value in enumerate([1.0, None, math.nan, "much", 3.0]):
         collector.append_perf_metrics({"timestamp": float(at), "mem_percent": value})  # type: ignore[dict-item]  # what a caller may still pass
@@ -262,7 +262,7 @@ class PeakRecorder:
 
 
 def test_no_sample_of_peaks_delays_the_first_report() -> None:
-    """In a job that keeps the interpreter each wait takes 5 ms longer; the samples go on."""
+    """Beside a busy main thread each wait takes 5 ms longer; no sample is skipped."""
 
     class BusyClock(FakeClock):
         def wait(self, event: threading.Event, timeout_sec: float) -> bool:
@@ -278,7 +278,7 @@ def test_no_sample_of_peaks_delays_the_first_report() -> None:
 
 
 def test_peaks_are_sampled_before_the_first_interval_is_over() -> None:
-    """Some looks within the first second, none once the first interval has passed."""
+    """Peaks are sampled closely at first, and never after the first interval."""
     clock = FakeClock(stop_after=10.0)
     reader = PeakRecorder(clock)
     thread = PerformanceReportingThread(0.5, readers=[reader], clock=clock)

@@ -36,7 +36,7 @@ def test_cgroup_v2_memory_throttling_and_kills(tmp_path: Path) -> None:
 
 
 def test_cgroup_v1_memory_throttling_and_kills(tmp_path: Path) -> None:
-    """The first version has other names and units for the same figures."""
+    """The first version has other names and units for the same values."""
     reader = cgroup_reader(tmp_path, trees.docker_v1(tmp_path))
     report = read(reader)
     assert report["cgroup_mem_mb"] == 128.0
@@ -48,7 +48,7 @@ def test_cgroup_v1_memory_throttling_and_kills(tmp_path: Path) -> None:
 
 
 def test_no_group_of_its_own_is_an_unavailable_source(tmp_path: Path) -> None:
-    """A machine without cgroups has no figures of them."""
+    """A machine without control groups has no control group reader."""
     with pytest.raises(SourceUnavailableError):
         cgroup_reader(tmp_path, trees.bare(tmp_path))
     assert Groups(proc=tmp_path / "proc", root=tmp_path).find("cpu") is None

@@ -70,7 +70,7 @@ def test_the_affinity_is_a_limit_too(tmp_path: Path) -> None:
 
 
 def test_host_facts_are_the_nodes() -> None:
-    """This machine tells its memory and its architecture."""
+    """The facts of this machine include its memory and its architecture."""
     facts = host_facts()
     assert float(facts["mem_total_mb"]) > 100
     assert facts["arch"]

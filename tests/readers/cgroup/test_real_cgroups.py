@@ -149,7 +149,7 @@ def test_an_oom_kill_is_counted(memory_group: Path) -> None:
 
 
 def test_groups_of_the_first_and_second_version_side_by_side(cpu_group: Path) -> None:
-    """The group that a process entered is the one that is found for it."""
+    """`Groups` finds the group that a process entered."""
     child = subprocess.Popen(["sleep", "30"])
     try:
         (cpu_group / "cgroup.procs").write_text(str(child.pid))

@@ -1,4 +1,4 @@
-"""Limits that change while a job runs: measured against what held at the time."""
+"""Limits that change while a job runs: each moment is measured against its own limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = (Column("work", Kind.COUNTER, ""), Column("cores", Kind.GAUGE, ""))
 
 
 class Counting:
-    """A reader whose counter starts at some number and grows by one at each read."""
+    """A reader with a counter that starts at a given number and grows by one per read."""
 
     name = "counting"
     columns: Sequence[Column] = COLUMNS
@@ -46,7 +46,7 @@ class Counting:
 def test_counters_go_on_whatever_the_next_reader_counts_from(
     steps: list[tuple[float, int]],
 ) -> None:
-    """Each read adds what was counted since the one before, from boot or from a fresh start."""
+    """Each read adds the growth since the last one, whatever the inner counter starts from."""
     made: list[Counting] = []
     now, zero = [Owned(steps[0][0], None)], [0.0]
 
@@ -67,8 +67,8 @@ def test_counters_go_on_whatever_the_next_reader_counts_from(
     reader.close()
 
 
-def test_what_a_job_owned_it_owned_to_its_end() -> None:
-    """A process that has ended has no affinity: that is no change."""
+def test_the_limits_survive_the_end_of_the_process() -> None:
+    """A process that ended has no affinity; its limits stay as they were."""
     answers = iter([Owned(2.0, frozenset({0, 1})), Owned(64.0, None)])
     ticks = iter([0.0, 11.0, 11.0])
     limits = CurrentLimits(lambda: next(answers), clock=lambda: next(ticks))
@@ -92,7 +92,7 @@ def test_limits_are_looked_up_now_and_then_only() -> None:
 
 
 def test_a_source_that_is_gone_with_its_limit_is_absent() -> None:
-    """A reader that finds nothing after a change leaves its values out and comes back."""
+    """While a reader's source is missing, its values are left out; later they continue."""
     now = [Owned(1.0, None)]
 
     def make(limits: Owned) -> Counting:
@@ -155,7 +155,7 @@ def test_a_container_resized_in_place(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_unchanged_job_keeps_its_reader(tmp_path: Path) -> None:
-    """Looking again and finding the same makes nothing anew."""
+    """A look-up that finds the same limits rebuilds nothing."""
     put(tmp_path / "stat", alike_cpus(0, 0))
     ticks = iter(range(0, 10**6, 60))
     limits = CurrentLimits(lambda: Owned(8.0, None), clock=lambda: float(next(ticks)))

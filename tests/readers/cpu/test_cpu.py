@@ -25,7 +25,7 @@ def proc(tmp_path: Path) -> Path:
 def test_a_block_shorter_than_a_tick_has_its_own_cpu_time(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until a tick is counted, the process's own CPU time stands for the CPUs' utilisation."""
+    """Until the first tick is counted, utilisation comes from the process's own CPU time."""
     put(proc / "stat", cpu_stat((100, 100, 0), (50, 50, 0)))
     now = {"wall": 0.0, "cpu": 5.0}
     clocks = SimpleNamespace(monotonic=lambda: now["wall"], process_time=lambda: now["cpu"])
@@ -57,7 +57,7 @@ def test_cpu_utilisation_is_the_busy_share_of_the_ticks(proc: Path) -> None:
     assert report["cpu_limit_cores"] == 2
 
 
-def test_cpu_time_that_the_host_took_is_busy_and_told_apart(proc: Path) -> None:
+def test_steal_time_is_busy_and_has_a_column_of_its_own(proc: Path) -> None:
     """Steal is time in which a CPU had work: busy, as psutil counts it, and a sum of its own."""
     put(proc / "stat", cpu_stat((0, 0, 0, 40), (0, 0, 0, 0)))
     reader = CpuReader(proc, ticks_per_sec=100)
@@ -91,7 +91,7 @@ def test_cpu_that_goes_offline_takes_nothing_away(proc: Path) -> None:
 
 
 def test_cpu_without_time_between_reads_keeps_the_last_utilisation(proc: Path) -> None:
-    """Two reads within one tick tell nothing new: the last figure stands, none is made up."""
+    """Two reads within one tick report the last utilisation again."""
     put(proc / "stat", cpu_stat((0, 0, 0)))
     reader = CpuReader(proc, ticks_per_sec=100)
     assert "cpu_pct_per_cpu_avg" not in read(reader)

@@ -77,7 +77,7 @@ def test_iowait_and_steal_are_the_cpus_in_proportion() -> None:
 
 
 def test_cpus_of_ones_own_keep_their_columns() -> None:
-    """With whole CPUs, the job's columns are theirs, and the host's stand beside them."""
+    """A job with whole CPUs has their columns, with the host's columns beside them."""
     own = FakeReader([{"cpu_pct_per_cpu_avg": 10.0}])
     host = FakeReader([HOST])
     reader = CpuShareReader(own, host)

@@ -68,7 +68,7 @@ class FakeNvml:
 
 
 class Named:
-    """A GPU that is called what the variable calls it."""
+    """A GPU with the device's name as its UUID."""
 
     def __init__(self, name: str) -> None:
         self.uuid = name

@@ -14,8 +14,8 @@ from mlflow_perf.readers.gpu.gpu import (
 GIB = 1 << 30
 
 
-def test_amd() -> None:
-    """The same figures from the other maker's library."""
+def test_the_state_of_a_visible_gpu() -> None:
+    """State, UUIDs and visibility come from AMD's library."""
     smi = SimpleNamespace(
         AmdSmiException=KeyError,
         AmdSmiMemoryType=SimpleNamespace(VRAM="vram"),

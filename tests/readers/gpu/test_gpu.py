@@ -55,7 +55,7 @@ def test_utilisation_memory_hours_and_energy_of_each_gpu_and_all() -> None:
 def test_a_driver_that_fails_or_hangs_costs_only_its_values(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A library that cannot be opened is one warning; one that never answers is no wait."""
+    """A library that cannot be opened is one warning; one that hangs delays no read."""
     broken = GpuReader(fail)
     broken._source._thread.join(10)
     report: dict[str, float] = {}

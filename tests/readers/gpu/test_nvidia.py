@@ -46,7 +46,7 @@ def test_no_list_of_devices_is_an_error(text: str) -> None:
 
 
 def test_a_slice_has_memory_and_no_utilisation() -> None:
-    """MIG slices tell their memory only: the rest is absent, and hours are held."""
+    """A MIG slice reports memory and GPU-hours; utilisation and energy are absent."""
     reader = GpuReader(lambda: open_nvidia(FakeNvml(), {"CUDA_VISIBLE_DEVICES": "MIG-0"}))
     metrics = summarise_job(reader)
     assert metrics["max_t_gpu_mem_percent"] == 50.0

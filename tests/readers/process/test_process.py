@@ -101,7 +101,7 @@ def test_no_procfs_is_an_unavailable_source(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs procfs")
 def test_this_process_is_read_to_the_nanosecond() -> None:
-    """Its own CPU time is the kernel's fine clock, and stands still for nobody else."""
+    """This process's CPU time comes from the kernel's clock in nanoseconds."""
     table = ProcessTable()
     assert table.own_pid == os.getpid()
     process = table.find(os.getpid())

@@ -1,4 +1,4 @@
-"""Commands and children that end before the first interval does: their peaks and CPU time."""
+"""Ended children: their accounts, and commands that end before the first interval does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOLD = "x = bytearray(b'x') * ({} << 20); del x"
 
 
 class Held:
-    """A fork of this process that becomes a command when it is told to.
+    """A fork of this process that executes a command when `run` is called.
 
     Args:
         code: The command, in Python.
@@ -91,8 +91,8 @@ def test_the_account_of_an_ended_child_is_the_kernels() -> None:
     assert find_ended_child(child.pid) is None, "nobody is left"
 
 
-def test_what_a_held_command_copied_is_not_its_memory(ballast: bytearray) -> None:
-    """Until it becomes its program, a fork's memory is that of the process it was forked from."""
+def test_the_memory_of_a_fork_is_not_the_commands(ballast: bytearray) -> None:
+    """Until it executes its program, a fork's memory is a copy of its parent's."""
     child = Held("import time; time.sleep(0.2)")
     reader = ProcessTreeReader(child.pid)
     assert ProcessTable().is_copy(child.pid)
@@ -124,7 +124,7 @@ def test_a_command_shorter_than_the_interval_has_its_true_peak() -> None:
 
 
 def test_a_small_command_is_seen_while_it_runs(ballast: bytearray) -> None:
-    """A glance in its first moments tells the peak of a command smaller than what it copied."""
+    """A command smaller than its parent is measured in its first milliseconds."""
     child = Held("print(end='', flush=True); import time; time.sleep(0.3)")
     assert 0.3 < watched_peak_mb(child) < 50
 
@@ -164,7 +164,7 @@ def test_workers_of_a_short_block_are_summed() -> None:
 
 
 def test_a_process_knows_that_it_has_no_child() -> None:
-    """Asking waits for nobody: a child that ended is still there to be waited for."""
+    """The question waits for no child: an ended child can still be waited for."""
     code = (
         "import subprocess, time\nfrom mlflow_perf.readers.process.reaped import is_childless\n"
         "assert is_childless()\nchild = subprocess.Popen(['true'])\ntime.sleep(0.2)\n"

@@ -61,7 +61,7 @@ def test_a_sample_after_a_late_one_has_its_own_cores(proc: Path) -> None:
 
 
 def test_what_was_used_before_does_not_count(proc: Path) -> None:
-    """CPU and bytes count from when the reader was made, memory as it stands; strangers never."""
+    """CPU time and bytes count from the reader's start; other processes never count."""
     reader = reader_of(proc)
     assert read(reader) == {
         "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0, "job_cpu_cores": 0.0,
@@ -76,7 +76,7 @@ def test_what_was_used_before_does_not_count(proc: Path) -> None:
 
 
 def test_a_child_that_ended_counts_once(proc: Path) -> None:
-    """What the parent took over is neither lost nor counted again."""
+    """A child's usage that its parent took over is neither lost nor counted twice."""
     reader = reader_of(proc)
     record(proc, 11, 10, cpu=150)
     assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
@@ -90,7 +90,7 @@ def test_a_child_that_ended_counts_once(proc: Path) -> None:
 def test_a_child_between_its_parents_account_and_its_own_makes_no_dip(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child that is gone before its parent's account shows it is missing from no figure."""
+    """A child that vanished before its parent's account includes it causes no dip."""
     reader = reader_of(proc)
     record(proc, 11, 10, cpu=150)
     assert read(reader)["job_cpu_sec"] == pytest.approx(1.0)
@@ -104,7 +104,7 @@ def test_a_child_between_its_parents_account_and_its_own_makes_no_dip(
 
 
 def test_a_child_that_nobody_waited_for_is_kept(proc: Path) -> None:
-    """A parent that ignores its children gets no account of them: their last figures stand."""
+    """Children of a parent that ignores them keep their last values."""
     reader = reader_of(proc)
     record(proc, 11, 10, cpu=150, io=(0, 3 * MB))
     read(reader)
@@ -118,7 +118,7 @@ def test_a_child_that_nobody_waited_for_is_kept(proc: Path) -> None:
 
 
 def test_an_orphan_stays_in_the_tree(proc: Path) -> None:
-    """A process whose parent ended goes on to count, under its new parent too, and its children."""
+    """A process that got another parent still counts, and so do its children."""
     record(proc, 12, 11, cpu=0)
     reader = reader_of(proc)
     end(proc, 11)
@@ -131,8 +131,8 @@ def test_an_orphan_stays_in_the_tree(proc: Path) -> None:
     assert read(reader)["job_cpu_sec"] == pytest.approx(4.0)
 
 
-def test_a_number_given_again_is_another_process(proc: Path) -> None:
-    """A new process under an ended one's number is told by its start."""
+def test_a_reused_pid_is_another_process(proc: Path) -> None:
+    """A new process with the PID of an ended one is recognised by its start time."""
     reader = reader_of(proc)
     end(proc, 11)
     record(proc, 11, 1, cpu=10**6, started=5)
@@ -163,7 +163,7 @@ def test_a_forbidden_io_file_leaves_cpu_and_memory(proc: Path) -> None:
 
 
 def test_the_whole_tree_ends(proc: Path) -> None:
-    """When the root is gone the figures stay as they were."""
+    """After the root process ended, the values stay as they were."""
     reader = reader_of(proc)
     record(proc, 10, 1, cpu=700, children=100)
     assert read(reader)["job_cpu_sec"] == pytest.approx(2.0)
@@ -176,7 +176,7 @@ def test_the_whole_tree_ends(proc: Path) -> None:
 
 
 def test_no_such_process_is_an_unavailable_source(tmp_path: Path) -> None:
-    """A root that does not exist is said to be so."""
+    """A PID without a process raises SourceUnavailableError."""
     with pytest.raises(SourceUnavailableError):
         reader_of(tmp_path, 4711)
 
@@ -253,7 +253,7 @@ steps = st.lists(
 def test_totals_never_fall_and_never_exceed_the_truth(
     moves: list[tuple[str, int, float]], ignoring: bool
 ) -> None:
-    """Whatever forks, works, ends and is adopted: no figure falls, is doubled or is not finite."""
+    """Whichever processes fork, work, end or get another parent, the total is the true one."""
     world = World({10: Process(10, 0, 1, rss_bytes=MB)}, ignoring=ignoring)
     reader = ProcessTreeReader(10, table=world, cores=4)  # type: ignore[arg-type]  # a stand-in
     before = 0.0
@@ -338,7 +338,7 @@ def test_bytes_written_and_synced_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_forked_workers_do_not_multiply_memory() -> None:
-    """Three forks that only hold what their parent gave them add next to nothing."""
+    """Three forks that share all memory with their parent add almost nothing."""
     code = (
         "import os, time\nfrom mlflow_perf.readers.process.tree import ProcessTreeReader\n"
         "x = bytearray(b'x') * (100 << 20)\nkids = []\n"

@@ -9,7 +9,7 @@ MB = 1 << 20
 
 
 class Shares:
-    """A table that tells proportional shares and counts how often it is asked."""
+    """A table of given proportional shares that counts the questions."""
 
     def __init__(self, shares: dict[int, int | None]) -> None:
         self.shares, self.asked = shares, 0
@@ -29,7 +29,7 @@ def test_what_processes_share_counts_once() -> None:
 
 
 def test_shares_are_asked_again_only_when_something_changed() -> None:
-    """Until a process's memory or the number of processes changes, its ratio stands."""
+    """A process's ratio is kept until its memory or the number of processes changes."""
     members = [Process(pid, 1, 1, rss_bytes=100 * MB) for pid in (10, 11)]
     table = Shares({10: 100 * MB, 11: 50 * MB})
     memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
@@ -53,8 +53,8 @@ def test_asking_for_shares_keeps_to_its_budget() -> None:
     assert table.asked <= 6
 
 
-def test_where_shares_may_not_be_read_the_sum_stands() -> None:
-    """A kernel that does not tell the share leaves the resident memory."""
+def test_without_shares_the_sum_is_of_resident_memory() -> None:
+    """Without proportional shares, the sum is that of the resident memory."""
     members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(3)]
     memory = TreeMemory(Shares(dict.fromkeys(range(3))))
     assert memory.total(members) == 30 * MB

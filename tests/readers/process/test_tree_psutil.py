@@ -1,4 +1,4 @@
-"""The job's processes through psutil, held to what the kernel's own files say."""
+"""The job's processes through psutil, compared with the kernel's own files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compare_with_procfs() -> None:
 
 @pytest.mark.e2e
 def test_without_procfs_the_job_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel's files cannot be had, the default readers tell the same columns."""
+    """Without procfs, the default readers provide the same columns through psutil."""
 
     def missing(*_: object, **__: object) -> None:
         raise SourceUnavailableError("no procfs here")
@@ -104,7 +104,7 @@ class Recorded:
 
 
 def test_a_platform_that_forgets_ended_children_and_counts_no_io() -> None:
-    """As macOS: an ended child's figure stays, a forbidden one keeps its, IO is none."""
+    """As on macOS: ended and forbidden children keep their values, and disk I/O is zero."""
     root, child, other = Recorded(5, 10.0, 100), Recorded(6, 1.0, 50), Recorded(7, 2.0, 20)
     root.below = [child, other]
     fake = SimpleNamespace(
@@ -126,6 +126,6 @@ def test_a_platform_that_forgets_ended_children_and_counts_no_io() -> None:
 
 
 def test_no_such_process_is_an_unavailable_source() -> None:
-    """A number that nobody has is told at once."""
+    """A PID without a process raises SourceUnavailableError."""
     with pytest.raises(SourceUnavailableError, match="cannot be read"):
         PsutilProcessTreeReader(2**22 + os.getpid())

@@ -62,7 +62,7 @@ class NetworkReader:
             received, sent = int(received_text), int(sent_text)
             # A new interface starts at its present count.
             old_sent, old_received = before.get(name, (sent, received))
-            # A count that went back is that of an interface made anew: all of it is new.
+            # A count that fell is that of a recreated interface: all of it is new.
             total[at] += sent - old_sent if sent >= old_sent else sent
             total[at + 1] += received - old_received if received >= old_received else received
             before[name] = (sent, received)

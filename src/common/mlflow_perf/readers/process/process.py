@@ -66,12 +66,12 @@ class Process:
 
     Attributes:
         pid: Its PID.
-        started: When it started, in the kernel's ticks; tells it from a later process of its PID.
+        started: When it started, in the kernel's ticks; differs if its PID is reused.
         parent: PID of its parent.
         usage: What it and its reaped children used.
         children_sec: CPU time of its reaped children, a part of `usage`.
         rss_bytes: Its resident memory.
-        clock_sec: Its own CPU time; a process whose clock stands still has no new values.
+        clock_sec: Its own CPU time; it has no new values while this stands still.
         children_before_sec: `children_sec` at the reading before.
         moved: Whether it used CPU time since the reading before.
     """
