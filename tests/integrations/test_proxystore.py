@@ -285,30 +285,3 @@ def test_program_that_knows_nothing_of_us(session: Any, tmp_path: Path) -> None:
     assert _run(script, tmp_path).stderr == ""
     collect_operations(folder, recorder)
     assert _counts(recorder)["store.put"] == 1
-
-
-def test_sitecustomize_of_the_user_is_run(session: Any, tmp_path: Path) -> None:
-    """The user's own sitecustomize runs as without us, and the import system is whole after it."""
-    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.mine = 'mine'")
-    paths = f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"
-    script = """
-        import builtins, sys
-        import sitecustomize
-        print(builtins.mine, sitecustomize.__file__)
-        print([p for p in sys.path if p.endswith("startup")])
-    """
-    mine, left = _run(script, tmp_path, PYTHONPATH=paths).stdout.splitlines()
-    assert mine == f"mine {tmp_path}/sitecustomize.py"
-    assert left == "[]"
-
-
-def test_interpreter_without_us(session: Any, tmp_path: Path) -> None:
-    """A Python below the session in which mlflow_perf is not installed runs as without us."""
-    startup = os.environ["PYTHONPATH"].split(os.pathsep)[0]
-    script = f"import runpy; runpy.run_path({startup + '/sitecustomize.py'!r})"
-    script += "; import sys; print('fine', 'mlflow_perf' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-S", "-c", script], env=os.environ | {"PYTHONPATH": startup},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert (result.stdout, result.stderr) == ("fine False\n", "")

@@ -12,13 +12,11 @@ from collections import namedtuple
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mlflow.utils.validation import _validate_metric
 
 from mlflow_perf import MlflowPerfError, OperationMetrics, TimeStats
 from mlflow_perf.errors import DocumentError, SettingError
-from mlflow_perf.recorders.operations.names import MAX_OPERATIONS, metric_name
 
 record = st.tuples(
     st.sampled_from(["a", "b.c", "d e", "ü/../x"]),
@@ -250,73 +248,6 @@ class TestBounds:
                 recorder.add_time(f"step {number}", None, 1.0)
         assert recorder.aggregate_times()["other"].count == 97
         assert len(caplog.records) == 1
-
-
-class TestMetrics:
-    """What is logged to MLflow."""
-
-    def test_keys_and_figures(self) -> None:
-        """Each operation gives the eight figures, and a counter its sum as count."""
-        recorder = OperationMetrics()
-        for number in range(1, 101):
-            recorder.add_time("load.read", None, float(number))
-        recorder.add_counter("rows", None, 7)
-        metrics = recorder.summary_metrics()
-        assert metrics == pytest.approx(
-            {
-                "ops/load.read/count": 100, "ops/load.read/total_ms": 5050,
-                "ops/load.read/avg_ms": 50.5, "ops/load.read/min_ms": 1,
-                "ops/load.read/max_ms": 100,
-                "ops/load.read/p50_ms": 50.5, "ops/load.read/p95_ms": 95.05,
-                "ops/load.read/p99_ms": 99.01, "ops/rows/count": 7,
-            },
-            rel=0.01,
-        )  # fmt: skip
-        assert metrics["ops/load.read/total_ms"] == 5050
-
-    @settings(max_examples=30)
-    @given(st.text(min_size=1, max_size=300))
-    def test_any_name_becomes_a_key_that_mlflow_takes(self, name: str) -> None:
-        """Whatever the name, MLflow's own check of metric keys passes."""
-        recorder = OperationMetrics()
-        recorder.add_time(name, None, 1.0)
-        for key, value in recorder.summary_metrics().items():
-            _validate_metric(key, value, 0, 0)  # type: ignore[no-untyped-call]  # of MLflow
-
-    def test_names_that_clean_to_the_same_key_add_up(self) -> None:
-        """Two names which MLflow's rules make equal are summed, not overwritten."""
-        recorder = _recorder([("a*b", None, 1), ("a?b", None, 3)])
-        assert recorder.summary_metrics()["ops/a_b/total_ms"] == 4
-
-    def test_long_names_stay_apart(self) -> None:
-        """Names cut to MLflow's length keep a hash, so that two of them do not meet."""
-        assert metric_name("x" * 400 + "1") != metric_name("x" * 400 + "2")
-
-    def test_only_the_largest_operations_become_metrics(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Of many operations those with the most total time are told, with one warning."""
-        recorder = OperationMetrics()
-        for number in range(MAX_OPERATIONS + 50):
-            recorder.add_time(f"op {number}", None, float(number + 1))
-        with caplog.at_level(logging.WARNING):
-            metrics = recorder.summary_metrics()
-        assert len(metrics) == MAX_OPERATIONS * 8
-        assert "ops/op 49/count" not in metrics
-        assert "ops/op 50/count" in metrics
-        assert "most total time" in caplog.text
-
-
-def test_counters_beyond_the_bound_and_beyond_floats(caplog: pytest.LogCaptureFixture) -> None:
-    """Many counters, or one that no float can hold, neither fail nor go unsaid."""
-    recorder = OperationMetrics()
-    for number in range(MAX_OPERATIONS + 1):
-        recorder.add_counter(f"counter {number}", None, 1)
-    recorder.add_counter("counter 0", None, -(10**400))
-    metrics = recorder.summary_metrics()
-    assert len(metrics) == MAX_OPERATIONS
-    assert all(math.isfinite(value) for value in metrics.values())
-    assert "counters" in caplog.text
 
 
 def test_public_statistics_add_up_with_those_of_keys() -> None:

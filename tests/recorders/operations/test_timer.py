@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +13,8 @@ import mlflow_perf
 from mlflow_perf import OperationMetrics, Timer
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationTimer
-from mlflow_perf.recorders.timing import IdleTimer
 
-Time = tuple[Callable[..., OperationTimer | IdleTimer], OperationMetrics]
+Time = tuple[Callable[..., OperationTimer], OperationMetrics]
 
 
 @pytest.fixture(params=["bound", "session", "before the session"])
@@ -121,7 +120,7 @@ class TestRecording:
             return 3
 
         async def both() -> list[int]:
-            return await asyncio.gather(fetch(), fetch())
+            return list(await asyncio.gather(fetch(), fetch()))
 
         assert inspect.iscoroutinefunction(fetch)
         assert asyncio.run(both()) == [3, 3]
@@ -132,7 +131,7 @@ class TestRecording:
         make, recorder = time
 
         @make("rows")
-        def rows() -> Iterator[Any]:
+        def rows() -> Generator[Any, Any, str]:
             got = yield 1
             try:
                 yield got

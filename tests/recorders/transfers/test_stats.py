@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlflow.utils.validation import _validate_metric
 
 from mlflow_perf import KVConnectorStats, NixlKVConnectorStats
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.sketch import Distribution
-from mlflow_perf.recorders.transfers import as_dict, from_dict, merge, summary_metrics
+from mlflow_perf.recorders.transfers import as_dict, from_dict
 
 transfer = st.tuples(
     st.integers(min_value=1, max_value=10**8),
@@ -191,37 +190,6 @@ def test_aggregate_refuses_what_has_no_statistics() -> None:
     """An object without statistics raises, and the message says what to give."""
     with pytest.raises(DocumentError, match="NixlKVConnectorStats"):
         NixlKVConnectorStats().aggregate(object())
-
-
-def test_metrics_have_the_contracts_keys() -> None:
-    """summary_metrics gives the eleven keys below the connector's name; none without a record."""
-    metrics = summary_metrics("nixl", _stats([(2_000_000, 1000, 2**20, 4)], failures=1))
-    assert metrics == {
-        "transfers/nixl/num_successful": 1, "transfers/nixl/avg_xfer_time_ms": 2000,
-        "transfers/nixl/p90_xfer_time_ms": 2000, "transfers/nixl/avg_post_time_ms": 1,
-        "transfers/nixl/p90_post_time_ms": 1, "transfers/nixl/avg_mb_per_transfer": 1,
-        "transfers/nixl/throughput_mb_s": 0.5, "transfers/nixl/avg_num_descriptors": 4,
-        "transfers/nixl/num_failed_transfers": 1, "transfers/nixl/num_failed_notifications": 0,
-        "transfers/nixl/num_kv_expired_reqs": 0,
-    }  # fmt: skip
-    assert summary_metrics("nixl", NixlKVConnectorStats()) == {}
-
-
-@given(st.text(max_size=300))
-def test_any_name_becomes_a_key_that_mlflow_takes(name: str) -> None:
-    """Whatever the connector's name, MLflow's own check of metric keys passes."""
-    for key, value in summary_metrics(name, _stats([(1, 1, 1, 1)])).items():
-        _validate_metric(key, value, 0, 0)  # type: ignore[no-untyped-call]  # of MLflow
-
-
-def test_merge_of_documents() -> None:
-    """Merge sums by name, keeps what only one side has, and changes neither side."""
-    left, right = {"a": _stats([(1, 1, 1, 1)])}, {"a": _stats([(3, 1, 1, 1)]), "b": _stats([], 1)}
-    merged = merge(left, right)
-    assert {name: stats.num_successful_transfers for name, stats in merged.items()} == {
-        "a": 2, "b": 0,
-    }  # fmt: skip
-    assert left["a"].num_successful_transfers == 1
 
 
 def test_statistics_of_someone_elses_histogram() -> None:
