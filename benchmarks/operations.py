@@ -1,9 +1,9 @@
-"""What operations and transfers cost, each beside its peer in the same run (targets.md).
+"""The cost of operations and transfers, each beside its peer in the same run.
 
-Peers: ProxyStore's `StoreMetrics`, DDSketch's Python library, a bare pair of `perf_counter_ns`, and
-vLLM's way of reducing transfers (a list per figure, and numpy). Ours and the peer take turns, and
-the best of several rounds counts, so that a busy machine spoils neither. Run it with
-`python -m benchmarks.operations`, `--json` for other programs.
+The peers are ProxyStore's `StoreMetrics`, DDSketch's Python library, a bare pair of
+`perf_counter_ns`, and vLLM's way of reducing transfers (a list per figure, and numpy). Ours and the
+peer take turns, and the best of several rounds counts, so that a busy machine distorts neither. Run
+it with `python -m benchmarks.operations`; `--json` prints JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 ROUNDS = 60
 LOOPS = 1000
-# Many short rounds: some of them run undisturbed on a busy machine too.
+# Many short rounds: some of them run undisturbed even on a busy machine.
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Row:
         peer_value: The peer's figure.
         value: Ours.
         unit: Unit of both.
-        target: What targets.md asks, in words.
+        target: The target, in words.
         met: Whether it is met.
     """
 
@@ -161,10 +161,10 @@ def _resident(before: str, work: str) -> float:
     """Return by how many MB a fresh process grows while it does some work."""
     rss = "int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize() / 2**20"
     script = f"import resource\n{before}\nb = {rss}\n{work}\nprint({rss} - b)"
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
-    return float(told)
+    return float(printed)
 
 
 def transfers(count: int = 1_000_000) -> list[Row]:
@@ -214,11 +214,12 @@ from mlflow_perf import NixlKVConnectorStats
 stats = NixlKVConnectorStats()
 def fill(count):
     number = random.Random(7)
-    told = SimpleNamespace(descCount=64)
+    telemetry = SimpleNamespace(descCount=64)
     for _ in range(count):
         took = number.lognormvariate(7, 1)
-        told.xferDuration, told.postDuration, told.totalBytes = took, took / 10, int(took) * 1024
-        stats.record_transfer(told)
+        telemetry.xferDuration, telemetry.postDuration = took, took / 10
+        telemetry.totalBytes = int(took) * 1024
+        stats.record_transfer(telemetry)
 """
 
 

@@ -1,7 +1,7 @@
 """Move key-value cache blocks from a prefill node to a decode node with NIXL.
 
-Rank 0 holds the blocks of a cache; the other ranks fetch those of each request, as a decode node of
-a disaggregated model server does. A job of one rank plays both parts.
+Rank 0 holds the blocks of a cache. The other ranks fetch the blocks of each request, as a decode
+node of a disaggregated model server does. A job of one rank does both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# UCX's InfiniBand module ends the interpreter with a segmentation fault where there is none.
+# Without InfiniBand, UCX's module for it ends the interpreter with a segmentation fault.
 os.environ.setdefault("UCX_MODULES", "^ib")
 
 import numpy as np
@@ -30,7 +30,7 @@ DONE = b"all requests are served"
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--requests", type=int, required=True)
     made.add_argument("--layers", type=int, required=True)
@@ -41,7 +41,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 class Cache:
-    """An agent with the memory of a cache.
+    """A NIXL agent and the memory of its cache.
 
     Args:
         name: Name of the agent.
@@ -60,7 +60,7 @@ class Cache:
         return self.agent.get_xfer_descs([(base + i * size, size, 0) for i in range(count)], "DRAM")
 
     def announce(self, path: Path) -> None:
-        """Write how to reach this agent, so that a reader sees all of it or nothing."""
+        """Publish the address of this agent in a file, by a rename."""
         entry = {
             "metadata": self.agent.get_agent_metadata().hex(),
             "address": self.memory.ctypes.data,
@@ -84,10 +84,10 @@ class Cache:
 
 
 def wait(ready: Callable[[], Any], what: str) -> Any:
-    """Return the first answer that is not empty.
+    """Call `ready` until its answer is not empty, and return that answer.
 
     Raises:
-        TimeoutError: It did not come within two minutes.
+        TimeoutError: If there is none within two minutes.
     """
     deadline = time.monotonic() + WAIT_SEC
     while not (answer := ready()):
@@ -98,7 +98,7 @@ def wait(ready: Callable[[], Any], what: str) -> Any:
 
 
 def decode(cache: Cache, announced: Path, args: argparse.Namespace) -> None:
-    """Fetch the blocks of each request, and tell the prefill node when all are here."""
+    """Fetch the blocks of each request, and notify the prefill node at the end."""
     text = wait(lambda: announced.exists() and announced.read_text("utf-8"), "The prefill node")
     entry = json.loads(text)
     name = cache.agent.add_remote_agent(bytes.fromhex(entry["metadata"]))
@@ -107,25 +107,25 @@ def decode(cache: Cache, announced: Path, args: argparse.Namespace) -> None:
     for _ in range(args.requests):
         cache.fetch(remote, name, count)
     if not (cache.memory == 1).all():
-        raise RuntimeError("The blocks that arrived are not those that were sent.")
+        raise RuntimeError("The blocks that arrived differ from the blocks that were sent.")
     cache.agent.send_notif(name, DONE)
 
 
 def prefill(cache: Cache, decoders: int) -> None:
     """Hold the blocks until each decode node has fetched all its requests."""
-    told = 0
+    finished = 0
 
     def all_done() -> bool:
-        nonlocal told
+        nonlocal finished
         for messages in cache.agent.get_new_notifs().values():
-            told += messages.count(DONE)
-        return told >= decoders
+            finished += messages.count(DONE)
+        return finished >= decoders
 
     wait(all_done, "The end of the decode nodes")
 
 
 def main() -> None:
-    """Play this rank's part, and write the figures of its transfers."""
+    """Hold or fetch blocks by this process's rank, and write the figures of the transfers."""
     args = arguments().parse_args()
     with mlflow_perf.report("kv_transfer") as perf:
         apply_common(args, perf)

@@ -17,7 +17,7 @@ import mlflow_perf
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--store", type=Path, required=True)
     made.add_argument("--proxies", type=Path, required=True)
@@ -27,17 +27,17 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def open_store(folder: Path) -> None:
-    """Register the store where this process sees it: the proxies find it by its name."""
+    """Register the store in this process; the proxies find it by its name."""
     Store("demo", FileConnector(str(folder)), metrics=True, register=True)
 
 
 def mean(proxy: Any) -> float:
-    """Return the mean of an array, which is fetched here, in the worker, when it is used."""
+    """Return the mean of an array; its first use here, in the worker, fetches it."""
     return float(proxy.mean())
 
 
 def main() -> None:
-    """Resolve the proxies, and write the means. The workers' store metrics reach the run too."""
+    """Resolve the proxies and write the means; the run also gets the workers' store metrics."""
     args = arguments().parse_args()
     with mlflow_perf.report("proxy_consume") as perf:
         apply_common(args, perf)

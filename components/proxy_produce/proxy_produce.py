@@ -1,4 +1,4 @@
-"""Make arrays, put them into a ProxyStore store, and hand on proxies in place of the data."""
+"""Make arrays, put them into a ProxyStore store, and pass on proxies instead of the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mlflow_perf
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--objects", type=int, required=True)
     made.add_argument("--object-kb", type=int, required=True)
@@ -26,13 +26,13 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Fill the store. Its metrics reach the run by themselves, for they are on."""
+    """Fill the store; the run gets its metrics, because they are on."""
     args = arguments().parse_args()
     with mlflow_perf.report("proxy_produce") as perf:
         apply_common(args, perf)
         numbers = np.random.default_rng(args.seed)
         args.proxies.mkdir(parents=True, exist_ok=True)
-        # Not closed: closing a file connector deletes its objects, which the next step wants.
+        # Not closed: closing a file connector deletes its objects, and the next step needs them.
         store = Store("demo", FileConnector(str(args.store)), metrics=True, register=True)
         with perf.time("produce"):
             arrays = (numbers.random(args.object_kb * 128) for _ in range(args.objects))

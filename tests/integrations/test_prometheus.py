@@ -284,7 +284,11 @@ def test_the_warning_of_an_odd_endpoint_is_one_short_line(
 def test_slow_endpoint_does_not_block_reading(serve: Serve) -> None:
     """While an endpoint does not answer, read returns at once; closing waits a few seconds."""
     release = threading.Event()
-    reader = ScrapeReader(serve(lambda handler: release.wait(20)), interval=FAST)
+
+    def wait(_handler: Any) -> None:
+        release.wait(20)
+
+    reader = ScrapeReader(serve(wait), interval=FAST)
     started = time.monotonic()
     assert _report(reader) == {}
     assert time.monotonic() - started < 1

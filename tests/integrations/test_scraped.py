@@ -107,8 +107,11 @@ def test_percentiles_lie_in_the_bucket_of_the_true_ones(values: list[float]) -> 
     """A percentile from buckets is never further off than its bucket is wide."""
     bounds = np.array([0.5, 1.0, 2.5, 5.0, 10.0])
     histogram = Histogram()
-    histogram.update({"sum": 0.0, "count": 0.0, **dict.fromkeys(bounds, 0.0)}, first=True)
-    counts = {float(bound): float(np.sum(np.array(values) <= bound)) for bound in bounds}
+    zeros: dict[float | str, float] = {float(bound): 0.0 for bound in bounds}
+    histogram.update({"sum": 0.0, "count": 0.0, **zeros}, first=True)
+    counts: dict[float | str, float] = {
+        float(bound): float(np.sum(np.array(values) <= bound)) for bound in bounds
+    }
     histogram.update({**counts, "sum": sum(values), "count": float(len(values))}, first=False)
     figures = histogram.figures()
     true = float(np.percentile(values, 50, method="lower"))

@@ -1,7 +1,7 @@
 """Operations and stores in the workers of real launchers reach the session: Parsl, Dask and MPI.
 
-Each test runs a program that opens a session, lets a launcher's workers record, and tells what came
-together. The launchers end their workers as they please; nothing waits for them.
+Each test runs a program that opens a session, lets a launcher's workers record, and writes the
+collected figures. The launchers end their workers as they like; nothing waits for them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def begin(spooled=False, folder=None):
     gather.install()
     return folder
 
-def tell(folder):
+def finish(folder):
     current.deactivate()
     collect_operations(folder, recorder)
     times = {name: stats.count for name, stats in recorder.aggregate_times().items()}
-    told = {"times": times, "counters": recorder.aggregate_counters()}
-    Path("told.json").write_text(json.dumps(told))  # a launcher mixes what its ranks print
+    figures = {"times": times, "counters": recorder.aggregate_counters()}
+    Path("figures.json").write_text(json.dumps(figures))  # a launcher mixes what its ranks print
 """
 
 
 def _run(body: str, folder: Path, *launcher: str) -> Any:
-    """Run a program and return what it told."""
+    """Run a program and return the figures that it collected."""
     program = folder / "program.py"
     program.write_text(_HEAD + textwrap.dedent(body))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -55,19 +55,19 @@ def _run(body: str, folder: Path, *launcher: str) -> Any:
         [*launcher, sys.executable, str(program)], cwd=folder, env=os.environ | {"PATH": path},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert (folder / "told.json").exists(), result.stdout + result.stderr
-    return json.loads((folder / "told.json").read_text())
+    assert (folder / "figures.json").exists(), result.stdout + result.stderr
+    return json.loads((folder / "figures.json").read_text())
 
 
 def test_parsl_htex_workers(tmp_path: Path) -> None:
-    """HTEX workers, in which atexit does not fire, have all they recorded in the session at once.
+    """The records of HTEX workers, in which atexit does not fire, are in the session at once.
 
-    One task resolves a proxy and names mlflow_perf nowhere; one times itself. The session ends
+    One task resolves a proxy without importing mlflow_perf; the other times itself. The session ends
     before Parsl does, so that the workers still run.
     """
     pytest.importorskip("parsl")
     pytest.importorskip("proxystore")
-    told = _run(
+    figures = _run(
         """
         import parsl
         from parsl.config import Config
@@ -101,20 +101,20 @@ def test_parsl_htex_workers(tmp_path: Path) -> None:
                 # Parsl resolves the proxies here too, when it looks at a task's arguments.
                 for name in ("factory.resolve", "store.get"):
                     recorder.add_counter(f"own.{name}", None, own[name].count)
-                tell(folder)
+                finish(folder)
         """,
         tmp_path,
     )
-    assert told["times"]["task"] == 8
+    assert figures["times"]["task"] == 8
     for name in ("factory.resolve", "store.get"):
-        assert told["times"][name] == told["counters"][f"own.{name}"] + 8
-    assert told["times"]["store.put"] == told["times"]["store.proxy"] == 8
+        assert figures["times"][name] == figures["counters"][f"own.{name}"] + 8
+    assert figures["times"]["store.put"] == told["times"]["store.proxy"] == 8
 
 
 def test_dask_workers(tmp_path: Path) -> None:
-    """Dask's worker processes, which a nanny starts and kills, are in the session."""
+    """The records of Dask's workers, which a nanny starts and kills, are in the session."""
     pytest.importorskip("distributed")
-    told = _run(
+    figures = _run(
         """
         def work(number):
             import mlflow_perf
@@ -128,20 +128,20 @@ def test_dask_workers(tmp_path: Path) -> None:
             options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
             with LocalCluster(host="127.0.0.1", **options) as cluster, Client(cluster) as client:
                 assert client.gather(client.map(work, range(12))) == list(range(12))
-                tell(folder)
+                finish(folder)
         """,
         tmp_path,
     )
-    assert told["times"] == {"task": 12}
+    assert figures["times"] == {"task": 12}
 
 
 def test_mpi_ranks(tmp_path: Path) -> None:
-    """Ranks other than the first write to the folder; the first drains what all have recorded."""
+    """The other ranks write to the folder; the first rank collects the records of all."""
     pytest.importorskip("mpi4py")
     mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
     if mpiexec is None:
         pytest.skip("no mpiexec in this environment (pip install mpich)")
-    told = _run(
+    figures = _run(
         """
         from mpi4py import MPI
 
@@ -156,8 +156,8 @@ def test_mpi_ranks(tmp_path: Path) -> None:
         recorder.add_counter("ranks", None, 1)
         world.Barrier()
         if world.rank == 0:
-            tell(folder)
+            finish(folder)
         """,
         tmp_path, mpiexec, "-n", "3",
     )  # fmt: skip
-    assert told == {"times": {"step": 15}, "counters": {"ranks": 3}}
+    assert figures == {"times": {"step": 15}, "counters": {"ranks": 3}}

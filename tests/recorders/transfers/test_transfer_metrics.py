@@ -58,6 +58,7 @@ def test_the_documents_block_comes_back() -> None:
     """as_dict and from_dict are inverse; anything but an object of objects is refused."""
     named = {"a": _stats([(1, 1, 1, 1)]), "b": _stats([], 1)}
     assert as_dict(from_dict(as_dict(named))) == as_dict(named)
+    wrong: object
     for wrong in ([], {"a": 1}, None):
         with pytest.raises(DocumentError, match="object of objects"):
             from_dict(wrong)
