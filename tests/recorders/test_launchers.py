@@ -62,8 +62,8 @@ def _run(body: str, folder: Path, *launcher: str) -> Any:
 def test_parsl_htex_workers(tmp_path: Path) -> None:
     """The records of HTEX workers, in which atexit does not fire, are in the session at once.
 
-    One task resolves a proxy without importing mlflow_perf; the other times itself. The session ends
-    before Parsl does, so that the workers still run.
+    One task resolves a proxy without importing mlflow_perf; the other times itself. The session
+    ends before Parsl does, so that the workers still run.
     """
     pytest.importorskip("parsl")
     pytest.importorskip("proxystore")
@@ -108,7 +108,7 @@ def test_parsl_htex_workers(tmp_path: Path) -> None:
     assert figures["times"]["task"] == 8
     for name in ("factory.resolve", "store.get"):
         assert figures["times"][name] == figures["counters"][f"own.{name}"] + 8
-    assert figures["times"]["store.put"] == told["times"]["store.proxy"] == 8
+    assert figures["times"]["store.put"] == figures["times"]["store.proxy"] == 8
 
 
 def test_dask_workers(tmp_path: Path) -> None:
