@@ -21,7 +21,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_example_runs(code: str) -> None:
-    """An example marked as such runs by itself, and what it asserts holds."""
+    """A marked example runs by itself, and its assertions hold."""
     exec(compile(code, "example", "exec"), {"__name__": "example"})
 
 

@@ -24,7 +24,7 @@ class nixlNoTelemetryError(Exception):  # noqa: N801 - NIXL's own name
 
 
 class _Agent:
-    """An agent that answers what a test puts into it."""
+    """A fake agent with the answers of a test."""
 
     name = "fake"
 
@@ -88,7 +88,7 @@ def test_transfer_that_ends_at_once() -> None:
 
 
 def test_failures_count_and_pass_through() -> None:
-    """A failed transfer or notification counts, told by state or by exception, which passes."""
+    """A failed transfer or notification counts, by its state or its exception, which passes."""
     agent = _tracked("ERR", "PROC", "ERR", KeyError("t"), "PROC", KeyError("s"), KeyError("n"))
     agent.transfer(object())
     handle = object()

@@ -64,7 +64,7 @@ def _text(body: str) -> Callable[[Any], None]:
 
 
 def _until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    """Wait for what a thread does; fail when it does not."""
+    """Wait for the effect of a thread; fail if it does not come."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came"
@@ -158,7 +158,7 @@ def test_servers_of_others(program: str, metric: str) -> None:
     with subprocess.Popen(
         [path, f"{option}={address}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as server:
-        # It does not answer yet: the job may start what it reads.
+        # It does not answer yet: the job may start the endpoint later.
         every = ScrapeReader(f"http://{address}/metrics", interval=FAST, max_series=5000)
         some = ScrapeReader(f"http://{address}/metrics#{metric[:9]}*,none", interval=FAST)
         _until(lambda: _report(every) and _report(some))

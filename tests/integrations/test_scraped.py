@@ -1,4 +1,4 @@
-"""Rules of what is kept of an endpoint's answers."""
+"""Rules of the growth of an endpoint's metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_growth_is_never_negative(values: list[int]) -> None:
 
 
 def test_counter_counts_from_the_start_through_a_reset() -> None:
-    """A counter's total is its growth since the first answer; one that falls began at zero."""
+    """A counter's total is its growth since the first answer; after a fall it grows from zero."""
     answers = [f"# TYPE c_total counter\nc_total {value}\n" for value in (100, 104, 3, 5)]
     assert _scraped(answers).summary_metrics() == {"scrape/c/total": 9}
 
@@ -147,7 +147,7 @@ def test_values_that_are_not_finite_are_left_out() -> None:
 
 @given(st.text(max_size=400))
 def test_any_label_gives_a_short_key(value: str) -> None:
-    """Whatever stands in a label, the key is short and holds only what MLflow allows."""
+    """With any text in a label, the key is short and MLflow allows it."""
     scraped = Scraped()
     escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     text = f'# TYPE g gauge\ng{{l="{escaped}"}} 1\ng{{l="other"}} 2\n'
@@ -159,7 +159,7 @@ def test_any_label_gives_a_short_key(value: str) -> None:
 
 
 def _engines(*figures: int | None) -> str:
-    """Return what vLLM says of engines with so many transfers of 1 MiB and failures each."""
+    """Return vLLM's metrics of engines with these numbers of transfers of 1 MiB and failures."""
     size, failed = "vllm:nixl_bytes_transferred", "vllm:nixl_num_failed_transfers"
     lines = [f"# TYPE {size} histogram"]
     for engine, count in enumerate(figures):

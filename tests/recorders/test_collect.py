@@ -1,4 +1,4 @@
-"""Rules of collecting: what lies in the spool folder counts once, and is not trusted."""
+"""Rules of collecting: the files in the spool folder count once, and are not trusted."""
 
 from __future__ import annotations
 

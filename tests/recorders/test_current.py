@@ -96,7 +96,7 @@ def test_pool_that_is_terminated(session: Session, method: str) -> None:
 
 
 def test_executor(session: Session) -> None:
-    """What a process pool executor recorded arrives, and what the session itself did stays."""
+    """The records of a process pool executor arrive, and those of the session itself stay."""
     recorder, folder = session
     _work(100)
     with ProcessPoolExecutor(2) as executor:
@@ -117,7 +117,7 @@ def test_killed_process_loses_nothing(session: Session) -> None:
 
 
 def test_grandchildren(session: Session) -> None:
-    """A child of a worker reports for itself; the worker's own records are not told twice."""
+    """A child of a worker reports for itself; the worker's own records count once."""
     recorder, folder = session
     child = os.fork()
     if child == 0:
@@ -249,7 +249,7 @@ def test_resetting_takes_nothing_from_the_session(session: Session) -> None:
 
 
 def test_aggregating_counts_once(session: Session) -> None:
-    """What the session does not know is counted when aggregated; what it knows is not again."""
+    """Aggregated statistics count for the session, unless their records have counted already."""
     foreign = NixlKVConnectorStats()
     foreign.record_failed_transfer()
     known = current.record_transfers("nixl")

@@ -74,7 +74,7 @@ def test_remove_leaves_what_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_folders_take_the_names_of_earlier_ones(tmp_path: Path) -> None:
-    """Session after session uses few names, never one that is still in use."""
+    """Many sessions in turn use few names, and never the name of a folder that exists."""
     names = set()
     for _ in range(100):
         folder = spool.create(tmp_path)

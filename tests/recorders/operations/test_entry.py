@@ -1,4 +1,4 @@
-"""Rules of what is kept for one key."""
+"""Rules of the sums of one key."""
 
 from __future__ import annotations
 

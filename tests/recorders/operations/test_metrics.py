@@ -36,7 +36,7 @@ def _recorder(made: list[tuple[str, Any, int]], **bounds: int) -> OperationMetri
 
 
 def _figures(recorder: OperationMetrics) -> dict[str, Any]:
-    """Return what two recorders with the same records share, whatever their order in time."""
+    """Return the figures that do not depend on the order of the records."""
     data = recorder.as_dict(max_keys=None)
     parts = [data, *data.pop("keys", [])]
     for part in parts:
@@ -69,7 +69,7 @@ class TestKeys:
         assert OperationMetrics().get_metrics(None) is None
 
     def test_list_of_keys_is_one_super_key(self) -> None:
-        """A list stands for its keys together, as their tuple does, and for none of them alone."""
+        """A list is one key, the same as its tuple, and not one of its parts."""
         recorder = OperationMetrics()
         recorder.add_time("put_batch", ["a", "b"], 1.0)
         recorder.add_time("put_batch", ("a", "b"), 2.0)
@@ -80,7 +80,7 @@ class TestKeys:
         assert recorder.get_metrics(["b", "a"]) is None
 
     def test_a_copy_comes_back(self) -> None:
-        """Changing what get_metrics returned changes nothing that is recorded."""
+        """Changing the result of get_metrics changes no record."""
         recorder = OperationMetrics()
         recorder.add_attribute("shape", "k", [1, 2])
         recorder.add_time("get", "k", 4.0)
@@ -102,7 +102,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("wrong", [{}, {1}, [[1]], ([],)])
     def test_unhashable_key_is_refused(self, wrong: object) -> None:
-        """A key that cannot be hashed raises at the call, and the message says what would do."""
+        """A key that cannot be hashed raises at the call; the message lists the allowed ones."""
         recorder = OperationMetrics()
         with pytest.raises(SettingError, match="hash"):
             recorder.add_time("get", wrong, 1.0)
@@ -205,7 +205,7 @@ class TestSums:
             OperationMetrics.from_dict(data)
 
     def test_no_record_is_lost_between_threads(self) -> None:
-        """Eight threads that record the same operation give the sum of what they recorded."""
+        """Eight threads that record the same operation lose no record."""
         recorder = OperationMetrics()
 
         def work() -> None:

@@ -59,7 +59,7 @@ def test_threads_of_a_worker(tmp_path: Path) -> None:
 
 
 def test_file_grows_with_what_is_recorded(tmp_path: Path) -> None:
-    """A process that records little takes little room; one that records much has few files made."""
+    """Few records take little room, and many records need few new files."""
     sizes = []
     for count in (1, 100_000):
         folder = spool.create(tmp_path)
@@ -99,7 +99,7 @@ def test_replay_gives_what_was_recorded(made: list[Any], copies: int) -> None:
 
 
 def test_file_that_goes_on_is_whole(tmp_path: Path) -> None:
-    """Reading while the writer is still at work gives what it has written so far."""
+    """Reading while the writer is still at work gives all records so far."""
     folder = spool.create(tmp_path)
     other = OperationMetrics()
     other.spool_to(folder)
@@ -131,7 +131,7 @@ class TestFaults:
     def test_disk_that_fills_up(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """When no new file can be made, what was written stays and one warning tells the rest."""
+        """When no new file can be made, the old one stays, with one warning."""
 
         def full(*args: int) -> None:
             raise OSError(28, "No space left on device")

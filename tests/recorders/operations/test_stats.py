@@ -63,7 +63,7 @@ def test_sum_adds_statistics_up() -> None:
 
 
 def test_the_newer_last_time_wins() -> None:
-    """The last time of a sum is that with the later moment, whichever side it stands on."""
+    """The last time of a sum is the one with the later timestamp, on either side."""
     old, new = _stats([5], start=1), _stats([9], start=2)
     assert (old + new).last_time_ms == (new + old).last_time_ms == 9
 
@@ -97,7 +97,7 @@ def test_percentiles_stay_between_the_extremes(numbers: list[float]) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 100.5, math.nan, "50", None])
 def test_a_percentile_is_from_0_to_100(wrong: Any) -> None:
-    """Any other has no answer, and gets none that looks like one."""
+    """Any other percentage raises."""
     stats = TimeStats()
     stats.add_time(1.0)
     stats.add_time(2.0)

@@ -1,4 +1,4 @@
-"""Rules of what decorates a function: it behaves as the function does without it."""
+"""Rules of decorating a function: it behaves as it does without the decorator."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def test_static_and_class_methods_stay_what_they_are(
 
 
 def test_a_class_is_refused_where_it_is_decorated(decorate: tuple[Decorate, list[str]]) -> None:
-    """A function in its place could be no base class; the error says what to do."""
+    """A function in place of a class could not be a base class; the error says what to do."""
     with pytest.raises(SettingError, match="list is a class: decorate one of its methods"):
         decorate[0](list)

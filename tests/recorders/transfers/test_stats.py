@@ -109,7 +109,7 @@ def test_record_is_the_interface_of_a_connector() -> None:
 
 @given(transfers, transfers)
 def test_aggregate_is_as_if_recorded_in_one(a: Any, b: Any) -> None:
-    """Aggregated statistics give the figures of one that saw all transfers."""
+    """Aggregated statistics have the figures of all transfers together."""
     stats = _stats(a, failures=1)
     assert stats.aggregate(_stats(b, failures=2)) is stats
     assert stats.figures() == pytest.approx(_stats(a + b, failures=3).figures())

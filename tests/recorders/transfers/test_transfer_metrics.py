@@ -45,7 +45,7 @@ def test_any_name_becomes_a_key_that_mlflow_takes(name: str) -> None:
 
 
 def test_merge_of_documents() -> None:
-    """Merge sums by name, keeps what only one side has, and changes neither side."""
+    """Merge sums by name, keeps names of one side only, and changes neither side."""
     left, right = {"a": _stats([(1, 1, 1, 1)])}, {"a": _stats([(3, 1, 1, 1)]), "b": _stats([], 1)}
     merged = merge(left, right)
     assert {name: stats.num_successful_transfers for name, stats in merged.items()} == {

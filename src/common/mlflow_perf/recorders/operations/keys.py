@@ -12,6 +12,7 @@ __all__ = ["as_text", "check_name", "json_key", "plain_key", "unjson_key"]
 
 _MAX_TEXT = 1000
 _SCALARS = (str, int, float, bool, type(None))
+_PLAIN = frozenset(_SCALARS)
 
 
 def check_name(name: object) -> None:
@@ -32,7 +33,8 @@ def plain_key(key: Any) -> Any:
     Raises:
         SettingError: If the key cannot be hashed.
     """
-    if type(key) in (str, int, type(None)):
+    # The usual keys first, at once: this is on the path of every record.
+    if type(key) in _PLAIN or (type(key) is tuple and _PLAIN.issuperset(map(type, key))):
         return key
     if hasattr(type(key), "__factory__"):
         # Hashing a proxy would resolve it; its factory has the key.
