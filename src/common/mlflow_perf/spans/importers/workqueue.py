@@ -15,16 +15,11 @@ __all__ = ["WorkQueueImporter", "import_transactions"]
 
 _HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
 _LEGEND = b"# time manager_pid "
-_LINE = re.compile(
-    rb"^(\d{1,18}) \d+ (?:"
-    rb"TASK (\d{1,18}) (\S+)(?:[ \t]+(\S+))?|"
-    rb"TRANSFER (\S+) (\d{1,18})(?!\S)|"
-    rb"WORKER (\S+) (\S+)(?:[ \t]+(\S+))?)",
-    re.MULTILINE,
-)
 # Comments, blank lines, and lines about the manager and its categories.
-_IGNORED = re.compile(rb"^(?:#|[ \t]*$|\d+ \d+ (?:MANAGER|CATEGORY) )", re.MULTILINE)
+_IGNORED = re.compile(rb"#|\s*$|\d+ \d+ (?:MANAGER|CATEGORY) ")
 _PART_BYTES = 1 << 22
+# Longer numbers need not fit in 64 bits.
+_MAX_DIGITS = 18
 
 
 class WorkQueueImporter:
@@ -76,30 +71,35 @@ class _Log:
         self._ran_on: list[tuple[str, int]] = []
 
     def read(self, part: bytes, store: Store) -> None:
-        """Read some whole lines."""
-        rows = _LINE.findall(part)
+        """Read some whole lines: `<time> <process> <kind> <word> <word> …`."""
         times, tasks, events = [], [], []
-        for time, task, state, address, transfer, of_task, worker, word, event in rows:
-            if worker:
-                # `WORKER <id> RESOURCES …`, or `WORKER <id> <address> CONNECTION` and others.
-                name = _decode(worker)
+        for line in part[:-1].split(b"\n"):
+            words = line.split(None, 6)
+            kind = words[2] if len(words) > 4 else b""
+            if kind == b"TASK":
+                task, event = words[3], words[4]
+            elif kind == b"TRANSFER":
+                task, event = words[4], b"TRANSFER_" + words[3]
+            else:
+                task, event = b"0", b""
+            time = words[0] if words else b""
+            is_number = (time + task).isdigit() and max(len(time), len(task)) <= _MAX_DIGITS
+            if event and is_number:
+                times.append(int(time))
+                tasks.append(int(task))
+                events.append(self._words.setdefault(event, len(self._words)))
+                if event == b"RUNNING" and len(words) > 5 and words[5] in self._worker_at:
+                    self._ran_on.append((self._worker_at[words[5]], int(task)))
+            elif kind == b"WORKER" and is_number:
+                # `WORKER <id> RESOURCES …`, or `WORKER <id> <address> CONNECTION` and the like.
+                worker, word = _decode(words[3]), words[4]
                 if word != b"RESOURCES":
-                    self._worker_at[word] = name
-                kind = word if word == b"RESOURCES" else event
-                self._workers.append((name, int(time), _decode(kind)))
-                continue
-            number = int(task or of_task)
-            kind = state or b"TRANSFER_" + transfer
-            times.append(int(time))
-            tasks.append(number)
-            events.append(self._words.setdefault(kind, len(self._words)))
-            if state == b"RUNNING" and address in self._worker_at:
-                self._ran_on.append((self._worker_at[address], number))
+                    self._worker_at[word] = worker
+                    word = words[5] if len(words) > 5 else b""
+                self._workers.append((worker, int(time), _decode(word)))
+            elif not _IGNORED.match(line):
+                store.not_read(strip_numbers(line))
         self._events.append(np.array([times, tasks, events], dtype=np.int64))
-        if len(rows) + len(_IGNORED.findall(part[:-1])) < part.count(b"\n"):
-            for line in part[:-1].split(b"\n"):
-                if not _LINE.match(line) and not _IGNORED.match(line):
-                    store.not_read(strip_numbers(line))
 
     def write(self, store: Store, scope: int) -> dict[Key, int]:
         """Store the spans and events; return the number of each task's span."""
