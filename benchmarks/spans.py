@@ -188,7 +188,7 @@ def import_by_row(source: Path, target: Path) -> None:
 
 
 def sequences_by_row(db: Path) -> None:
-    """Find the orderings with dnpcsql's query and its grouping."""
+    """Find the sequences with dnpcsql's query and its grouping."""
     rows = sqlite3.connect(db).execute(QUERY).fetchall()
     groups = itertools.groupby(rows, lambda row: row[0])
     Counter(" ".join(f"{row[2]} {row[3]}" for row in group) for _, group in groups)
@@ -243,7 +243,7 @@ def main(count: int, *, tenfold: bool) -> None:
         source, db = folder / "monitoring.db", folder / "spans.sqlite3"
         make_monitoring(source, count)
         spans.types(_warm(folder))
-        rows = [
+        rows: list[tuple[str, float | None, float | None, float, str]] = [
             (
                 "import of monitoring.db",
                 cpu(lambda: import_by_row(source, folder / "rows.sqlite3")),
@@ -281,9 +281,9 @@ def main(count: int, *, tenfold: bool) -> None:
     print(f"{count:,} tasks; CPU seconds\n")
     print("| what | row by row | bare | ours | of row by row | of bare | target |")
     print("|:--|--:|--:|--:|--:|--:|--:|")
-    for what, peer, bare, ours, target in rows:
-        left = f"{_figure(peer)} | {_figure(bare)} | {ours:.2f}"
-        print(f"| {what} | {left} | {_ratio(ours, peer)} | {_ratio(ours, bare)} | {target} |")
+    for what, peer, floor, ours, target in rows:
+        left = f"{_figure(peer)} | {_figure(floor)} | {ours:.2f}"
+        print(f"| {what} | {left} | {_ratio(ours, peer)} | {_ratio(ours, floor)} | {target} |")
     print(f"\ninterchange log: {size_log / took:.0f} MB/s (target 300)")
     print(
         f"the import alone: {used['cpu_s']:.2f} s, {used['peak_mb']:.0f} MB at its peak (150), of"

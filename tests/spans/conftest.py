@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from mlflow_perf.spans import import_sources
+from mlflow_perf.spans.database.schema import connect
+from mlflow_perf.spans.database.store import Store
 
 DATA = Path(__file__).parent / "data"
 RUN = "11111111-2222-3333-4444-555555555555"
@@ -92,6 +94,26 @@ def simple_monitoring(path: Path, *, run: str = RUN, tasks: int = 3) -> Path:
         ],
     ).close()
     return path
+
+
+def build_database(
+    path: Path, subspans: list[Any], facets: list[Any], events: list[Any]
+) -> sqlite3.Connection:
+    """Create a database of eight spans of two types, with any relations and events."""
+    db = connect(path, write=True)
+    db.execute("BEGIN")
+    store = Store(db)
+    scope = store.scope("test")
+    ids = {n: store.span(f"kind{n % 2}", scope, n) for n in range(8)}
+    store.add_subspans((ids[a], ids[b], b) for a, b in subspans)
+    store.add_facets(((ids[a], ids[b]) for a, b in facets), note="same")
+    store.add_events(
+        [ids[n] for n, _, _ in events],
+        [t for _, t, _ in events],
+        [store.string(name) for _, _, name in events],
+    )
+    db.execute("COMMIT")
+    return db
 
 
 def recorded(kind: str, folder: Path) -> Path:

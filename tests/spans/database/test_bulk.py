@@ -1,18 +1,38 @@
-"""Whole numbers in bulk, against what does the same row by row."""
+"""Whole numbers in bulk, against the same row by row."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spans.conftest import build_database
 
 from mlflow_perf.spans.database import bulk
+from mlflow_perf.spans.database.event_arrays import load_columns
+
+
+def test_a_table_longer_than_one_part_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of more rows than one string of SQLite takes are read in parts."""
+    db = build_database(tmp_path / "db", [], [], [(n, t, "a") for n in range(8) for t in range(5)])
+    whole = load_columns(db)
+    monkeypatch.setattr("mlflow_perf.spans.database.bulk._PART_ROWS", 3)
+    parts = load_columns(db)
+    assert np.array_equal(whole.event_span, parts.event_span)
+    assert np.array_equal(whole.event_time, parts.event_time)
+    db.close()
+
 
 _BIG = st.one_of(st.integers(0, 4), st.integers(-(1 << 61), 1 << 61))
+
+
 _rows = st.lists(st.tuples(_BIG, _BIG, st.integers(0, 3)), max_size=40)
 
 
@@ -26,12 +46,13 @@ def db() -> Iterator[sqlite3.Connection]:
 
 
 def _table(rows: list[tuple[int, int, int]]) -> bulk.Ints:
-    return np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    table: bulk.Ints = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    return table
 
 
 @settings(max_examples=100)
 @given(_rows)
-def test_sorting_is_pythons(rows: list) -> None:
+def test_sorting_is_pythons(rows: list[Any]) -> None:
     """Rows come in the order of tuples, whether they fit in one number or not."""
     assert list(zip(*bulk.sort(_table(rows)).tolist(), strict=True)) == sorted(rows)
 

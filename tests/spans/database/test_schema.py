@@ -1,10 +1,9 @@
-"""Opening, making and protecting the database; any SQL on it."""
+"""Opening, creating and protecting the database."""
 
 from __future__ import annotations
 
 import gzip
 import sqlite3
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,11 @@ def test_a_file_that_is_no_database(tmp_path: Path, data: bytes) -> None:
     """Garbage as a database, or as a source, is one line that names the file."""
     path = tmp_path / "garbage.db"
     path.write_bytes(data)
-    for use in (lambda: spans.types(path), lambda: spans.import_sources(path, tmp_path / "db")):
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: spans.types(path),
+        lambda: spans.import_sources(path, tmp_path / "db"),
+    )
+    for use in uses:
         with pytest.raises(SpansError, match=r"garbage\.db") as caught:
             use()
         assert "\n" not in str(caught.value)
@@ -89,109 +92,6 @@ def test_other_tables_may_live_beside(simple: Path) -> None:
         " AND i.type = 'parsl.monitoring.task'",
     )
     assert rows == [{"owner": "me", "name": "app"}]
-
-
-def test_a_query_cannot_write_unless_asked(simple: Path, tmp_path: Path) -> None:
-    """Neither the database nor any other file; the error says how to ask."""
-    other = tmp_path / "other.db"
-    for query in (
-        "DELETE FROM event_row",
-        f"ATTACH '{other}' AS other",
-        f"VACUUM INTO '{other}'",
-        "CREATE TABLE x (y)",
-    ):
-        with pytest.raises(SpansError):
-            spans.sql(simple, query)
-    assert not other.exists()
-    assert spans.types(simple)[0]["events"] == 6
-    with pytest.raises(SpansError, match="--write"):
-        spans.sql(simple, "DELETE FROM event_row")
-
-
-def test_even_a_writing_query_touches_no_other_file(simple: Path, tmp_path: Path) -> None:
-    """With `write`, other files stay out of reach."""
-    with pytest.raises(SpansError, match="not authorized"):
-        spans.sql(simple, f"ATTACH '{tmp_path / 'other.db'}' AS other", write=True)
-    assert not (tmp_path / "other.db").exists()
-
-
-def test_parameters_are_bound(simple: Path) -> None:
-    """A hostile value is a value: nothing of it is run."""
-    rows = spans.sql(simple, "SELECT ? AS said", ["'; DROP TABLE span_row; --"])
-    assert rows == [{"said": "'; DROP TABLE span_row; --"}]
-
-
-def test_rows_are_strict_json(simple: Path) -> None:
-    """Infinity, bytes and two columns of one name have a form that JSON holds."""
-    rows = spans.sql(simple, "SELECT 9e999 AS big, x'00ff' AS raw, 1 AS n, 2 AS n")
-    assert rows == [{"big": None, "raw": "00ff", "n": 1, "n:1": 2}]
-
-
-def test_a_wrong_query_is_one_line(simple: Path) -> None:
-    """SQLite's own words, in a sentence of ours."""
-    with pytest.raises(SpansError, match="no such table: spam"):
-        spans.sql(simple, "SELECT * FROM spam")
-    with pytest.raises(SpansError, match=r"one statement at a time\.$"):
-        spans.sql(simple, "SELECT 1; SELECT 2")
-    with pytest.raises(SpansError, match="empty"):
-        spans.sql(simple, " ")
-    with pytest.raises(SpansError, match="surrogates"):
-        spans.sql(simple, "SELECT '\udcff'")
-    with pytest.raises(SpansError, match="too large"):
-        spans.sql(simple, "SELECT ?", [2**70])
-
-
-def test_two_first_imports_at_once(make: Any, tmp_path: Path, utc: None) -> None:
-    """Two that make the same database at once both succeed, one after the other."""
-    sources = [make.simple_monitoring(tmp_path / f"{n}.db", run=f"run-{n}") for n in range(2)]
-    failed: list[Exception] = []
-
-    def load(source: Path) -> None:
-        try:
-            spans.import_sources(source, tmp_path / "db")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
-            failed.append(error)
-
-    threads = [threading.Thread(target=load, args=(s,)) for s in sources]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert [row["spans"] for row in spans.types(tmp_path / "db")] == [6, 6, 2]
-
-
-def test_names_of_files_may_hold_anything(make: Any, tmp_path: Path, utc: None) -> None:
-    """Question marks, hashes, per cents and spaces in a path are no part of SQLite's URI."""
-    folder = tmp_path / "a?mode=rwc#50% done ü"
-    folder.mkdir()
-    source = make.simple_monitoring(folder / "moni?tor#ing %41.db")
-    spans.import_sources(source, folder / "sp?an#s.db")
-    assert len(spans.types(folder / "sp?an#s.db")) == 3
-    assert sorted(p.name for p in folder.iterdir()) == ["moni?tor#ing %41.db", "sp?an#s.db"]
-
-
-def test_a_missing_source_makes_no_database(tmp_path: Path) -> None:
-    """A misspelt source is an error before anything is made."""
-    with pytest.raises(SpansError, match="no file or folder"):
-        spans.import_sources(tmp_path / "none", tmp_path / "db")
-    assert not (tmp_path / "db").exists()
-
-
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    """DESC's tracing pickle, or any other, is no source."""
-    path = tmp_path / "parsl_tracing.pickle"
-    path.write_bytes(b"\x80\x04cos\nsystem\n.")
-    with pytest.raises(SpansError, match="not of a kind that can be imported"):
-        spans.import_sources(path, tmp_path / "db")
-
-
-def test_the_public_names_are_there() -> None:
-    """Each name of `__all__` loads; an unknown one is an AttributeError."""
-    assert all(getattr(spans, name) is not None for name in spans.__all__)
-    assert set(spans.__all__) <= set(dir(spans))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = spans.nothing
 
 
 def test_what_is_read_is_of_one_moment(
@@ -230,11 +130,12 @@ def test_a_database_that_another_writes_is_not_called_damaged(
     other = sqlite3.connect(db, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     task, attempt = "parsl.monitoring.task", "parsl.monitoring.try"
+    writes: tuple[Callable[[], object], ...] = (
+        lambda: spans.import_sources(source, db),
+        lambda: spans.bind(db, task, attempt),
+    )
     try:
-        for write in (
-            lambda: spans.import_sources(source, db),
-            lambda: spans.bind(db, task, attempt),
-        ):
+        for write in writes:
             with pytest.raises(SpansError, match="another program: try again"):
                 write()
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ _events = st.lists(st.tuples(st.integers(0, 30), st.integers(-9, 9), st.integers
 
 
 def _table(rows: list[tuple[int, int, int]]) -> bulk.Ints:
-    return np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    table: bulk.Ints = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    return table
 
 
 def _sorted(ranges: list[bulk.Ints]) -> list[tuple[int, ...]]:
@@ -27,7 +29,7 @@ def _sorted(ranges: list[bulk.Ints]) -> list[tuple[int, ...]]:
 @settings(max_examples=40)
 @given(st.lists(_events, max_size=6), st.integers(0, 600_000), st.integers(0, 10))
 def test_ranges_hold_every_event_in_the_order_of_spans(
-    parts: list, expected: int, low: int
+    parts: list[Any], expected: int, low: int
 ) -> None:
     """Whatever number and whichever spans were expected, sorted ranges are the sorted whole."""
     spans = (low, low + 9)

@@ -24,11 +24,13 @@ _METRICS = """\
 
 
 def _monitoring(make: Any, folder: Path, which: int) -> Path:
-    return make.simple_monitoring(folder / "monitoring.db", run=f"run-{which}")
+    path: Path = make.simple_monitoring(folder / "monitoring.db", run=f"run-{which}")
+    return path
 
 
 def _parsl_run(make: Any, folder: Path, which: int) -> Path:
-    return make.recorded(("text", "json")[which], folder) / "000"
+    path: Path = make.recorded(("text", "json")[which], folder) / "000"
+    return path
 
 
 def _workqueue(make: Any, folder: Path, which: int) -> Path:

@@ -1,11 +1,8 @@
-"""Graph, plots, Chrome trace, Parquet."""
+"""Chrome traces and Parquet."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlflow_perf import spans
-from mlflow_perf.errors import MissingDependencyError, SpansError
+from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import connect
 from mlflow_perf.spans.database.store import Store
-from mlflow_perf.spans.output.plots import save
 
 _HOSTILE = 'a"]; system("x") \\ <img onerror=1>\nb'
 
@@ -49,106 +45,6 @@ def hostile(tmp_path: Path) -> Path:
     return tmp_path / "hostile.sqlite3"
 
 
-def test_the_graph_counts_relations(real: Path) -> None:
-    """Each relation between two types once, with its kind and number."""
-    graph = spans.type_graph(real)
-    relations = {(r["from"], r["to"], r["kind"]): r["count"] for r in graph["relations"]}
-    assert relations["parsl.monitoring.workflow", "parsl.monitoring.task", "subspan"] == 13
-    assert relations["parsl.monitoring.task", "parsl.rundir.task", "facet"] == 13
-    assert {t["type"] for t in graph["types"]} >= {
-        "parsl.monitoring.block",
-        "parsl.monitoring.node",
-    }
-
-
-def test_graphviz_draws_the_graph(hostile: Path, tmp_path: Path) -> None:
-    """Names of any kind are names in the picture, and nothing else."""
-    if shutil.which("dot") is None:
-        pytest.skip("Graphviz is not installed")
-    picture = spans.draw_graph(hostile, tmp_path / "graph.svg").read_text("utf-8")
-    assert "&lt;img onerror=1&gt;" in picture
-    assert "<img" not in picture
-    dot = spans.draw_graph(hostile, tmp_path / "graph.dot").read_text("utf-8")
-    assert dot.count("->") == 1
-
-
-def test_a_graph_needs_a_known_ending(real: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """Another ending, or no Graphviz, is one sentence."""
-    with pytest.raises(SpansError, match="must end in"):
-        spans.draw_graph(real, tmp_path / "graph.gif")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SpansError, match="graphviz"):
-        spans.draw_graph(real, tmp_path / "graph.png")
-
-
-def test_plots_show_what_the_rows_hold(real: Path, tmp_path: Path) -> None:
-    """The figures have the data, the marks and the legend; matplotlib's own state is left alone."""
-    rows = spans.between(real, "invoked", "returned")
-    figure = spans.plot_times(rows, "tasks")
-    scatter, histogram, density = figure.axes
-    assert len(scatter.lines[0].get_xdata()) == len(rows)
-    labels = [text.get_text().split()[0] for text in histogram.get_legend().get_texts()]
-    assert labels == ["mean", "median", "95%", "max"]
-    assert density.images[0].get_array().sum() == pytest.approx(len(rows), rel=0.05)
-    states = spans.plot_states(spans.state_counts(real), "states")
-    _, labels = states.axes[0].get_legend_handles_labels()
-    assert "parsl.monitoring.try/running" in labels
-    running = spans.plot_concurrency(spans.concurrency(real), "running")
-    for number, drawn in enumerate((figure, states, running)):
-        assert save(drawn, tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_pictures_for_a_page_are_svg_elements(real: Path, hostile: Path) -> None:
-    """They stand in a page as they are: small, words as text, names escaped."""
-    pictures = spans.report_pictures(real)
-    assert list(pictures) == ["States over time", "Durations"]
-    for svg in pictures.values():
-        assert svg.startswith("<svg")
-        assert svg.rstrip().endswith("</svg>")
-        assert len(svg) < 400_000
-    assert "parsl.monitoring.try/running" in pictures["States over time"]
-    assert "<img" not in "".join(spans.report_pictures(hostile, _HOSTILE).values())
-
-
-def test_drawing_does_not_load_pyplot() -> None:
-    """A program's own figures and backend are not touched: pyplot is not imported."""
-    code = (
-        "import sys; from mlflow_perf.spans import plot_concurrency as p;"
-        "p([{'time_s': 0.0, 'spans': 1}, {'time_s': 1.0, 'spans': 0}], 't');"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
-    """No rows give no empty picture; a folder that is not there is named."""
-    with pytest.raises(SpansError, match="nothing to draw"):
-        spans.plot_times([], "tasks")
-    figure = spans.plot_concurrency([{"time_s": 0.0, "spans": 1}], "one")
-    with pytest.raises(SpansError, match="cannot be written"):
-        save(figure, tmp_path / "none" / "x.png")
-    with pytest.raises(SpansError, match="cannot be written"):
-        save(figure, tmp_path / "x.xyz")
-
-
-@pytest.mark.parametrize(
-    ("package", "use"),
-    [
-        ("matplotlib", lambda folder: spans.plot_concurrency([{"time_s": 0.0, "spans": 1}], "x")),
-        ("pyarrow", lambda folder: spans.to_parquet(folder / "hostile.sqlite3", folder / "out")),
-    ],
-)
-def test_a_missing_package_names_the_extra(
-    hostile: Path, tmp_path: Path, monkeypatch: Any, package: str, use: Any
-) -> None:
-    """What is optional says how to get it."""
-    for name in [m for m in sys.modules if m.split(".")[0] == package]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError, match=r"mlflow-perf\[spans\]"):
-        use(tmp_path)
-
-
 def test_no_span_covers_another_in_the_chrome_trace(real: Path, tmp_path: Path) -> None:
     """On a lane one ends before the next begins; each process and lane has a name."""
     trace = json.loads(spans.to_chrome_trace(real, tmp_path / "trace.json").read_text("utf-8"))
@@ -169,12 +65,14 @@ def test_no_span_covers_another_in_the_chrome_trace(real: Path, tmp_path: Path) 
 
 
 _times = st.tuples(st.integers(0, 40), st.integers(0, 9))
+
+
 _placed = st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from(["x", "y"]), _times)
 
 
 @settings(max_examples=25)
 @given(st.lists(_placed, max_size=15))
-def test_a_reader_that_nests_by_time_drops_and_misplaces_nothing(placed: list) -> None:
+def test_a_reader_that_nests_by_time_drops_and_misplaces_nothing(placed: list[Any]) -> None:
     """Perfetto nests the slices of a thread by time, and drops those that overlap in part.
 
     A span of no length, or one that starts where another ends, lies in nothing and holds nothing;

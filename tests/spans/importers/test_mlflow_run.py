@@ -24,7 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
     mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
     experiment = mlflow.create_experiment("spans", artifact_location=str(folder / "artifacts"))
     yield f"sqlite:///{folder / 'mlflow.db'}", _logged(experiment, folder), folder
-    mlflow.set_tracking_uri(None)
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type] # back to the default
 
 
 def _logged(experiment: str, folder: Path) -> str:
@@ -40,12 +40,12 @@ def _logged(experiment: str, folder: Path) -> str:
         return 1
 
     with mlflow.start_run(experiment_id=experiment, run_name="flow") as parent:  # noqa: SIM117 - nested runs
-        with mlflow.start_run(experiment_id=experiment, run_name="step", nested=True):
+        with mlflow.start_run(experiment_id=experiment, run_name="step", nested=True) as step_run:
             for step in range(3):
                 mlflow.log_metric("loss", 1 / (step + 1), step=step)
             outer()
             node = {"started": 1795000000.0, "duration_sec": 1.0, "component": "step"}
-            node["run_id"] = mlflow.active_run().info.run_id
+            node["run_id"] = step_run.info.run_id
             document = {"schema": "mlflow-perf/1", "nodes": {"0": node}}
             (folder / "node-0.json").write_text(json.dumps(document))
             mlflow.log_artifact(str(folder / "node-0.json"), "perf")
