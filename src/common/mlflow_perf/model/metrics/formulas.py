@@ -5,32 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = [
-    "SHARE_COLUMN",
-    "SHARE_THRESHOLDS_PCT",
-    "Figures",
-    "Formula",
-    "cpu_average_pct",
-    "cpu_hours",
-    "fact_of",
-    "gpu_energy_wh",
-    "gpu_hours",
-    "highest_of",
-    "hours_of",
-    "mean_of",
-    "node_cost",
-    "node_energy_wh",
-    "peak_of",
-    "per_duration",
-    "ratio_pct",
-    "share_above",
-    "time_share_pct",
-    "total_of",
-    "unused_cost",
-    "unused_cpu_hours",
-    "unused_gpu_hours",
-    "used_cpu_hours",
-]
+__all__ = ["SHARE_COLUMN", "SHARE_THRESHOLDS_PCT", "Figures", "Formula"]
 
 SHARE_COLUMN = "cpu_pct_per_cpu_avg"
 """The column whose time at or above each threshold is recorded."""
@@ -76,22 +51,22 @@ class Figures(Protocol):
 Formula = Callable[[Figures], "float | None"]
 
 
-def peak_of(column: str) -> Formula:
+def peak(column: str) -> Formula:
     """Return the formula of a column's largest value."""
     return lambda f: f.peak(column)
 
 
-def mean_of(column: str) -> Formula:
+def mean(column: str) -> Formula:
     """Return the formula of a column's time-weighted mean."""
     return lambda f: f.mean(column)
 
 
-def total_of(column: str) -> Formula:
+def total(column: str) -> Formula:
     """Return the formula of a counter's growth."""
     return lambda f: f.total(column)
 
 
-def fact_of(name: str) -> Formula:
+def fact(name: str) -> Formula:
     """Return the formula of a figure that does not come from reports."""
     return lambda f: f.fact(name)
 
@@ -125,14 +100,14 @@ def cpu_hours(f: Figures) -> float | None:
 
 def used_cpu_hours(f: Figures) -> float | None:
     """Return the CPU-hours that were busy."""
-    hours, used_pct = cpu_hours(f), cpu_average_pct(f)
-    return None if hours is None or used_pct is None else hours * used_pct / 100.0
+    held, used_pct = cpu_hours(f), cpu_average_pct(f)
+    return None if held is None or used_pct is None else held * used_pct / 100.0
 
 
 def unused_cpu_hours(f: Figures) -> float | None:
     """Return the CPU-hours that the job held and nobody used."""
-    hours, used = cpu_hours(f), used_cpu_hours(f)
-    return None if hours is None or used is None else max(0.0, hours - used)
+    held, used = cpu_hours(f), used_cpu_hours(f)
+    return None if held is None or used is None else max(0.0, held - used)
 
 
 def per_duration(counter: str, scale: float = 1.0) -> Formula:
@@ -151,7 +126,7 @@ def time_share_pct(counter: str) -> Formula:
     return lambda f: None if (pct := share(f)) is None else min(100.0, pct)
 
 
-def highest_of(*formulas: Formula) -> Formula:
+def highest(*formulas: Formula) -> Formula:
     """Return the formula of the largest of several."""
 
     def compute(f: Figures) -> float | None:
@@ -161,7 +136,7 @@ def highest_of(*formulas: Formula) -> Formula:
     return compute
 
 
-def hours_of(counter: str) -> Formula:
+def hours(counter: str) -> Formula:
     """Return the formula of a counter of seconds, in hours."""
     return lambda f: None if (seconds := f.total(counter)) is None else seconds / _HOUR_SEC
 
@@ -188,8 +163,8 @@ def gpu_hours(f: Figures) -> float | None:
 
 def unused_gpu_hours(f: Figures) -> float | None:
     """Return the GPU-hours that the job held and did not use."""
-    hours, used_pct = gpu_hours(f), f.mean("gpu_utilization_pct")
-    return None if hours is None or used_pct is None else hours * max(0.0, 1 - used_pct / 100.0)
+    held, used_pct = gpu_hours(f), f.mean("gpu_utilization_pct")
+    return None if held is None or used_pct is None else held * max(0.0, 1 - used_pct / 100.0)
 
 
 def node_cost(f: Figures) -> float | None:
