@@ -1,0 +1,122 @@
+"""Finds the runs of a component's past at which a metric changed its level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mlflow_perf.errors import SettingError
+
+__all__ = ["change_points"]
+
+Array = npt.NDArray[np.float64]
+
+_SHORTEST = 3
+"""A level lasts for at least so many values: one or two may be outliers."""
+
+# No level is searched further back than this, which bounds the time; longer ones are joined again.
+_LONGEST = 1000
+
+# What one more level costs, in noise variances per logarithm of the length.
+_PENALTY = 1.5
+
+# The rank test's bound, in standard deviations: one false change in 1,500 comparisons.
+_SIGMAS = 3.4
+
+# Few values never reach that bound. They count if both levels do not overlap and are far apart.
+_CLEAR_DEVIATIONS = 3.0
+_CLEAR_PCT = 5.0
+
+
+def change_points(values: Sequence[float]) -> list[int]:
+    """Return the index of the first value after each change of level, ascending.
+
+    The values are replaced by their ranks, so that outliers and heavy tails weigh no more than
+    other values. The levels that explain the ranks with the least squares and the fewest changes
+    are searched exactly. Then each change has to pass a rank test between its two levels, or the
+    levels have to be far apart without overlap; the weakest change that does neither is dropped
+    until all hold.
+
+    Args:
+        values: One metric of a component's runs, oldest first.
+
+    Raises:
+        SettingError: When a value is not finite.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    if series.ndim != 1 or not np.isfinite(series).all():
+        raise SettingError("Change points need one list of finite values; leave out NaN.")
+    if len(series) < 2 * _SHORTEST or series.min() == series.max():
+        return []
+    changes = _split(_rank(series) / len(series) * math.sqrt(12.0))
+    while changes:
+        edges = [0, *changes, len(series)]
+        strengths = [
+            _compare(series[start:middle], series[middle:end])
+            for start, middle, end in zip(edges, edges[1:], edges[2:], strict=False)
+        ]
+        weakest = int(np.argmin(strengths))
+        if strengths[weakest] >= 1.0:
+            break
+        changes.pop(weakest)
+    return changes
+
+
+def _rank(values: Array) -> Array:
+    """Return the rank of each value from 0; equal values share their mean rank."""
+    ordered = np.sort(values)
+    below = np.searchsorted(ordered, values, "left")
+    return np.asarray(below + np.searchsorted(ordered, values, "right") - 1, np.float64) / 2.0
+
+
+def _split(scores: Array) -> list[int]:
+    """Return the changes of the levels with the least squares and penalties (Jackson et al. 2005).
+
+    Args:
+        scores: Values of variance 1.
+    """
+    count = len(scores)
+    # The noise within a level, from neighbours, so that the changes themselves do not add to it.
+    noise = float(np.median(np.abs(np.diff(scores)))) / 0.954
+    penalty = _PENALTY * math.log(count) * min(max(noise**2, 0.02), 1.0)
+    sums = np.concatenate([[0.0], np.cumsum(scores)])
+    squares = np.concatenate([[0.0], np.cumsum(scores**2)])
+    costs = np.full(count + 1, np.inf)
+    costs[0] = -penalty
+    starts = np.zeros(count + 1, np.int64)
+    for end in range(_SHORTEST, count + 1):
+        first = max(0, end - _LONGEST)
+        last = end - _SHORTEST + 1
+        lengths = end - np.arange(first, last)
+        within = squares[end] - squares[first:last] - (sums[end] - sums[first:last]) ** 2 / lengths
+        totals = costs[first:last] + within + penalty
+        best = int(np.argmin(totals))
+        costs[end], starts[end] = totals[best], first + best
+    changes: list[int] = []
+    end = int(starts[count])
+    while end > 0:
+        changes.insert(0, end)
+        end = int(starts[end])
+    return changes
+
+
+def _compare(before: Array, after: Array) -> float:
+    """Return how clearly two levels differ: 1 or more is clear enough."""
+    ranks = _rank(np.concatenate([before, after]))
+    spread = float(np.var(ranks)) * len(before) * len(after) / (len(ranks) - 1)
+    distance = abs(float(ranks[len(before) :].sum() - len(after) * ranks.mean()))
+    strength = distance / math.sqrt(spread) / _SIGMAS if spread > 0 else 0.0
+    low, high = sorted((before, after), key=lambda level: float(np.median(level)))
+    centres = float(np.median(low)), float(np.median(high))
+    deviations = np.abs(np.concatenate([low - centres[0], high - centres[1]]))
+    gap = centres[1] - centres[0]
+    if (
+        low.max() < high.min()
+        and gap >= _CLEAR_DEVIATIONS * deviations.mean()
+        and gap >= _CLEAR_PCT / 100.0 * max(map(abs, centres))
+    ):
+        return max(strength, 1.0)
+    return strength

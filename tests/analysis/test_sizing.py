@@ -1,0 +1,186 @@
+"""The sizer: what it suggests, and what it does with bad numbers."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlflow_perf.analysis.sizing import Sizer
+from mlflow_perf.errors import SettingError
+
+RUNS = st.lists(
+    st.tuples(st.floats(0.1, 1e6), st.floats(0, 1e6), st.floats(0, 1e9)), min_size=1, max_size=25
+)
+
+
+def learn(*peaks: float, risk: float = 0.01) -> Sizer:
+    """Return a sizer that has seen runs with these peaks and no inputs."""
+    sizer = Sizer(risk)
+    for peak in peaks:
+        sizer.observe(peak_mb=peak, duration_sec=60.0)
+    return sizer
+
+
+def test_headroom_shrinks_as_history_grows() -> None:
+    """Runs that agree need less and less head-room."""
+    rooms = [learn(*[1000.0] * count).suggest().memory_mb for count in (1, 3, 10, 100)]
+    assert rooms == sorted(rooms, reverse=True)
+    assert 1300 < rooms[0] < 1800
+    assert 1000 < rooms[-1] < 1030
+
+
+def test_few_runs_say_so() -> None:
+    """One run is said to be little evidence, and is less likely to be enough."""
+    one, many = learn(1000.0).suggest(), learn(*[1000.0] * 50).suggest()
+    assert "1 run is little evidence" in one.method
+    assert "little evidence" not in many.method
+    assert (one.runs, many.runs) == (1, 50)
+    assert one.p_fit < many.p_fit < 1
+
+
+def test_the_input_that_predicts_is_found_and_named() -> None:
+    """Of three inputs the one that the peak follows is used."""
+    chance = random.Random(1)
+    sizer = Sizer()
+    for _ in range(60):
+        read = chance.uniform(100, 10_000)
+        inputs = {"constant": 3.0, "noise": chance.random(), "read_mb": read}
+        sizer.observe(peak_mb=50 + 2 * read, duration_sec=read / 10, inputs=inputs)
+    found = sizer.suggest(inputs={"constant": 3.0, "noise": 0.5, "read_mb": 5000.0})
+    assert found.predictor == "read_mb"
+    assert "read_mb" in found.method
+    assert 10_050 <= found.memory_mb <= 12_500
+    assert found.duration_sec == pytest.approx(500, rel=0.2)
+    assert sizer.suggest().predictor is None
+
+
+def test_less_than_the_newest_run_used_is_explained() -> None:
+    """A smaller input may need less than the newest run, and the method says why."""
+    sizer = Sizer()
+    for read in [*range(1, 40), 100]:
+        sizer.observe(peak_mb=10.0 * read, duration_sec=1.0, inputs={"read_mb": float(read)})
+    found = sizer.suggest(inputs={"read_mb": 5.0})
+    assert found.memory_mb < 1000
+    assert "below the newest run's 1000 MB because read_mb predicts less" in found.method
+
+
+@settings(max_examples=40, deadline=None)
+@given(RUNS, st.floats(0, 1e9), st.floats(0.1, 1e6))
+def test_suggestions_keep_their_promises(
+    runs: list[tuple[float, float, float]], read: float, failed: float
+) -> None:
+    """Not below the newest run without a reason; after a failure above it and all that was seen."""
+    sizer = Sizer()
+    for peak, duration, value in runs:
+        sizer.observe(peak_mb=peak, duration_sec=duration, inputs={"read_mb": value})
+    found = sizer.suggest(inputs={"read_mb": read})
+    assert math.isfinite(found.memory_mb)
+    assert math.isfinite(found.duration_sec)
+    assert 0 <= found.p_fit < 1
+    assert found.memory_mb >= runs[-1][0] or "below the newest run" in found.method
+    again = sizer.suggest(inputs={"read_mb": read}, failed_mb=failed)
+    assert again.memory_mb > failed
+    assert again.memory_mb >= found.memory_mb
+    if found.runs == len(runs):
+        assert again.memory_mb > max(peak for peak, _, _ in runs)
+
+
+@settings(max_examples=15, deadline=None)
+@given(RUNS)
+def test_the_same_runs_give_the_same_suggestion(runs: list[tuple[float, float, float]]) -> None:
+    """Nothing is drawn by chance."""
+    found = []
+    for _ in range(2):
+        sizer = Sizer()
+        for peak, duration, value in runs:
+            sizer.observe(peak_mb=peak, duration_sec=duration, inputs={"a": value, "b": -value})
+        found.append(sizer.suggest(inputs={"a": 1.0, "b": -1.0}))
+    assert found[0] == found[1]
+
+
+def test_a_component_that_changed_forgets_its_past() -> None:
+    """After a step down the old peaks do not count, and the method says so."""
+    chance = random.Random(4)
+    sizer = learn(*(chance.gauss(1000, 20) for _ in range(50)))
+    for _ in range(10):
+        sizer.observe(peak_mb=chance.gauss(400, 10), duration_sec=30.0)
+    found = sizer.suggest()
+    assert 400 < found.memory_mb < 600
+    assert "the component changed" in found.method
+    assert found.runs <= 10
+
+
+def test_larger_inputs_are_no_change_of_the_component() -> None:
+    """Runs that follow the same line keep their past, however large they are."""
+    sizer = Sizer()
+    for read in [*range(10, 50), *range(500, 520)]:
+        sizer.observe(peak_mb=7.0 * read, duration_sec=1.0, inputs={"read_mb": float(read)})
+    assert sizer.suggest(inputs={"read_mb": 30.0}).runs == 60
+
+
+def test_a_higher_risk_asks_for_less() -> None:
+    """Who accepts more failures gets less head-room."""
+    chance = random.Random(8)
+    peaks = [chance.lognormvariate(6, 0.5) for _ in range(80)]
+    careful, bold = (learn(*peaks, risk=risk).suggest() for risk in (0.001, 0.3))
+    assert bold.memory_mb < careful.memory_mb
+
+
+def test_a_failure_without_history_doubles() -> None:
+    """The first run of a component may have been killed; then twice as much is tried."""
+    assert Sizer().suggest(failed_mb=500.0).memory_mb == 1000.0
+
+
+def test_a_run_too_short_to_be_measured_is_left_out() -> None:
+    """A peak of zero says nothing."""
+    assert learn(1000.0, 0.0).suggest() == learn(1000.0).suggest()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"peak_mb": math.nan}, "peak_mb"),
+        ({"peak_mb": -1.0}, "peak_mb"),
+        ({"peak_mb": math.inf}, "peak_mb"),
+        ({"peak_mb": 1e13}, "looks like bytes"),
+        ({"peak_mb": "many"}, "must be a number"),
+        ({"duration_sec": -1.0}, "duration_sec"),
+        ({"inputs": {"rows": math.nan}}, "rows"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(change: dict[str, Any], word: str) -> None:
+    """NaN, negative and impossible numbers are errors that name the argument."""
+    with pytest.raises(SettingError, match=word):
+        Sizer().observe(**{"peak_mb": 1.0, "duration_sec": 1.0, **change})
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    """A risk outside of 0 and 1, no history and a failed size of zero are errors."""
+    for risk in (0.0, 1.0, math.nan):
+        with pytest.raises(SettingError, match="risk"):
+            Sizer(risk)
+    with pytest.raises(SettingError, match="observe a run first"):
+        Sizer().suggest()
+    with pytest.raises(SettingError, match="failed_mb"):
+        learn(1.0).suggest(failed_mb=0.0)
+
+
+def test_a_suggestion_after_a_thousand_runs_is_fast() -> None:
+    """A suggestion takes a millisecond or so; five are allowed for a busy machine."""
+    chance = random.Random(2)
+    sizer = Sizer()
+    for _ in range(1000):
+        read = chance.uniform(1, 1000)
+        sizer.observe(peak_mb=50 + read, duration_sec=read, inputs={"read_mb": read})
+    taken = []
+    for _ in range(20):
+        start = time.perf_counter()
+        sizer.suggest(inputs={"read_mb": 500.0})
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.005
