@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
 from mlflow_perf.analysis.gate_limits import Limit, parse_limit
-from mlflow_perf.analysis.mann_whitney import calculate_least_p, calculate_p
+from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
 from mlflow_perf.analysis.step_runs import (
     StepRuns,
     as_list,
@@ -21,16 +21,10 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
 
-__all__ = ["Check", "GateResult", "check"]
-
-ALPHA = 0.05
-"""The highest acceptable chance of a test to take noise for a regression."""
+__all__ = ["Check", "GateResult", "Judgement", "check", "judge"]
 
 # A run that is RUNNING may be one that its owner never ends: its figures are still complete.
 _BROKEN = ("FAILED", "KILLED")
-_NOISE_MIN = 3
-_MAD_TO_SIGMA = 1.4826
-_SIGMAS = 3.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,7 @@ class Check:
             `no base` (nothing to compare with; passes).
         how: How it was decided, in one sentence.
         p: The test's p, if there was one.
+        more_runs: How many more new runs would tell noise from change; 0 if the figures suffice.
     """
 
     step: str
@@ -55,6 +50,7 @@ class Check:
     outcome: str
     how: str
     p: float | None = None
+    more_runs: int = 0
 
     @property
     def passed(self) -> bool:
@@ -113,7 +109,7 @@ def check(
     With enough repeats on both sides, a one-sided Mann–Whitney test decides whether the new values
     are beyond what the limit allows. One new run against at least three of the base must also be
     outside the base's own noise. With fewer repeats the medians alone decide. Each check says which
-    rule applied.
+    rule applied, and how many more new runs it needs if the figures cannot tell; see `judge`.
 
     Args:
         base: Run to compare with, or several; may be empty if every limit is a value of its own.
@@ -198,36 +194,17 @@ def _read_values(limit: Limit, step: str, sides: Sequence[StepRuns]) -> tuple[fl
 def _decide(
     step: str, limit: Limit, base: tuple[float, ...], new: tuple[float, ...], alpha: float
 ) -> Check:
-    def decided(outcome: str, how: str, p: float | None = None) -> Check:
-        return Check(step, limit, base, new, outcome, how, p)
+    def decided(outcome: str, how: str) -> Check:
+        return Check(step, limit, base, new, outcome, how)
 
     if not new:
         return decided("failed", "The new runs do not have this metric.")
     bound = limit.bound(statistics.median(base) if base else None)
     if bound is None:
         return decided("no base", "No run of the base has this metric.")
-    holds = limit.holds(statistics.median(new), bound)
     if not limit.relative:
+        holds = limit.holds(statistics.median(new), bound)
         what = "value" if len(new) == 1 else "median"
         return decided("passed" if holds else "failed", f"The {what} against the limit.")
-    counts = f"{len(base)} and {len(new)} runs"
-    medians = f"Medians of {counts}."
-    if len(base) == len(new) == 1:
-        medians = "One run against one: noise cannot be told from change."
-    if holds:
-        return decided("passed", medians)
-    if calculate_least_p(len(base), len(new)) <= alpha:
-        # Is the new side still beyond the base after the base is moved to where the limit allows?
-        sign = 1.0 if limit.upward else -1.0
-        allowed = [sign * moved for b in base if (moved := limit.bound(b)) is not None]
-        p = calculate_p(allowed, [sign * value for value in new])
-        how = f"Mann–Whitney test of {counts} against the limit: p = {p:.3g}."
-        return decided("failed" if p <= alpha else "noise", how, p)
-    if len(new) == 1 and len(base) >= _NOISE_MIN:
-        middle = statistics.median(base)
-        deviation = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in base)
-        if abs(new[0] - middle) <= _SIGMAS * deviation:
-            how = f"Within the noise of {len(base)} base runs (median ± 3 robust deviations)."
-            return decided("noise", how)
-        return decided("failed", f"Beyond the limit and the noise of {len(base)} base runs.")
-    return decided("failed", f"{medians} Too few repeats for a test (3 and 3 are enough).")
+    found = judge_change(base, new, limit.move, upward=limit.upward, alpha=alpha)
+    return Check(step, limit, base, new, found.outcome, found.how, found.p, found.more_runs)

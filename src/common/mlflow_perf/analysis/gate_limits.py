@@ -44,8 +44,10 @@ class Limit:
         """Return the value that must not be passed; None if it needs a base and has none."""
         if not self.relative:
             return self.size
-        if base is None:
-            return None
+        return None if base is None else self.move(base)
+
+    def move(self, base: float) -> float:
+        """Return the worst value that a relative limit allows for a value of the base."""
         room = self.size / 100.0 * abs(base) if self.percent else self.size
         return base + room if self.upward else base - room
 

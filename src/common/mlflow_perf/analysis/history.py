@@ -108,7 +108,9 @@ def _compare(before: Array, after: Array) -> float:
     ranks = _rank(np.concatenate([before, after]))
     spread = float(np.var(ranks)) * len(before) * len(after) / (len(ranks) - 1)
     distance = abs(float(ranks[len(before) :].sum() - len(after) * ranks.mean()))
-    strength = distance / math.sqrt(spread) / _SIGMAS if spread > 0 else 0.0
+    # The longer the levels, the more places there were at which chance could look like a change.
+    bound = math.sqrt(_SIGMAS**2 + 2.0 * math.log(max(len(ranks) / 100.0, 1.0)))
+    strength = distance / math.sqrt(spread) / bound if spread > 0 else 0.0
     low, high = sorted((before, after), key=lambda level: float(np.median(level)))
     centres = float(np.median(low)), float(np.median(high))
     deviations = np.abs(np.concatenate([low - centres[0], high - centres[1]]))

@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mlflow_perf.analysis.mann_whitney import greater_p, least_p
+from mlflow_perf.analysis.mann_whitney import calculate_least_p, calculate_p
 from mlflow_perf.errors import SettingError
 
 __all__ = ["ALPHA", "Judgement", "judge", "judge_change"]
 
 ALPHA = 0.05
-"""The chance of calling noise a regression that a test may have."""
+"""The highest acceptable chance of a test to take noise for a regression."""
 
 _NOISE_MIN = 3
 _MOST_RUNS = 20
@@ -59,7 +59,7 @@ def judge(
         new: Values to judge, one for each run.
         limit_pct: How much worse the new median may be, in per cent of the base's.
         better: `lower` or `higher`.
-        alpha: The chance of calling noise a regression that the test may have.
+        alpha: The highest acceptable chance of the test to take noise for a regression.
 
     Raises:
         SettingError: When a side is empty, a value is not finite, or a setting cannot be used.
@@ -102,7 +102,7 @@ def judge_change(
         new: Finite values to judge, at least one.
         allow: Returns the worst value that the limit allows for a value of the base.
         upward: Whether higher values are worse.
-        alpha: The chance of calling noise a regression that the test may have.
+        alpha: The highest acceptable chance of the test to take noise for a regression.
     """
     sign = 1.0 if upward else -1.0
     old, fresh = [sign * value for value in base], [sign * value for value in new]
@@ -128,11 +128,11 @@ def judge_change(
         elif deviation > bound - middle > 0:
             how = f"{how} The base's own runs differ by more than the limit."
             more = _count_runs_needed(len(old), 1, deviation, found - bound, alpha)
-    elif beyond and least_p(len(old), len(fresh)) > alpha:
+    elif beyond and calculate_least_p(len(old), len(fresh)) > alpha:
         how = f"{how} Too few repeats for a test (3 and 3 are enough)."
     elif beyond:
         # The base moved to where the limit allows it to be: are the new values still beyond it?
-        p = greater_p([sign * allow(value) for value in base], fresh)
+        p = calculate_p([sign * allow(value) for value in base], fresh)
         sizes = f"{len(old)} and {len(fresh)} runs"
         how = f"Mann–Whitney test of {sizes} against the limit: p = {p:.3g}."
         if p > alpha:
@@ -151,7 +151,7 @@ def _count_runs_needed(base: int, new: int, deviation: float, excess: float, alp
     has to reach 2.5 times the noise of both medians.
     """
     fewest = 1
-    while least_p(base, new + fewest) > alpha and fewest < _MOST_RUNS:
+    while calculate_least_p(base, new + fewest) > alpha and fewest < _MOST_RUNS:
         fewest += 1
     if excess <= 0 or deviation <= 0:
         return max(fewest, 3 - new)

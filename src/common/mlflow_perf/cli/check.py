@@ -113,7 +113,7 @@ def command(
     if output is not None:
         _options.write(output, to_markdown(result))
     if as_json:
-        fields = ("base", "new", "change_pct", "p", "outcome", "passed", "how")
+        fields = ("base", "new", "change_pct", "p", "outcome", "passed", "how", "more_runs")
         checks = [
             {"step": check.step, "limit": check.limit.text, "metric": check.limit.key}
             | {name: getattr(check, name) for name in fields}
