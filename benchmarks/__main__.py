@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [NAME …]`; without a name, all of them."""
+"""Run the benchmarks: `python -m benchmarks [NAME …] [--data FILE]`; all of them without a name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
-def main(names: list[str]) -> int:
-    """Run each benchmark in a process of its own; return 1 if one failed, 2 for an unknown name."""
+def main(arguments: list[str]) -> int:
+    """Run each benchmark in a process of its own; return 1 if one failed, 2 for an unknown name.
+
+    Args:
+        arguments: Names of benchmarks, then options that each of them gets.
+    """
+    count = next((i for i, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    names = arguments[:count]
+    # The benchmarks run in the project's folder, and files are named from the caller's.
+    options = [str(Path(o).resolve()) if Path(o).exists() else o for o in arguments[count:]]
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(NAMES)}.")
@@ -19,7 +27,7 @@ def main(names: list[str]) -> int:
     worst = 0
     for name in names or NAMES:
         print(f"== {name}", flush=True)
-        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        command = [sys.executable, "-m", f"benchmarks.{name}", *options]
         worst = max(worst, subprocess.run(command, cwd=ROOT, check=False).returncode)
     return min(worst, 1)
 
