@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mlflow_perf.cli import _tables, main
+from mlflow_perf.cli import _tables
 
 Captured = pytest.CaptureFixture[str]
 
@@ -95,17 +95,3 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_mistyped_command_gets_a_suggestion() -> None:
-    """An unknown command is one line with the nearest name, and ends with 2."""
-    for words, line in [
-        (["shwo"], "There is no command 'shwo'. Did you mean show?"),
-        (["pipeline", "rnu"], "There is no command 'rnu'. Did you mean run?"),
-    ]:
-        result = CliRunner().invoke(main, words)
-        assert (result.exit_code, result.output) == (2, f"mlflow-perf: {line}\n")
-    result = CliRunner().invoke(main, ["zzz"])
-    assert result.exit_code == 2
-    assert result.output.startswith("mlflow-perf: There is no command 'zzz'. Commands: advise,")
-    assert result.output.count("\n") == 1

@@ -1,0 +1,44 @@
+"""`mlflow-perf recover`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from mlflow_perf.cli import recover as module
+from mlflow_perf.publish.recovery import Recovered
+
+Call = Callable[..., Result]
+
+
+def test_an_empty_folder_has_nothing_to_recover(tmp_path: Path, cli: Call) -> None:
+    """The folder is named, and the command ends with 0."""
+    result = cli("recover", str(tmp_path))
+    assert (result.exit_code, result.output) == (0, f"Nothing to recover in {tmp_path}.\n")
+
+
+def test_a_folder_that_does_not_exist_is_named(cli: Call) -> None:
+    """A wrong folder is bad input."""
+    result = cli("recover", "missing")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("mlflow-perf: missing is no folder")
+
+
+def test_each_recovered_node_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call, cli_json: Any
+) -> None:
+    """One line for each node, or the same as JSON; control characters are spelled out."""
+
+    def recover(_: Path) -> Iterator[Recovered]:
+        yield Recovered("r1", 0, "signal \x1b[2J")
+
+    monkeypatch.setattr(module, "recover", recover)
+    output = cli("recover", str(tmp_path)).output
+    assert output == "run r1, node 0: signal \\x1b[2J\n"
+    (found,) = cli_json("recover", str(tmp_path))
+    assert found["run_id"] == "r1"
+    assert {"run_id", "node", "cause"} <= set(found)
