@@ -40,7 +40,7 @@ from mlflow_perf.spans.output.plots import save
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "tests" / "spans" / "data" / "monitoring_schema.sql"
-OURS = ROOT / "src" / "common" / "mlflow_perf" / "spans" / "schema.sql"
+OURS = ROOT / "src" / "common" / "mlflow_perf" / "spans" / "database" / "schema.sql"
 WORDS = (b"egistration info for manager", b"Sent tasks: [", b"Removing task ")
 RUN = "00000000-0000-0000-0000-000000000001"
 STATES = ("pending", "launched", "running", "running_ended")

@@ -40,9 +40,8 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
     """
     with open_for_reading(db) as connection:
         columns = load_columns(connection)
-        about = {
-            span: (key, name) for span, key, name in connection.execute(_TASKS, (root, run, run))
-        }
+        tasks = connection.execute(_TASKS, (root, run, run))
+        about = {span: (key, name) for span, key, name in tasks}
         needs: dict[int, list[int]] = defaultdict(list)
         for span, needed in connection.execute("SELECT span_id, needs_id FROM dependency_row"):
             needs[span].append(needed)
@@ -52,7 +51,6 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
     if not end:
         where = f" of the run {run!r}" if run else ""
         raise SpansError(f"There are no spans of type {root!r}{where} that have ended.")
-
     streams = columns.streams(root)
     codes = [code for code, (_, event) in enumerate(columns.kinds) if event in _RUNNING]
     at = np.flatnonzero(np.isin(streams.kind, codes))
@@ -60,7 +58,6 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
     owners = streams.roots[streams.root[at]].tolist()
     for task, time in zip(owners, streams.time[at].tolist(), strict=True):
         runs[task].append(time)
-
     rows: list[Row] = []
     seen: set[int] = set()
     last: int | None = max(end, key=lambda task: end[task])
@@ -73,18 +70,16 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
         # Only the last try counts: the time of earlier, failed tries is waiting too.
         running = max((t for t in runs[last] if released <= t <= ended), default=None)
         began = released if running is None else running
-        key, name = about[last]
-        rows.append(
-            {
-                "task": key,
-                "name": name,
-                "released_s": released / 1e6,
-                "running_s": None if running is None else running / 1e6,
-                "ended_s": ended / 1e6,
-                "waited_s": (began - released) / 1e6,
-                "ran_s": (ended - began) / 1e6,
-            }
-        )
+        row = {
+            "task": about[last][0],
+            "name": about[last][1],
+            "released_s": released / 1e6,
+            "running_s": None if running is None else running / 1e6,
+            "ended_s": ended / 1e6,
+            "waited_s": (began - released) / 1e6,
+            "ran_s": (ended - began) / 1e6,
+        }
+        rows.append(row)
         # Each task once: dependencies of a damaged database may form a cycle.
         last = max((n for n in needed if n not in seen), key=lambda task: end[task], default=None)
     return rows[::-1]
