@@ -95,7 +95,7 @@ def test_a_job_on_this_server_links_to_the_page(
         assert browser.js(f"return {link}.href") == f"{site}/perf/run?id={perf.run_id}"
     finally:
         mlflow.MlflowClient().delete_run(perf.run_id)  # the other tests know what the store holds
-        mlflow.set_tracking_uri(None)
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # it takes None
 
 
 def test_a_foreign_host_name_is_refused(site: str) -> None:

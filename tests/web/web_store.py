@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from tests.reports import html_samples as samples
 
 from mlflow_perf.model.document import PerfDocument
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 NOW_MS = 1763640000000
 _ENTRY_POINTS = """[mlflow.app]
@@ -61,7 +66,14 @@ def fill(uri: str, artifacts: Path, *, more: int = 0) -> Filled:
     return made
 
 
-def _add(client, experiment, name, start, nodes, tags=None):
+def _add(
+    client: MlflowClient,
+    experiment: str,
+    name: str,
+    start: int,
+    nodes: int,
+    tags: Mapping[str, str] | None = None,
+) -> str:
     from mlflow.entities import Metric, RunTag
 
     document = samples.document(nodes, rows=20)
@@ -83,7 +95,7 @@ def _add(client, experiment, name, start, nodes, tags=None):
             PerfDocument({index: node}).save(Path(folder) / f"node-{index}.json")
         client.log_artifacts(run.info.run_id, folder, "perf")
     client.set_terminated(run.info.run_id, "FINISHED", start + 50_000)
-    return run.info.run_id
+    return str(run.info.run_id)
 
 
 @contextmanager
@@ -155,7 +167,9 @@ def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(f"The server did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def get(address: str, *, user: str = "", method: str = "GET", data: bytes | None = None):
+def get(
+    address: str, *, user: str = "", method: str = "GET", data: bytes | None = None
+) -> tuple[int, str]:
     """Return the status and the text of an answer."""
     import base64
     from urllib.error import HTTPError
@@ -168,3 +182,8 @@ def get(address: str, *, user: str = "", method: str = "GET", data: bytes | None
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode(errors="replace")
+
+
+def list_shown(text: str) -> list[str]:
+    """Return the ids of the runs in the list."""
+    return re.findall(r'name="run" value="([0-9a-f]{32})"', text)
