@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.background import warn_left_out
@@ -106,15 +107,6 @@ def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -
 
         return carbon_reader(carbon)
 
-    def from_user(factory: ReaderFactory) -> ReaderFactory:
-        def make() -> Reader:
-            try:
-                return UserReader(factory())
-            except SystemExit as error:
-                raise RuntimeError("the reader calls sys.exit") from error
-
-        return make
-
     # One row per source: the ways to read it, the best first.
     return open_readers(
         [
@@ -133,6 +125,6 @@ def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -
             ),
             (RaplReader,),
             (codecarbon,),
-            *((from_user(factory),) for factory in _added),
+            *((partial(UserReader.from_factory, factory),) for factory in _added),
         ]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.errors import SettingError
@@ -44,6 +44,18 @@ class UserReader:
         self._ours = COLUMNS.keys() - {column.name for column in self.columns} | {"timestamp"}
         if callable(getattr(reader, "sample_peak", None)):
             self.sample_peak = reader.sample_peak
+
+    @classmethod
+    def from_factory(cls, factory: Callable[[], Any]) -> UserReader:
+        """Wrap the reader that a user's factory makes.
+
+        Raises:
+            Exception: Any exception of the factory; RuntimeError in place of its SystemExit.
+        """
+        try:
+            return cls(factory())
+        except SystemExit as error:
+            raise RuntimeError("the reader calls sys.exit") from error
 
     def read(self, report: dict[str, float]) -> None:
         """Put the reader's numbers into `report`.
