@@ -16,7 +16,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
-from tests.model.test_summary import EIGHTEEN
+from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 import mlflow_perf
 from mlflow_perf.errors import SourceUnavailableError
