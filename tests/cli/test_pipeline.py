@@ -76,7 +76,7 @@ def test_the_table_has_a_line_per_step(
     _show(graph, result, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "A title: FINISHED in 3.0 s"
-    assert lines[3].split()[:3] == ["step", "status", "seconds"]
+    assert lines[3].split()[:3] == ["step", "status", "sec"]
     assert lines[4].split() == [
         "make", "FINISHED", "1.2", "1", "0.50000", "0.25000", "100", "1.0", "2.0",
     ]  # fmt: skip

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_HEADER = ("step", "status", "seconds", "nodes", "CPU h used", "unused", "peak MB", "read MB",
-           "wrote")  # fmt: skip
+_HEADER = ("step", "status", "sec", "nodes", "CPU h", "unused", "peak MB", "read MB", "wrote")
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
