@@ -15,6 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +47,23 @@ def fill(store: Any, experiment: str, count: int) -> None:
                 "mlflow_perf.component": "train", "mlflow.parentRunId": parent}  # fmt: skip
             session.add_all(models.SqlTag(run_uuid=run_id, key=k, value=v) for k, v in tags.items())
             session.add_all(
-                models.SqlLatestMetric(run_uuid=run_id, key=row.key, value=i % 97, timestamp=i,
+                models.SqlLatestMetric(run_uuid=run_id, key=key, value=i % 97, timestamp=i,
                                        step=0, is_nan=False)
-                for row in (*METRICS, *RUN_METRICS)
+                for key in (*(m.key for m in METRICS), *(m.key for m in RUN_METRICS))
             )  # fmt: skip
 
 
 def measure(name: str, uri: str, count: int) -> None:
     """Print the rows of one kind of store."""
     from mlflow.entities import ViewType
-    from mlflow.server import BACKEND_STORE_URI_ENV_VAR, app, handlers
+    from mlflow.server import app, handlers
+    from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
 
     from mlflow_perf.web.app import register
 
     os.environ[BACKEND_STORE_URI_ENV_VAR] = uri
     handlers._tracking_store = None
-    store = handlers._get_tracking_store(uri, "/nowhere")
+    store: Any = handlers._get_tracking_store(uri, "/nowhere")
     experiment = store.create_experiment("bench")
     fill(store, experiment, count)
     register(app)
@@ -70,7 +72,7 @@ def measure(name: str, uri: str, count: int) -> None:
                         ("filtered", "/perf?component=train&status=FINISHED")):  # fmt: skip
         text = client.get(path).text
         assert text.count('name="run"') > count // 2, text[:500]
-        print(f"{name:10} {label:24} {best_of(5, lambda path=path: client.get(path)):6.2f} s")
+        print(f"{name:10} {label:24} {best_of(5, partial(client.get, path)):6.2f} s")
     search = best_of(
         3, lambda: store.search_runs([experiment], "", ViewType.ACTIVE_ONLY, 1000, [], None)
     )

@@ -290,7 +290,8 @@ def scraped() -> Target:
         text = data.decode("utf-8", "replace")
         # Another's parser: what it does not take is one warning of the reader's.
         try:
-            first, second = list(families(text)), list(families(text.replace("1", "2")))
+            first: list[Any] = list(families(text))
+            second: list[Any] = list(families(text.replace("1", "2")))
         except Exception:  # noqa: BLE001  # as above
             return
         found = Scraped()

@@ -38,7 +38,10 @@ def test_one_node_is_drawn_as_it_was_reported() -> None:
 def test_no_peak_is_lost_of_many_nodes(columns: list[list[float]]) -> None:
     """The heat map's largest cell of each node is that node's largest value."""
     nodes = [
-        NodeDocument(started=0.0, reports={"elapsed_sec": list(range(len(c))), "mem_percent": c})
+        NodeDocument(
+            started=0.0,
+            reports={"elapsed_sec": [float(i) for i in range(len(c))], "mem_percent": [*c]},
+        )
         for c in columns
     ]
     curves = build_curves([NodeCurves.from_document(i, node) for i, node in enumerate(nodes)])

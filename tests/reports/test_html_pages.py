@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,14 @@ from mlflow_perf.reports.html import render, render_comparison
 
 pytestmark = pytest.mark.e2e
 
-UNEVEN = {
+UNEVEN: dict[str, list[float | None]] = {
     "timestamp": [100.0, 110.0, 111.0],
     "elapsed_sec": [0.0, 10.0, 11.0],
     "cpu_pct_per_cpu_avg": [20.0, 20.0, 75.0],
     "cpu_pct_per_cpu_min": [20.0, 20.0, 75.0],
     "cpu_pct_per_cpu_max": [20.0, 20.0, 75.0],
 }
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "uneven": lambda: render(PerfDocument({0: NodeDocument(reports=UNEVEN, started=100.0)})),
     "one": lambda: render(samples.document(1, rows=300)),
     "merged": lambda: render(samples.document(1, rows=150, keep=50)),

@@ -45,7 +45,7 @@ def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
 
 def test_the_verdict_is_that_of_most_nodes() -> None:
     """The most frequent bottleneck counts, with the first advice that names it."""
-    extras = [
+    extras: list[dict[str, str | None]] = [
         {"bottleneck": "disk", "advice": "Slow."},
         {"bottleneck": "cpu", "advice": ""},
         {"bottleneck": "cpu", "advice": "Full."},

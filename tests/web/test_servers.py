@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.reports.html_browser import Browser, wait_for
@@ -210,7 +211,7 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     filled = fill(postgres, tmp_path / "artifacts", more=3)
-    store = SqlAlchemyStore(postgres, str(tmp_path / "artifacts"))
+    store: Any = SqlAlchemyStore(postgres, str(tmp_path / "artifacts"))  # type: ignore[no-untyped-call]
     experiments = list(filled.experiments.values())
     for sort in ("-started", "started", "name", "-component", "-run_cpu_hours", "status"):
         for equal in ({}, {"component": "train"}, {"workflow": filled.runs["training"]}):

@@ -221,7 +221,6 @@ def test_generator_does_not_count_its_consumers_time() -> None:
     """What the consumer does between two values is not the generator's time, nor below its name."""
     recorder = OperationMetrics()
 
-    # type: ignore[untyped-decorator]  # the public name is loaded late
     @recorder.time("rows", nested=True)
     def rows() -> Iterator[int]:
         yield 1
