@@ -37,8 +37,8 @@ from mlflow_perf.node import place as node
 from mlflow_perf.publish.journal import FORMAT
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.readers.cgroup.limits import owned
-from mlflow_perf.recorders import transfers
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.reports.html import render
 from mlflow_perf.spans import import_sources, types
 from mlflow_perf.spans.importers import chrome
@@ -95,7 +95,7 @@ def test_a_counter_beyond_the_floats_comes_back() -> None:
 def test_transfers_of_endless_numbers_are_refused(data: dict[str, Any]) -> None:
     """Numbers beyond the floats in a document's transfers are its author's error."""
     with pytest.raises(DocumentError):
-        transfers.from_dict({"nixl": data})
+        NixlKVConnectorStats(data)
 
 
 def test_a_document_of_endless_numbers_is_drawn() -> None:

@@ -194,3 +194,26 @@ def test_an_engine_that_restarts_or_goes_counts_no_other_twice(
     assert found["num_failed_transfers"] == transfers
     assert found["bytes_transferred"]["count"] == transfers
     assert found["bytes_transferred"]["total"] == transfers * 2**20
+
+
+@pytest.mark.parametrize(
+    ("help_text", "failed"),
+    [("Failed KV transfers.", 7),
+     ("Failed KV transfers, including handshake and notification failures.", 5)],
+)  # fmt: skip
+def test_a_notification_that_failed_is_not_a_failed_transfer(help_text: str, failed: int) -> None:
+    """The counter of vLLM 0.33 has failed notifications too, as its text says; the figure not."""
+    answers = [
+        f"# HELP vllm:nixl_num_failed_transfers_total {help_text}\n"
+        "# TYPE vllm:nixl_num_failed_transfers_total counter\n"
+        f"vllm:nixl_num_failed_transfers_total {10 + transfers}\n"
+        "# TYPE vllm:nixl_num_failed_notifications_total counter\n"
+        f"vllm:nixl_num_failed_notifications_total {4 + notifications}\n"
+        "# TYPE vllm:nixl_num_notifications_after_expiry_total counter\n"
+        f"vllm:nixl_num_notifications_after_expiry_total {late}\n"
+        for transfers, notifications, late in ((0, 0, 1), (7, 2, 4))
+    ]
+    figures = _scraped(answers).transfers().figures()
+    assert figures["num_failed_transfers"] == failed
+    assert figures["num_failed_notifications"] == 2
+    assert figures["num_notifications_after_expiry"] == 3

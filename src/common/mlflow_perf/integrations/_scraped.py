@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from mlflow_perf.model.sketch import Distribution
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
+from mlflow_perf.recorders.transfers.stats import COUNTS
 
 __all__ = ["Family", "Growth", "Histogram", "Level", "Scraped"]
 
@@ -33,10 +34,8 @@ _NIXL_FIGURES = {
     "vllm:nixl_bytes_transferred": "bytes_transferred",
     "vllm:nixl_num_descriptors": "num_descriptors",
 }
-_NIXL_COUNTS = {
-    f"vllm:nixl_{name}": name
-    for name in ("num_failed_transfers", "num_failed_notifications", "num_kv_expired_reqs")
-}
+_NIXL_COUNTS = {f"vllm:nixl_{name}": name for name in COUNTS}
+_FAILED = "vllm:nixl_num_failed_transfers"
 _logger = logging.getLogger(__name__)
 
 
@@ -45,6 +44,7 @@ class Family(Protocol):
 
     name: str
     type: str
+    documentation: str
     samples: Sequence[Any]
 
 
@@ -185,6 +185,7 @@ class Scraped:
         self._nixl: dict[str, dict[_Labels, Histogram]] = {
             name: {} for name in (*_NIXL_FIGURES, *_NIXL_COUNTS)
         }
+        self._failed_is_sum = False
         self._left_out = 0
 
     def update(self, families: Iterable[Family], *, first: bool) -> dict[str, float]:
@@ -233,13 +234,14 @@ class Scraped:
         for name, figure in _NIXL_FIGURES.items():
             for series in self._nixl[name].values():  # of all engines together
                 figures[figure].merge(series.distribution())
-        return NixlKVConnectorStats.from_distributions(
-            figures,
-            {
-                count: round(sum(series.count for series in self._nixl[name].values()))
-                for name, count in _NIXL_COUNTS.items()
-            },
-        )
+        counts = {
+            count: round(sum(series.count for series in self._nixl[name].values()))
+            for name, count in _NIXL_COUNTS.items()
+        }
+        if self._failed_is_sum:
+            others = counts["num_failed_notifications"] + counts["num_failed_handshakes"]
+            counts["num_failed_transfers"] = max(counts["num_failed_transfers"] - others, 0)
+        return NixlKVConnectorStats.from_distributions(figures, counts)
 
     def _update_series(
         self, key: str, kind: str, parts: Mapping[float | str, float], *, first: bool
@@ -262,6 +264,9 @@ class Scraped:
 
     def _update_nixl(self, name: str, family: Family, *, first: bool) -> None:
         """Take the series of each engine; engines beyond a bound are added up."""
+        if name == _FAILED:
+            # vLLM 0.33 counts failed handshakes and notifications here too, as its help text says.
+            self._failed_is_sum = "notification" in family.documentation
         held = self._nixl[name]
         sums: dict[_Labels, dict[float | str, float]] = defaultdict(lambda: defaultdict(float))
         for labels, parts in _group_by_labels(family).items():

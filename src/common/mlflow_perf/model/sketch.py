@@ -81,17 +81,20 @@ class Sketch:
         counts_so_far = list(accumulate(count for _, count in ordered))
 
         def estimate(rank: int) -> float:
-            bucket = ordered[bisect_right(counts_so_far, rank, hi=len(ordered) - 1)][0]
-            if bucket == 0:
-                return 0.0
-            # At most RELATIVE_ERROR away from all values of the bucket.
-            exponent = min((bucket + 1 - OFFSET) / SCALE, 709.0)
-            return math.exp(exponent) * 2 / (_GAMMA + 1)
+            return _middle(ordered[bisect_right(counts_so_far, rank, hi=len(ordered) - 1)][0])
 
         if not ordered:
             return [0.0 for _ in wanted]
         return [
             _interpolate(estimate, percent / 100 * (counts_so_far[-1] - 1)) for percent in wanted
+        ]
+
+    def values(self) -> list[float]:
+        """Return an estimate of each value, sorted."""
+        return [
+            value
+            for bucket, count in sorted(self.buckets.items())
+            for value in [_middle(bucket)] * count
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -122,6 +125,14 @@ class Sketch:
         if len(buckets) != len(counts) or len(set(buckets)) != len(buckets):
             raise DocumentError("A histogram's buckets and counts do not match.")
         return cls(dict(zip(buckets, counts, strict=True)))
+
+
+def _middle(bucket: int) -> float:
+    """Return the value that is at most RELATIVE_ERROR away from all values of a bucket."""
+    if bucket == 0:
+        return 0.0
+    exponent = min((bucket + 1 - OFFSET) / SCALE, 709.0)
+    return math.exp(exponent) * 2 / (_GAMMA + 1)
 
 
 def _is_counts(values: Any, limit: int) -> bool:
@@ -205,6 +216,19 @@ class Distribution:
             return [0.0 for _ in wanted]
         last = len(ordered) - 1
         return [_interpolate(ordered.__getitem__, percent / 100 * last) for percent in wanted]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each value is still known exactly."""
+        return not self._sketch.buckets
+
+    def values(self) -> list[float]:
+        """Return every value, sorted where they are estimates; their sum is exact."""
+        if self.is_exact:
+            return list(self._samples)
+        estimates = self._sketch.values()
+        scale = self.total / (sum(estimates) or 1.0)
+        return [estimate * scale for estimate in estimates]
 
     def copy(self) -> Distribution:
         """Return an independent distribution with the same figures."""

@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 from mlflow_perf.recorders.transfers.stats import KVConnectorStats, NixlKVConnectorStats, Telemetry
-from mlflow_perf.recorders.transfers.transfer_metrics import (
-    as_dict,
-    from_dict,
-    merge,
-    summary_metrics,
-)
+from mlflow_perf.recorders.transfers.transfer_metrics import as_dict, summary_metrics
 
-__all__ = [
-    "KVConnectorStats", "NixlKVConnectorStats", "Telemetry", "as_dict", "from_dict", "merge",
-    "summary_metrics",
-]  # fmt: skip
+__all__ = ["KVConnectorStats", "NixlKVConnectorStats", "Telemetry", "as_dict", "summary_metrics"]

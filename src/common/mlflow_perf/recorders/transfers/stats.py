@@ -1,14 +1,16 @@
 """`KVConnectorStats` and `NixlKVConnectorStats`: vLLM's recorders and figures, in bounded memory.
 
-vLLM keeps a list of every transfer until the next log line. Here each figure is a `Distribution`:
-exact while the transfers are few, within 1% after that.
+vLLM keeps a list of every transfer until the next log line. Here the lists hold the latest
+transfers; the earlier ones are folded into a `Distribution` for each figure, within 1%.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,12 +23,16 @@ __all__ = ["COUNTS", "FIGURES", "KVConnectorStats", "NixlKVConnectorStats", "Tel
 FIGURES = ("transfer_duration", "post_duration", "bytes_transferred", "num_descriptors")
 """The figures of a successful transfer, by vLLM's names: seconds, seconds, bytes, a number."""
 
-COUNTS = ("num_failed_transfers", "num_failed_notifications", "num_kv_expired_reqs")
-"""The events that are counted, by vLLM's names."""
+COUNTS = (
+    "num_failed_transfers", "num_failed_notifications", "num_kv_expired_reqs",
+    "num_failed_handshakes", "num_notifications_after_expiry",
+)  # fmt: skip
+"""The events that are counted, by vLLM's names. Spool files hold their places: append only."""
 
 _MIB = 2**20
 # NIXL's name of each of `FIGURES`, and how many of its units make one of ours.
 _TELEMETRY = (("xferDuration", 1e6), ("postDuration", 1e6), ("totalBytes", 1), ("descCount", 1))
+_logger = logging.getLogger(__name__)
 
 
 class Telemetry(Protocol):
@@ -45,8 +51,19 @@ class Telemetry(Protocol):
     descCount: int  # noqa: N815 - NIXL's name
 
 
+@dataclass
 class KVConnectorStats:
-    """The interface of a connector's statistics over an interval."""
+    """The interface of a connector's statistics over an interval, as vLLM has it.
+
+    Attributes:
+        data: What was recorded, as plain data.
+    """
+
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return `data`, which a worker sends to its scheduler."""
+        return self.data
 
     def reset(self) -> None:
         """Forget everything."""
@@ -66,7 +83,7 @@ class KVConnectorStats:
 
 
 class NixlKVConnectorStats(KVConnectorStats):
-    """Statistics of NIXL transfers, with vLLM's recorders and figures. Thread-safe.
+    """Statistics of NIXL transfers, with the recorders and figures of vLLM's class. Thread-safe.
 
     Args:
         data: What `as_dict` gave, or the `data` of vLLM's own class (lists by vLLM's names).
@@ -79,48 +96,72 @@ class NixlKVConnectorStats(KVConnectorStats):
         self._lock = threading.RLock()
         self._spool: TransferSpool | None = None
         self._fed: NixlKVConnectorStats | None = None
-        self.reset()
+        self.data = dict(data or {})
+
+    @property
+    def data(self) -> dict[str, list[float]]:
+        """What was recorded, as vLLM's class has it: a list of figures by each of its names.
+
+        Up to 1,000 transfers these are the lists themselves. Beyond that they are copies, in which
+        each folded value is within 2%, and the sums are exact.
+        """
+        with self._lock:
+            if not self._is_folded():
+                return self._lists
+            folded = {name: figure.values() for name, figure in self._folded.items()}
+            folded |= {name: [1] * number for name, number in self._folded_counts.items()}
+            return {name: folded[name] + latest for name, latest in self._lists.items()}
+
+    @data.setter
+    def data(self, data: dict[str, Any]) -> None:
+        new: dict[str, Any] = {name: [] for name in (*FIGURES, *COUNTS)}
+        folded = {name: Distribution() for name in FIGURES}
+        counts = dict.fromkeys(COUNTS, 0)
         try:
-            for name in FIGURES if data else ():
-                figure = (data or {}).get(name, ())
-                if isinstance(figure, Mapping):
-                    self._figures[name] = Distribution.from_dict(figure)
-                    continue
-                for value in figure:
-                    self._figures[name].add(_check_figure(value))
-            for name in COUNTS if data else ():
-                count = (data or {}).get(name, 0)
-                number = sum(count) if isinstance(count, list) else count  # vLLM: a list of ones
-                if type(number) is not int or not 0 <= number < 1 << 63:
-                    raise ValueError(f"{number!r} is not a count")
-                self._counts[name] = number
+            for name in new.keys() & data.keys():
+                part = data[name]
+                if name in FIGURES and isinstance(part, Mapping):
+                    folded[name] = Distribution.from_dict(part)
+                    if folded[name].is_exact:
+                        new[name], folded[name] = folded[name].values(), Distribution()
+                elif isinstance(part, (list, tuple)):
+                    new[name] = [_check_figure(value) for value in part]
+                elif name in COUNTS and type(part) is int and 0 <= part < 1 << 63:
+                    counts[name] = part
+                else:
+                    raise ValueError(f"{name} is {part!r}")
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DocumentError(f"Statistics of transfers cannot be read: {error!r}.") from error
+        if unknown := sorted(map(str, data.keys() - new.keys())):
+            _logger.warning("Statistics of transfers are left out: %s.", ", ".join(unknown))
+        with self._lock:
+            self._lists: dict[str, list[float]] = new
+            self._folded, self._folded_counts = folded, counts
+            self._fold()
 
     def reset(self) -> None:
         """Forget everything."""
-        with self._lock:
-            self._figures = {name: Distribution() for name in FIGURES}
-            self._counts = dict.fromkeys(COUNTS, 0)
+        self.data = {}
 
-    def record_transfer(self, res: Telemetry) -> None:
+    def record_transfer(self, res: Telemetry | None) -> None:
         """Record a successful transfer.
 
         Args:
-            res: NIXL's telemetry of it.
+            res: NIXL's telemetry of it; None, of an agent without telemetry, records nothing.
 
         Raises:
             SettingError: If a figure of it is negative, not finite or not a number.
         """
+        if res is None:
+            return
         figures = []
         for name, divisor in _TELEMETRY:
             value = getattr(res, name, None)
             try:
                 # NIXL's bindings give timedeltas for durations in some versions.
                 seconds = getattr(value, "total_seconds", None)
-                figures.append(
-                    _check_figure(value if seconds is None else seconds() * 1e6) / divisor
-                )
+                figure = _check_figure(value if seconds is None else seconds() * 1e6)
+                figures.append(figure if divisor == 1 else figure / divisor)
             except (TypeError, ValueError, OverflowError) as error:
                 raise SettingError(
                     f"A transfer's {name} is {value!r}: give NIXL's telemetry of a finished "
@@ -131,8 +172,9 @@ class NixlKVConnectorStats(KVConnectorStats):
     def record_figures(self, figures: tuple[float, ...]) -> None:
         """Record a successful transfer by its `FIGURES`: seconds, seconds, bytes, descriptors."""
         with self._lock:
-            for distribution, value in zip(self._figures.values(), figures, strict=True):
-                distribution.add(value)
+            for name, value in zip(FIGURES, figures, strict=True):
+                self._lists[name].append(value)
+            self._fold()
             if self._spool is not None:
                 self._spool.add_transfer(figures)
         if self._fed is not None:
@@ -150,10 +192,19 @@ class NixlKVConnectorStats(KVConnectorStats):
         """Record that a request's blocks expired before they were fetched."""
         self.record_count(2)
 
+    def record_failed_handshake(self) -> None:
+        """Record that a handshake with another agent failed."""
+        self.record_count(3)
+
+    def record_notification_after_expiry(self) -> None:
+        """Record that a request's completion was notified after its blocks had expired."""
+        self.record_count(4)
+
     def record_count(self, place: int) -> None:
         """Record an event by the place of its name in `COUNTS`."""
         with self._lock:
-            self._counts[COUNTS[place]] += 1
+            self._lists[COUNTS[place]].append(1)
+            self._fold()
             if self._spool is not None:
                 self._spool.add_count(place)
         if self._fed is not None:
@@ -162,18 +213,20 @@ class NixlKVConnectorStats(KVConnectorStats):
     @property
     def num_successful_transfers(self) -> int:
         """How many transfers succeeded."""
-        return self._figures["transfer_duration"].count
+        with self._lock:
+            return self._folded[FIGURES[0]].count + len(self._lists[FIGURES[0]])
 
     def is_empty(self) -> bool:
         """Tell whether nothing was recorded; a failure is something."""
         with self._lock:
-            return not self.num_successful_transfers and not any(self._counts.values())
+            return not self._is_folded() and not any(self._lists.values())
 
     def clone_and_reset(self) -> NixlKVConnectorStats:
         """Return everything recorded so far and begin again; no record in between is lost."""
         clone = NixlKVConnectorStats()
         with self._lock:
-            clone._figures, clone._counts = self._figures, self._counts
+            clone._lists, clone._folded = self._lists, self._folded
+            clone._folded_counts = self._folded_counts
             self.reset()
         return clone
 
@@ -189,7 +242,10 @@ class NixlKVConnectorStats(KVConnectorStats):
         Raises:
             DocumentError: If `other` is neither.
         """
-        data = getattr(other, "data", None)
+        if isinstance(other, NixlKVConnectorStats):
+            data: Any = other.as_dict()
+        else:
+            data = getattr(other, "data", None)
         if not isinstance(data, Mapping):
             raise DocumentError(
                 f"An object of type {type(other).__name__} has no statistics of transfers: give "
@@ -197,10 +253,13 @@ class NixlKVConnectorStats(KVConnectorStats):
             )
         taken = NixlKVConnectorStats(data)  # a copy that nobody else changes
         with self._lock:
-            for name, distribution in taken._figures.items():
-                self._figures[name].merge(distribution)
-            for name, count in taken._counts.items():
-                self._counts[name] += count
+            for name, latest in taken._lists.items():
+                self._lists[name] += latest
+            for name, distribution in taken._folded.items():
+                self._folded[name].merge(distribution)
+            for name, count in taken._folded_counts.items():
+                self._folded_counts[name] += count
+            self._fold()
             if self._spool is not None:
                 self._spool.write_all()
         # Statistics of `record_transfers` have counted for the session already.
@@ -209,10 +268,14 @@ class NixlKVConnectorStats(KVConnectorStats):
         return self
 
     def reduce(self) -> dict[str, float]:
-        """Return vLLM's figures, in ms and MiB, rounded; zeros without a transfer."""
-        exact = self.figures()
+        """Return vLLM's figures, in ms and MiB, rounded; zeros without a transfer.
+
+        As in vLLM, the failed transfers are those of transfers, handshakes and notifications.
+        """
+        with self._lock:
+            exact, count = self.figures(), self._counts()
         return {
-            "Num successful transfers": self.num_successful_transfers,
+            "Num successful transfers": int(exact["num_successful"]),
             "Avg xfer time (ms)": round(exact["avg_xfer_time_ms"], 3),
             "P90 xfer time (ms)": round(exact["p90_xfer_time_ms"], 3),
             "Avg post time (ms)": round(exact["avg_post_time_ms"], 3),
@@ -220,6 +283,11 @@ class NixlKVConnectorStats(KVConnectorStats):
             "Avg MB per transfer": round(exact["avg_mb_per_transfer"], 3),
             "Throughput (MB/s)": round(exact["throughput_mb_s"], 3),
             "Avg number of descriptors": round(exact["avg_num_descriptors"], 1),
+            "Num failed transfers": count["num_failed_transfers"]
+            + count["num_failed_handshakes"]
+            + count["num_failed_notifications"],
+            "Num KV expired reqs": count["num_kv_expired_reqs"],
+            "Num notifs after expiry": count["num_notifications_after_expiry"],
         }
 
     def figures(self) -> dict[str, float]:
@@ -229,7 +297,7 @@ class NixlKVConnectorStats(KVConnectorStats):
         single transfer, not of several that run at the same time.
         """
         with self._lock:
-            xfer, post, size, descriptors = self._figures.values()
+            xfer, post, size, descriptors = self._distributions().values()
             count = max(xfer.count, 1)
             return {
                 "num_successful": float(xfer.count),
@@ -240,19 +308,14 @@ class NixlKVConnectorStats(KVConnectorStats):
                 "avg_mb_per_transfer": size.total / count / _MIB,
                 "throughput_mb_s": size.total / _MIB / xfer.total if xfer.total else 0.0,
                 "avg_num_descriptors": descriptors.total / count,
-                **{name: float(number) for name, number in self._counts.items()},
+                **{name: float(number) for name, number in self._counts().items()},
             }
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything for JSON; `NixlKVConnectorStats(data)` gives the same back."""
+        """Return everything for JSON, bounded; `NixlKVConnectorStats(data)` gives it back."""
         with self._lock:
-            figures = {name: figure.as_dict() for name, figure in self._figures.items()}
-            return {**figures, **self._counts}
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The data that a worker sends to its scheduler: `as_dict`."""
-        return self.as_dict()
+            figures = self._distributions()
+            return {name: figure.as_dict() for name, figure in figures.items()} | self._counts()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy what was recorded, without the lock, the spool and the fed statistics."""
@@ -298,13 +361,38 @@ class NixlKVConnectorStats(KVConnectorStats):
             counts: Numbers of some or all of `COUNTS`.
         """
         new = cls()
-        new._figures |= figures
-        new._counts |= counts
+        new._folded |= figures
+        new._folded_counts |= counts
         return new
+
+    def _is_folded(self) -> bool:
+        return any(figure.count for figure in self._folded.values()) or any(
+            self._folded_counts.values()
+        )
+
+    def _fold(self) -> None:
+        """Empty the lists into the distributions and counts when one has grown too long."""
+        if max(map(len, self._lists.values())) <= Distribution.EXACT:
+            return
+        self._folded, self._folded_counts = self._distributions(), self._counts()
+        self._lists = {name: [] for name in self._lists}
+
+    def _distributions(self) -> dict[str, Distribution]:
+        distributions = {name: figure.copy() for name, figure in self._folded.items()}
+        for name, distribution in distributions.items():
+            for value in self._lists[name]:
+                distribution.add(value)
+        return distributions
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            name: number + int(sum(self._lists[name]))
+            for name, number in self._folded_counts.items()
+        }
 
 
 def _check_figure(value: Any) -> float:
     number = float(value)
     if not 0 <= number < math.inf:
         raise ValueError(f"{value!r} is not a finite number of at least zero")
-    return number
+    return value if type(value) is int else number

@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlflow_perf.errors import DocumentError
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
-__all__ = ["as_dict", "from_dict", "merge", "summary_metrics"]
+__all__ = ["as_dict", "summary_metrics"]
 
 _FORBIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 _MAX_NAME = 100
-_Named = Mapping[str, NixlKVConnectorStats]
 
 
 def summary_metrics(name: str, stats: NixlKVConnectorStats) -> dict[str, float]:
@@ -29,25 +27,6 @@ def summary_metrics(name: str, stats: NixlKVConnectorStats) -> dict[str, float]:
     return {f"transfers/{clean}/{figure}": value for figure, value in stats.figures().items()}
 
 
-def as_dict(named: _Named) -> dict[str, Any]:
+def as_dict(named: Mapping[str, NixlKVConnectorStats]) -> dict[str, Any]:
     """Return statistics by name for the document's `transfers`."""
     return {name: stats.as_dict() for name, stats in named.items()}
-
-
-def from_dict(data: Any) -> dict[str, NixlKVConnectorStats]:
-    """Read the document's `transfers`.
-
-    Raises:
-        DocumentError: If it is not what `as_dict` wrote.
-    """
-    if not isinstance(data, Mapping) or not all(isinstance(v, Mapping) for v in data.values()):
-        raise DocumentError("The transfers of a document are not a JSON object of objects.")
-    return {str(name): NixlKVConnectorStats(stats) for name, stats in data.items()}
-
-
-def merge(left: _Named, right: _Named) -> dict[str, NixlKVConnectorStats]:
-    """Return the sums of both by name; neither is changed."""
-    sums = {name: NixlKVConnectorStats().aggregate(stats) for name, stats in left.items()}
-    for name, stats in right.items():
-        sums.setdefault(name, NixlKVConnectorStats()).aggregate(stats)
-    return sums
