@@ -133,3 +133,21 @@ def test_cost_is_the_price_times_the_hours() -> None:
     rows = [{**row, "gpu_utilization_pct": 90.0} for row in rows]
     assert summarise(rows, facts={"node_price": 4.0})["node_unused_cost"] == pytest.approx(0.2)
     assert summarise_run([metrics] * 3)["run_cost"] == pytest.approx(6.0)
+
+
+def test_memory_that_grows_has_its_slope_per_minute() -> None:
+    """1 MB a second is 60 MB a minute, at uneven times too; a level has none."""
+    rows = [{"elapsed_sec": s, "job_mem_mb": 50.0 + s} for s in (0.0, 1.0, 2.5, 3.0, 7.0, 8.0)]
+    metrics = summarise(rows)
+    assert metrics["job_mem_growth_mb_per_min"] == pytest.approx(60.0, rel=0.1)
+    level = summarise([{**row, "job_mem_mb": 50.0} for row in rows])
+    assert level["job_mem_growth_mb_per_min"] == pytest.approx(0.0, abs=1e-9)
+    assert "job_mem_growth_mb_per_min" not in summarise(rows[:1])
+
+
+def test_runnable_threads_follow_from_the_wait_for_a_cpu() -> None:
+    """Twelve threads on two CPUs wait for five sixths of the time."""
+    report = {"elapsed_sec": 10.0, "job_cpu_sec": 20.0, "job_ran_sec": 19.0}
+    metrics = summarise([report | {"job_run_delay_sec": 95.0}])
+    assert metrics["job_run_delay_pct"] == pytest.approx(500 / 6)
+    assert metrics["job_runnable_threads_avg"] == pytest.approx(12.0)

@@ -142,9 +142,17 @@ def record(
     children: int = 0,
     rss: int = 0,
     io: tuple[int, int] = (0, 0),
+    calls: tuple[int, int] = (0, 0),
+    threads: dict[int, tuple[int, int]] | None = None,
     started: int = 1,
 ) -> None:
-    """Write a process: CPU ticks of its own and its ended children, pages, bytes moved."""
+    """Write a process: CPU ticks of its own and its ended children, pages, bytes and calls of IO.
+
+    `threads`: id → nanoseconds that the thread ran and waited for a CPU.
+    """
+    threads = threads or {pid: (0, 0)}
+    for thread, (ran, waited) in threads.items():
+        put(proc / f"{pid}/task/{thread}/schedstat", f"{ran} {waited} 1\n")
     fields: list[str | int] = [
         "S",
         parent,
@@ -163,12 +171,13 @@ def record(
         0,
         20,
         0,
-        1,
+        len(threads),
         0,
     ]
     fields += [started, 1 << 30, rss, 0]
     put(proc / str(pid) / "stat", f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
-    put(proc / str(pid) / "io", f"rchar: 1\nsyscw: 0\nread_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
+    counts = f"rchar: 1\nsyscr: {calls[0]}\nsyscw: {calls[1]}\n"
+    put(proc / str(pid) / "io", f"{counts}read_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
 
 
 def cgroup_reader(root: Path, proc: Path) -> CgroupReader:

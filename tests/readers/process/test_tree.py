@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -25,10 +26,10 @@ MB = 1 << 20
 
 def end(proc: Path, pid: int) -> None:
     """Let a process vanish."""
-    for path in (proc / str(pid)).iterdir():
-        put(path, "")  # a reader that holds it open gets nothing more
-        path.unlink()
-    (proc / str(pid)).rmdir()
+    for path in (proc / str(pid)).glob("*"):
+        if path.is_file():
+            put(path, "")  # a reader that holds it open gets nothing more
+    shutil.rmtree(proc / str(pid))
 
 
 @pytest.fixture
@@ -65,10 +66,17 @@ def test_what_was_used_before_does_not_count(proc: Path) -> None:
     reader = reader_of(proc)
     assert read(reader) == {
         "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0, "job_cpu_cores": 0.0,
-        "job_processes": 2.0, "job_mem_mb": 3.0,
+        "job_processes": 2.0, "job_mem_mb": 3.0, "job_read_calls": 0.0, "job_write_calls": 0.0,
+        "job_threads": 2.0, "job_ran_sec": 0.0, "job_run_delay_sec": 0.0,
     }  # fmt: skip
-    record(proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB))
+    record(
+        proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB), calls=(30, 4),
+        threads={10: (0, 0), 101: (300_000_000, 100_000_000)},
+    )  # fmt: skip
     report = read(reader)
+    assert (report["job_read_calls"], report["job_write_calls"]) == (30.0, 4.0)
+    assert (report["job_ran_sec"], report["job_run_delay_sec"]) == pytest.approx((0.3, 0.1))
+    assert report["job_threads"] == 3.0
     assert report["job_cpu_sec"] == pytest.approx(0.5)
     assert report["job_cpu_cores"] == pytest.approx(0.5)
     assert (report["job_io_read_mb"], report["job_io_write_mb"]) == (1.0, 2.0)
@@ -224,6 +232,12 @@ class World:
     drop = keep
 
     def proportional_bytes(self, pid: int) -> int | None:
+        return None
+
+    def thread_ids(self, pid: int) -> set[int]:
+        return {pid}
+
+    def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
         return None
 
     def peak_bytes(self, pid: int) -> int:

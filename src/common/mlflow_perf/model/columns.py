@@ -75,6 +75,20 @@ JOB_COLUMNS = (
     Column("job_mem_peak_mb", _GAUGE, "MB", "Most that one of them had, as the kernel keeps it."),
     Column("job_io_read_mb", _COUNTER, "MB", "Read from disks by the job's processes."),
     Column("job_io_write_mb", _COUNTER, "MB", "Written to disks by the job's processes."),
+    Column("job_read_calls", _COUNTER, "", "System calls of the job's processes that read."),
+    Column("job_write_calls", _COUNTER, "", "System calls of the job's processes that write."),
+    Column("job_threads", _GAUGE, "", "Threads of the job's processes."),
+    Column("job_ran_sec", _COUNTER, "s", "Time in which threads of the job ran, as last looked."),
+    Column("job_run_delay_sec", _COUNTER, "s", "Time in which they waited for a CPU meanwhile."),
+    Column(
+        "job_voluntary_switches", _COUNTER, "", "Times that threads of the job gave up their CPU."
+    ),
+    Column(
+        "job_involuntary_switches",
+        _COUNTER,
+        "",
+        "Times that threads of the job lost their CPU.",
+    ),
 )
 GPU_COLUMNS = (
     Column("gpu_count", _GAUGE, "GPUs", "GPUs that the job may use."),

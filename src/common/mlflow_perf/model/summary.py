@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from mlflow_perf.model.columns import COLUMNS, lookup_kind, parse_gpu_index
@@ -19,6 +19,36 @@ from mlflow_perf.model.series import PEAK_SUFFIX, keep_finite, span_between
 from mlflow_perf.records import Kind
 
 __all__ = ["RunningSummary", "summarise", "summarise_run"]
+
+_LINE_COLUMNS = ("job_mem_mb",)
+"""The columns whose growth over the block is a metric."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The straight line through a column's values over time, weighted by time."""
+
+    weight: float = 0.0
+    mean_sec: float = 0.0
+    mean: float = 0.0
+    spread: float = 0.0
+    shared: float = 0.0
+
+    def add(self, at_sec: float, value: float, weight: float) -> None:
+        """Add a value; Welford's way, which keeps its digits over months."""
+        if weight <= 0:
+            return
+        self.weight += weight
+        share = weight / self.weight
+        later, higher = at_sec - self.mean_sec, value - self.mean
+        self.mean_sec += share * later
+        self.mean += share * higher
+        self.spread += weight * later * (at_sec - self.mean_sec)
+        self.shared += weight * later * (value - self.mean)
+
+    def slope(self) -> float | None:
+        """Return the growth per second; None before there are two moments."""
+        return self.shared / self.spread if self.spread > 0 else None
 
 
 @dataclass(slots=True)
@@ -59,6 +89,7 @@ class RunningSummary:
         self._shares = dict.fromkeys(SHARE_THRESHOLDS_PCT, 0.0)
         self._duration = 0.0
         self._facts: dict[str, float] = {}
+        self._lines = {name: _Line() for name in _LINE_COLUMNS}
 
     def add(self, report: Mapping[str, float]) -> None:
         """Add one report: column name → value."""
@@ -91,6 +122,9 @@ class RunningSummary:
                 column.peak = value
             column.integral += value * span
             column.weight += span
+        for name, line in self._lines.items():
+            if name in report:
+                line.add(self._duration, report[name], span)
         busy = report.get(SHARE_COLUMN)
         if busy is not None:
             busy = round(busy, 1)  # as psutil rounds, so that a full machine is at 100
@@ -109,6 +143,7 @@ class RunningSummary:
             "unweighted": self._unweighted,
             "shares": [self._shares[threshold] for threshold in SHARE_THRESHOLDS_PCT],
             "duration": self._duration,
+            "lines": {name: list(astuple(line)) for name, line in self._lines.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -122,6 +157,8 @@ class RunningSummary:
         self._columns, self._shares = columns, dict(shares)
         self._before, self._unweighted = state["before"], state["unweighted"]
         self._duration = float(state["duration"])
+        for name, kept in state.get("lines", {}).items():  # journals of 0.1.0 have none
+            self._lines[name] = _Line(*map(float, kept))
 
     def set_fact(self, name: str, value: float | None) -> None:
         """Set a figure that does not come from reports; None leaves it out."""
@@ -160,6 +197,11 @@ class RunningSummary:
         """Return the integral of a column over the whole block; its mean fills gaps."""
         kept, duration = self._columns.get(column), self.duration()
         return None if kept is None or duration is None else kept.mean() * duration
+
+    def slope(self, column: str) -> float | None:
+        """Return the growth per second of a column that `_LINE_COLUMNS` names."""
+        line = self._lines.get(column)
+        return None if line is None else line.slope()
 
     def share(self, threshold_pct: float) -> float | None:
         """Return the percentage of time in which `SHARE_COLUMN` was at or above a threshold."""

@@ -148,9 +148,27 @@ class ProcFolder:
         if _LIBC is None:
             names = (path.name for path in Path(self.path).iterdir())
             return {int(name) for name in names if name.isdigit()}
-        found: set[int] = set()
         _LIBC.lseek(self._fd, 0, os.SEEK_SET)
-        while (count := _LIBC.getdents64(self._fd, self._buffer, _LISTING_SIZE)) > 0:
+        return self._list(_LIBC, self._fd)
+
+    def numbers_in(self, name: bytes) -> set[int]:
+        """Return the folders named by a number in a folder below; empty when it is not there."""
+        if _LIBC is None:
+            try:
+                names = [path.name for path in Path(self.path, name.decode()).iterdir()]
+            except OSError:
+                return set()
+            return {int(name) for name in names if name.isdigit()}
+        fd = _LIBC.openat(self._fd, name, _READ_ONLY)
+        if fd < 0:
+            return set()
+        found = self._list(_LIBC, fd)
+        _LIBC.close(fd)
+        return found
+
+    def _list(self, libc: ctypes.PyDLL, fd: int) -> set[int]:
+        found: set[int] = set()
+        while (count := libc.getdents64(fd, self._buffer, _LISTING_SIZE)) > 0:
             found.update(map(int, _DIRECTORY.findall(self._view[:count])))
         return found
 

@@ -39,6 +39,10 @@ class Figures(Protocol):
         """Return the integral of a column over time, in its unit times seconds."""
         ...
 
+    def slope(self, column: str) -> float | None:
+        """Return how fast a column grew over the block, per second: the least-squares line's."""
+        ...
+
     def share(self, threshold_pct: float) -> float | None:
         """Return the percentage of time in which `SHARE_COLUMN` was at or above a threshold."""
         ...
@@ -139,6 +143,27 @@ def highest(*formulas: Formula) -> Formula:
 def hours(counter: str) -> Formula:
     """Return the formula of a counter of seconds, in hours."""
     return lambda f: None if (seconds := f.total(counter)) is None else seconds / _HOUR_SEC
+
+
+def run_delay_pct(f: Figures) -> float | None:
+    """Return the share of its runnable time in which a thread of the job waited for a CPU."""
+    ran, waited = f.total("job_ran_sec"), f.total("job_run_delay_sec")
+    if ran is None or waited is None or ran + waited <= 0:
+        return None
+    return 100.0 * waited / (ran + waited)
+
+
+def runnable_threads(f: Figures) -> float | None:
+    """Return how many threads of the job ran or waited for a CPU, on average."""
+    cores, delay_pct = per_duration("job_cpu_sec")(f), run_delay_pct(f)
+    if cores is None or delay_pct is None or delay_pct >= 100.0:
+        return None
+    return cores / (1.0 - delay_pct / 100.0)
+
+
+def growth_per_min(column: str) -> Formula:
+    """Return the formula of how fast a column grew over the block, per minute."""
+    return lambda f: None if (slope := f.slope(column)) is None else 60.0 * slope
 
 
 def gpu_energy_wh(f: Figures) -> float | None:

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlflow_perf.readers.process.reaped import (
@@ -22,7 +22,7 @@ __all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
 CpuClock = Callable[[int], float]
 """Returns the CPU time that a process used itself, in seconds, by its PID."""
 
-_READ_BYTES = re.compile(rb"\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
+_IO = re.compile(rb"\nsyscr: (\d+)\nsyscw: (\d+)\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
 _PROPORTIONAL = re.compile(r"\nPss:\s*(\d+) kB")
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
 # A job may open at least 1,024 files; ours count against that limit.
@@ -47,17 +47,23 @@ class Usage:
         cpu_sec: CPU time.
         read_bytes: Fetched from disks.
         write_bytes: Sent to disks.
+        read_calls: System calls that read.
+        write_calls: System calls that write.
     """
 
     cpu_sec: float = 0.0
     read_bytes: int = 0
     write_bytes: int = 0
+    read_calls: int = 0
+    write_calls: int = 0
 
     def add(self, other: Usage) -> None:
         """Add another usage to this one."""
         self.cpu_sec += other.cpu_sec
         self.read_bytes += other.read_bytes
         self.write_bytes += other.write_bytes
+        self.read_calls += other.read_calls
+        self.write_calls += other.write_calls
 
 
 @dataclass(slots=True)
@@ -74,6 +80,7 @@ class Process:
         clock_sec: Its own CPU time; it has no new values while this stands still.
         children_before_sec: `children_sec` at the reading before.
         moved: Whether it used CPU time since the reading before.
+        threads: How many threads it has.
     """
 
     pid: int
@@ -85,6 +92,7 @@ class Process:
     clock_sec: float = -1.0
     children_before_sec: float = 0.0
     moved: bool = True
+    threads: int = 1
 
 
 class ProcessTable:
@@ -211,21 +219,33 @@ class ProcessTable:
             if fields is None or int(fields[19]) != process.started:
                 return False
             own = (int(fields[11]) + int(fields[12])) * self._tick if clock is None else clock
-            process.parent = int(fields[1])
+            process.parent, process.threads = int(fields[1]), int(fields[17])
             process.rss_bytes = max(0, int(fields[21])) * self._page
             process.children_sec = self._find_children_sec(pid, fields)
             ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
         process.clock_sec = -1.0 if clock is None else clock
-        found = _READ_BYTES.search(self._read(b"%d/io" % pid) or b"")
-        read, written = map(int, found.groups()) if found else (usage.read_bytes, usage.write_bytes)
         used = own + process.children_sec if ended is None else ended.cpu_sec
-        process.usage = Usage(used, read, written)
+        found = _IO.search(self._read(b"%d/io" % pid) or b"")
+        if found:
+            read_calls, write_calls, read, written = map(int, found.groups())
+            process.usage = Usage(used, read, written, read_calls, write_calls)
+        else:
+            process.usage = replace(usage, cpu_sec=used)
         return True
 
     def _find_children_sec(self, pid: int, fields: list[bytes]) -> float:
         if pid == self._own_pid == os.getpid():
             return read_reaped_sec()
         return (int(fields[13]) + int(fields[14])) * self._tick
+
+    def thread_ids(self, pid: int) -> set[int]:
+        """Return the ids of a process's threads; empty when it has ended."""
+        return self._folder.numbers_in(b"%d/task" % pid)
+
+    def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
+        """Return how long a thread ran and how long it waited for a CPU, in ns; None if unknown."""
+        words = (self._folder.read(b"%d/task/%d/schedstat" % (pid, thread)) or b"").split()
+        return (int(words[0]), int(words[1])) if len(words) > 1 else None
 
     def children_sec(self, pid: int) -> float | None:
         """Return the CPU time of a process's reaped children as it is now."""

@@ -13,7 +13,14 @@ import os
 import platform
 from dataclasses import dataclass
 
-__all__ = ["EndedChild", "find_ended_child", "is_childless", "read_reaped_peak", "read_reaped_sec"]
+__all__ = [
+    "EndedChild",
+    "find_ended_child",
+    "is_childless",
+    "read_reaped_peak",
+    "read_reaped_sec",
+    "read_switches",
+]
 
 _KB = 1024
 # The C library's waitid does not return the account; the system call behind it does.
@@ -35,7 +42,9 @@ class _Account(ctypes.Structure):
         ("system_sec", ctypes.c_long),
         ("system_usec", ctypes.c_long),
         ("peak_kb", ctypes.c_long),
-        ("others", ctypes.c_long * 13),
+        ("others", ctypes.c_long * 11),
+        ("voluntary_switches", ctypes.c_long),
+        ("involuntary_switches", ctypes.c_long),
     )
 
 
@@ -47,10 +56,12 @@ class EndedChild:
         cpu_sec: CPU time.
         peak_bytes: The largest peak of memory of any one of them. The kernel includes what the
             child shared with this process before it executed its own program.
+        switches: See `read_switches`.
     """
 
     cpu_sec: float
     peak_bytes: int
+    switches: tuple[int, int] = (0, 0)
 
 
 def find_ended_child(pid: int) -> EndedChild | None:
@@ -73,7 +84,9 @@ def find_ended_child(pid: int) -> EndedChild | None:
         return None
     seconds = account.user_sec + account.system_sec
     return EndedChild(
-        seconds + (account.user_usec + account.system_usec) / 1e6, account.peak_kb * _KB
+        seconds + (account.user_usec + account.system_usec) / 1e6,
+        account.peak_kb * _KB,
+        (account.voluntary_switches, account.involuntary_switches),
     )
 
 
@@ -93,6 +106,18 @@ def read_reaped_sec() -> float:
 
     children = getrusage(RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
+
+
+def read_switches(*, own: bool) -> tuple[int, int]:
+    """Return how often threads gave up their CPU, and how often it was taken from them.
+
+    Args:
+        own: Whether to count the threads of this process, besides those of its reaped children.
+    """
+    from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+
+    counted = [getrusage(who) for who in ((RUSAGE_SELF, RUSAGE_CHILDREN)[not own :])]
+    return sum(c.ru_nvcsw for c in counted), sum(c.ru_nivcsw for c in counted)
 
 
 def read_reaped_peak() -> int:

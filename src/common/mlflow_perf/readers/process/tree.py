@@ -14,8 +14,13 @@ from collections.abc import Callable, Sequence
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
-from mlflow_perf.readers.process.reaped import read_reaped_peak, read_reaped_sec
+from mlflow_perf.readers.process.reaped import (
+    read_reaped_peak,
+    read_reaped_sec,
+    read_switches,
+)
 from mlflow_perf.readers.process.tree_memory import TreeMemory
+from mlflow_perf.readers.process.tree_threads import TreeThreads
 from mlflow_perf.records import MB, Column
 
 __all__ = ["ProcessTreeReader"]
@@ -87,8 +92,10 @@ class ProcessTreeReader:
         self._total = Usage()
         self._was_read = not self._is_command
         self._peak = 0
-        known = () if self._is_command else self._members
+        known = {} if self._is_command else self._members
         self._peaks_before = {pid: self._table.peak_bytes(pid) for pid in known}
+        self._threads = TreeThreads(self._table, known.values())
+        self._switches_before = (0, 0) if self._is_command else self._read_switches()
         self._since, self._cpu_since = self._clock(), 0.0
         self._cores: float | None = None
 
@@ -168,6 +175,8 @@ class ProcessTreeReader:
         total.cpu_sec = max(total.cpu_sec, now.cpu_sec - base.cpu_sec)
         total.read_bytes = max(total.read_bytes, now.read_bytes - base.read_bytes)
         total.write_bytes = max(total.write_bytes, now.write_bytes - base.write_bytes)
+        total.read_calls = max(total.read_calls, now.read_calls - base.read_calls)
+        total.write_calls = max(total.write_calls, now.write_calls - base.write_calls)
         return total
 
     def seconds(self) -> float:
@@ -182,6 +191,17 @@ class ProcessTreeReader:
         report["job_cpu_sec"] = total.cpu_sec
         report["job_io_read_mb"] = total.read_bytes / MB
         report["job_io_write_mb"] = total.write_bytes / MB
+        report["job_read_calls"] = float(total.read_calls)
+        report["job_write_calls"] = float(total.write_calls)
+        self._threads.update(self._members.values())
+        report["job_ran_sec"] = self._threads.ran_sec
+        report["job_run_delay_sec"] = self._threads.waited_sec
+        if self._members:
+            report["job_threads"] = float(self._threads.count(self._members.values()))
+        switches = self._read_switches()
+        if switches is not None and self._switches_before is not None:
+            gained = [b - a for a, b in zip(self._switches_before, switches, strict=True)]
+            report["job_voluntary_switches"], report["job_involuntary_switches"] = gained
         now = self._clock()
         span = now - self._since
         if span >= _LEAST_SPAN_SEC or (self._cores is None and span > 0):
@@ -195,6 +215,16 @@ class ProcessTreeReader:
             report["job_mem_mb"] = together / MB
         if self._peak:
             report["job_mem_peak_mb"] = self._peak / MB
+
+    def _read_switches(self) -> tuple[int, int] | None:
+        """Return the switches of this process's threads and ended children, or of the command."""
+        if not self._reaps:
+            return None
+        if not self._is_command:
+            return read_switches(own=True)
+        # The kernel shows them without a look at each thread only when the command has ended.
+        ended = self._table.find_ended_child(self._root)
+        return (0, 0) if ended is None else ended.switches
 
     def sample_peak(self) -> None:
         """Note the memory between two reads, where a sum over processes or a command may peak."""

@@ -1,0 +1,134 @@
+"""How long the threads of several processes ran, and waited for a CPU that others had.
+
+The kernel counts both for each thread (`schedstat`). A thread that waits as long as it runs has
+half of a CPU: there are twice as many runnable threads as CPUs for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mlflow_perf.core.own_threads import own_thread_ids
+from mlflow_perf.readers.process.process import Process
+
+__all__ = ["ScheduleTable", "TreeThreads"]
+
+# A tenth of a per cent of a core, and at the start enough for some hundreds of threads.
+_BUDGET_SHARE, _BUDGET_MOST_SEC = 0.001, 0.001
+
+
+class ScheduleTable(Protocol):
+    """Reads the threads of processes: a `ProcessTable`."""
+
+    @property
+    def own_pid(self) -> int | None:
+        """This process's PID; None where it is not in the table."""
+        ...
+
+    def thread_ids(self, pid: int) -> set[int]:
+        """Return the ids of a process's threads."""
+        ...
+
+    def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
+        """Return how long a thread ran and how long it waited for a CPU, in ns."""
+        ...
+
+
+@dataclass(slots=True)
+class _Looked:
+    """The threads of one process when they were last read."""
+
+    started: int
+    clock_sec: float = -2.0
+    threads: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class TreeThreads:
+    """Sums the running and the waiting time of a tree's threads, without our own.
+
+    What a thread did between its last reading and its end is missing, so that the two times are for
+    a ratio: both miss the same.
+
+    Args:
+        table: Where threads are read.
+        members: The processes at the start; what their threads did before does not count.
+        clock: Monotonic seconds.
+        cpu_clock: CPU seconds of this thread.
+
+    Attributes:
+        ran_sec: Time in which the threads ran, summed.
+        waited_sec: Time in which they waited for a CPU, summed.
+    """
+
+    def __init__(
+        self,
+        table: ScheduleTable,
+        members: Collection[Process] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._table, self._clock, self._cpu_clock = table, clock, cpu_clock
+        self._looked: dict[int, _Looked] = {}
+        self.ran_sec = self.waited_sec = 0.0
+        for process in members:
+            self._look(process)
+        self.ran_sec = self.waited_sec = 0.0
+        self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
+
+    def count(self, members: Collection[Process]) -> int:
+        """Return how many threads the members have, without our own."""
+        return sum(self._count_of(process) for process in members)
+
+    def _count_of(self, process: Process) -> int:
+        looked = self._looked.get(process.pid)
+        if process.pid == self._table.own_pid and looked is not None:
+            return max(1, len(looked.threads))
+        return process.threads
+
+    def update(self, members: Collection[Process]) -> None:
+        """Read the threads of the members that used CPU since they were last read.
+
+        Reading all threads of a large tree costs more than a sample may. Within a budget of CPU
+        time, those that were read longest ago come first; the kernel's counters lose nothing.
+        """
+        now = self._clock()
+        gained = _BUDGET_SHARE * max(0.0, now - self._since)
+        self._budget_sec, self._since = min(_BUDGET_MOST_SEC, self._budget_sec + gained), now
+        known = {process.pid: process for process in members}
+        for pid in self._looked.keys() - known.keys():
+            del self._looked[pid]
+        waiting = [pid for pid in known if pid not in self._looked]
+        begin = self._cpu_clock()
+        for pid in [*waiting, *self._looked]:
+            if self._cpu_clock() - begin >= self._budget_sec:
+                break
+            looked = self._looked.get(pid)
+            if looked is None or looked.clock_sec != known[pid].clock_sec or looked.clock_sec < 0:
+                self._look(known[pid])
+        self._budget_sec -= self._cpu_clock() - begin
+
+    def _look(self, process: Process) -> None:
+        """Read the threads of one process, and add what they did since the last time."""
+        pid = process.pid
+        before = self._looked.pop(pid, None)
+        if before is None or before.started != process.started:
+            before = _Looked(process.started)
+        # Now the newest, and so the last to be read again.
+        now = self._looked[pid] = _Looked(process.started, process.clock_sec)
+        is_own = pid == self._table.own_pid
+        threads = {pid}
+        if is_own or process.threads > 1:
+            threads = self._table.thread_ids(pid) - (own_thread_ids() if is_own else set())
+        for thread in threads:
+            found = self._table.read_schedule(pid, thread)
+            if found is None:
+                continue
+            now.threads[thread] = found
+            ran, waited = before.threads.get(thread, (0, 0))
+            if found[0] >= ran and found[1] >= waited:  # else another thread has its id by now
+                self.ran_sec += (found[0] - ran) / 1e9
+                self.waited_sec += (found[1] - waited) / 1e9

@@ -1,0 +1,89 @@
+"""How long threads ran and waited: recorded trees with exact answers, and a crowded CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.readers.trees import read, record
+
+from mlflow_perf.readers.process.process import Process, ProcessTable
+from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.readers.process.tree_threads import TreeThreads
+
+_SEC = 10**9
+
+
+def processes(table: ProcessTable, *pids: int) -> list[Process]:
+    """Return processes, freshly read."""
+    found = [process for pid in pids if (process := table.find(pid)) is not None]
+    for process in found:
+        table.refresh(process)
+    return found
+
+
+def test_only_what_came_after_the_start_counts(tmp_path: Path) -> None:
+    """A thread's past is left out; a thread that is new counts from its beginning."""
+    record(tmp_path, 10, 1, threads={10: (9 * _SEC, 8 * _SEC)})
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    tree = TreeThreads(table, processes(table, 10))
+    assert (tree.ran_sec, tree.waited_sec) == (0.0, 0.0)
+    record(tmp_path, 10, 1, threads={10: (10 * _SEC, 8 * _SEC), 12: (3 * _SEC, 2 * _SEC)})
+    members = processes(table, 10)
+    tree.update(members)
+    assert (tree.ran_sec, tree.waited_sec) == (4.0, 2.0)
+    assert tree.count(members) == 2
+    table.close()
+
+
+def test_a_reused_thread_id_counts_from_its_own_beginning(tmp_path: Path) -> None:
+    """Counters that are lower than before belong to another thread; nothing is subtracted."""
+    record(tmp_path, 10, 1, threads={10: (0, 0), 12: (5 * _SEC, 5 * _SEC)})
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    tree = TreeThreads(table, processes(table, 10))
+    record(tmp_path, 10, 1, threads={10: (0, 0), 12: (_SEC, 0)})
+    tree.update(processes(table, 10))
+    assert (tree.ran_sec, tree.waited_sec) == (0.0, 0.0)
+    record(tmp_path, 10, 1, threads={10: (0, 0), 12: (3 * _SEC, _SEC)})
+    tree.update(processes(table, 10))
+    assert (tree.ran_sec, tree.waited_sec) == (2.0, 1.0)
+    table.close()
+
+
+def test_what_the_budget_leaves_out_is_read_later(tmp_path: Path) -> None:
+    """With time for one process at each update, every process is read in turn."""
+    for pid in (10, 11, 12):
+        record(tmp_path, pid, 1)
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    ticks = iter(range(10**6))
+    tree = TreeThreads(table, processes(table, 10, 11, 12), clock=lambda: 10.0 * next(ticks),
+                       cpu_clock=lambda: 0.0004 * next(ticks))  # fmt: skip
+    for pid in (10, 11, 12):
+        record(tmp_path, pid, 1, threads={pid: (_SEC, _SEC)})
+    found = []
+    for _ in range(12):
+        tree.update(processes(table, 10, 11, 12))
+        found.append(tree.waited_sec)
+    assert found[0] < 3.0
+    assert found[-1] == 3.0
+    table.close()
+
+
+@pytest.mark.e2e
+def test_threads_that_share_a_cpu_wait_as_long_as_others_run() -> None:
+    """Three processes on one CPU each wait for about two thirds of the time or more."""
+    cpu = min(os.sched_getaffinity(0))
+    code = (
+        f"import os, time\nos.sched_setaffinity(0, [{cpu}])\nwhile time.process_time() < 0.7: pass"
+    )
+    reader = ProcessTreeReader()
+    children = [subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(3)]
+    report: dict[str, float] = {}
+    while any(child.poll() is None for child in children):
+        report = read(reader)
+    reader.close()
+    share = report["job_run_delay_sec"] / (report["job_run_delay_sec"] + report["job_ran_sec"])
+    assert 0.4 < share < 1.0
