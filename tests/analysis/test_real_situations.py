@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.analysis.advice import Verdict, decide_verdict
-from mlflow_perf.analysis.rightsize import SERIAL_PEAK, right_size
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.analysis.wanted_cpus import SERIAL_PEAK
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -107,10 +108,10 @@ def test_a_cpu_burner(run: Run) -> None:
 
 
 def test_a_sleeper(run: Run) -> None:
-    """A job that sleeps is idle, however busy the machine is."""
+    """A job that sleeps waits, however busy the machine is."""
     summary, found = run("time.sleep(2)")
     _need(summary, "job_cpu_avg_cores")
-    assert found.bottleneck == "idle", (found, summary)
+    assert found.bottleneck == "waiting", (found, summary)
 
 
 def test_a_one_core_job_on_many_cores(run: Run) -> None:

@@ -13,7 +13,8 @@ from mlflow_perf.analysis.resource_lines import (
     kubernetes_lines,
     slurm_lines,
 )
-from mlflow_perf.analysis.rightsize import CPU_TOLERANCE, right_size
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.analysis.advice import Usage, read_positive
+from mlflow_perf.analysis.time_shares import read_spans
+from mlflow_perf.analysis.usage import Usage, read_positive
+from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
+from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.perf_run import PerfRun
 
 __all__ = ["PeakUsage", "read_peak_usage"]
@@ -35,6 +38,7 @@ class PeakUsage:
         tasks: Ranks on the node.
         job_cores: Whether `cores` counts the job alone, not everything on the node.
         job_memory: Whether `memory_mb` counts the job alone.
+        wanted_cores: CPUs that the job can use: more than `cores` where it waited for CPUs.
     """
 
     where: str
@@ -48,6 +52,12 @@ class PeakUsage:
     tasks: int
     job_cores: bool
     job_memory: bool
+    wanted_cores: float
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether the job ran on one CPU and could use no more."""
+        return self.wanted_cores == 1.0 and self.usage["job_cpu_avg_cores"] >= 0.5
 
     @property
     def is_tight(self) -> bool:
@@ -65,7 +75,8 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
     documents = run.document.nodes if run.document is not None else {}
     found = []
     for index, summary in run.nodes.items():
-        facts = documents[index].node if index in documents else {}
+        document = documents.get(index) or NodeDocument(summary=dict(summary))
+        facts = document.node
         usage = Usage(summary, facts)
         total_mb = read_positive(facts.get("mem_total_mb"))
         of_cgroup = usage["max_t_cgroup_mem_percent"] / 100.0 * usage.mem_limit_mb
@@ -73,7 +84,7 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         used_gpus, owned_gpus = _count_gpus(summary, usage)
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
-            cores=_find_peak_cores(usage),
+            cores=usage.peak_cores,
             memory_mb=usage["job_max_mem_mb"] or of_cgroup or of_node or None,
             gpus=used_gpus,
             owned_cores=usage.cores,
@@ -83,18 +94,10 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
             tasks=_count_tasks(facts),
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
             job_memory=usage["job_max_mem_mb"] > 0,
+            wanted_cores=find_wanted_cores(usage, read_spans(document)),
         )
         found.append(peak)
     return found
-
-
-def _find_peak_cores(usage: Usage) -> float | None:
-    peak = max(usage["job_max_cpu_cores"], usage["job_cpu_avg_cores"])
-    if peak or "job_cpu_avg_cores" in usage:
-        return peak
-    busy_pct = max(usage["max_t_cpu_pct_per_cpu_avg"], usage["cpu_avg_utilization_pct"])
-    known = "cpu_avg_utilization_pct" in usage and usage.cores > 0
-    return busy_pct / 100.0 * usage.cores if known else None
 
 
 def _count_tasks(facts: Mapping[str, Any]) -> int:

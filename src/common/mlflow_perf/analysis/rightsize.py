@@ -12,25 +12,17 @@ from itertools import accumulate
 from typing import Any
 
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
+from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
 
 __all__ = ["RightSize", "right_size"]
-
-CPU_TOLERANCE = 0.05
-"""Cores by which a peak may exceed a whole number and still be rounded down: the kernel counts CPU
-time in ticks of 10 ms, so that one busy thread reads as up to 1.02 cores over a second."""
-
-SERIAL_PEAK, SERIAL_AVERAGE = 1.2, (0.5, 1.05)
-"""A job runs on one CPU if its average is in this range and its peak is at most this: the rest is
-helper threads that run for an instant, and the ticks of short intervals."""
 
 MEMORY_STEP_MB = 64
 MEMORY_MIN_MB = 128
 _MOST = 1e15  # a damaged document's figure may be infinite
 _OOM_FACTOR = 1.5
 _SATURATED_PCT = 90.0
-_THROTTLED_PCT = 10.0
 _TIME_STEP_MIN = 5
 
 
@@ -177,29 +169,26 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     user = "the job" if worst.job_cores else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_cores:g}" if worst.owned_cores else ""
     evidence = [f"CPU: {user} kept at most {cores:.2f}{had} CPUs busy ({worst.where})."]
-    wanted = cores
+    wanted, _ = peaks.find_worst(lambda peak: peak.wanted_cores)
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
     throttled = slowed.usage["cpu_throttled_pct"]
-    if throttled >= _THROTTLED_PCT:
-        # Its threads stood still for that share of the time; otherwise they would have used more.
-        wanted = max(wanted, (slowed.owned_cores or cores) * (1 + throttled / 100.0))
+    if throttled >= 10 and wanted > cores:
         evidence.append(
             f"CPU: the quota held it back for {throttled:.0f}% of the time ({slowed.where}): "
             "it could use more than was seen."
+        )
+    elif wanted >= cores + 0.3:
+        evidence.append(
+            f"CPU: its threads waited for CPUs that others had; it could use {wanted:.2f}."
         )
     elif worst.usage.busy_pct >= _SATURATED_PCT:
         evidence.append(
             f"CPU: they were {worst.usage.busy_pct:.0f}% busy throughout: with more it may be "
             "faster."
         )
-    low, high = SERIAL_AVERAGE
-    if wanted <= SERIAL_PEAK and all(
-        (peak.cores or 0.0) <= SERIAL_PEAK and low <= peak.usage["job_cpu_avg_cores"] <= high
-        for peak in peaks.all
-    ):
+    if all(peak.is_serial for peak in peaks.all) and wanted <= SERIAL_PEAK:
         evidence.append("CPU: its work is serial, one CPU is what it can use.")
-        return 1, evidence
-    return max(1, math.ceil(min(wanted, _MOST) - CPU_TOLERANCE)), evidence
+    return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
 
 
 def _advise_memory(peaks: _Peaks, headroom_pct: float) -> tuple[int | None, list[str]]:

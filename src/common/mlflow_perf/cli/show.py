@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from mlflow_perf.analysis import metric_text
-from mlflow_perf.analysis.advice import decide_verdict
+from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
 
@@ -75,9 +76,8 @@ def _show_run(run: PerfRun) -> None:
     documents = run.document.nodes if run.document is not None else {}
     verdicts: dict[str, list[str]] = {}
     for index, summary in run.nodes.items():
-        facts = documents[index].node if index in documents else {}
-        judged = decide_verdict(summary, facts)
-        verdicts.setdefault(f"{judged.bottleneck}: {judged.advice}", []).append(str(index))
+        first = findings_of(documents.get(index) or NodeDocument(summary=dict(summary)))[0]
+        verdicts.setdefault(f"{first.bottleneck}: {first.sentence}", []).append(str(index))
     for sentence, indexes in list(verdicts.items())[:_NODES_MAX]:
         listed = ", ".join(indexes[:5])
         listed += f" and {len(indexes) - 5} more" if len(indexes) > 5 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlflow_perf.analysis.advice import decide_verdict
+from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.core.json_io import Columns
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.recorders import transfers as transfer_stats
@@ -72,9 +72,9 @@ def add_recorded(
 
 
 def judge_document(document: NodeDocument) -> None:
-    """Put the bottleneck and the advice that follow from the figures into a document."""
-    found = decide_verdict(document.summary, document.node)
-    document.extra.update(bottleneck=found.bottleneck, advice=found.advice)
+    """Put the first of its findings into a document, as a bottleneck and an advice."""
+    first = findings_of(document)[0]
+    document.extra.update(bottleneck=first.bottleneck, advice=first.sentence)
 
 
 def tag_document(document: NodeDocument) -> dict[str, str]:

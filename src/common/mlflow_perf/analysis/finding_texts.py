@@ -1,0 +1,215 @@
+"""Says findings in sentences: the evidence, with the job's own figures, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mlflow_perf.analysis.memory_trend import MemoryTrend
+from mlflow_perf.analysis.time_shares import Span
+from mlflow_perf.analysis.usage import Usage
+from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus
+from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.format import one_decimal
+
+__all__ = ["SENTENCES", "Facts"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the sentences are made of.
+
+    Attributes:
+        usage: The node's figures.
+        spans: The job's time.
+        totals: Kind of finding → its share of the time.
+        trend: How the job's memory grew.
+    """
+
+    usage: Usage
+    spans: Sequence[Span]
+    totals: Mapping[str, float]
+    trend: MemoryTrend
+
+    @property
+    def used(self) -> str:
+        """How many of its CPUs the job used on average."""
+        usage = self.usage
+        if not usage.cores:
+            return f"{usage.busy_pct:.0f}% of the CPUs"
+        return f"{one_decimal(usage.used_cores)} of {one_decimal(usage.cores)} CPUs"
+
+    @property
+    def demand(self) -> float:
+        """Threads of the job that ran or waited for a CPU, over the time in which any did."""
+        busy = [s for s in self.spans if s.demand >= 0.5] or list(self.spans)
+        seconds = sum(s.seconds for s in busy)
+        if seconds <= 0:
+            return busy[0].demand
+        return sum(s.demand * s.seconds for s in busy) / seconds
+
+    @property
+    def wanted_cpus(self) -> int:
+        """How many CPUs the job can use, as `advise` says."""
+        return count_wanted_cpus(self.usage, self.spans)
+
+
+def describe_serial(facts: Facts) -> tuple[str, str]:
+    text = f"The job kept one CPU busy ({facts.used})"
+    usage = facts.usage
+    threads = usage["job_threads_max"]
+    switches = usage["job_voluntary_switches"] / max(usage["duration_sec"], 1e-9)
+    do = "run it in parallel"
+    if threads >= 3 and switches >= 100:
+        text = (
+            f"The job's {threads:.0f} threads took turns on one CPU ({facts.used}), as Python's "
+            "threads do under its lock (GIL)"
+        )
+        do = "use processes instead of threads"
+    wanted = facts.wanted_cpus
+    if wanted == 1:
+        return text, f"{do}, or ask for one CPU"
+    peak = one_decimal(max(usage["job_max_cpu_cores"], usage.used_cores))
+    return f"{text} for most of its computing, up to {peak} at its peak", (
+        f"{do}; its parallel part uses {wanted} CPUs"
+    )
+
+
+def describe_saturated(facts: Facts) -> tuple[str, str]:
+    usage = facts.usage
+    text = f"The CPUs were {usage.busy_pct:.0f}% busy ({facts.used})"
+    if "gpu_avg_utilization_pct" in usage:
+        text += f" while the GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
+    return text, "more cores, or less work per item, would make it faster"
+
+
+def describe_contended(facts: Facts) -> tuple[str, str]:
+    usage = facts.usage
+    throttled, stolen = usage["cpu_throttled_pct"], usage.stolen_pct
+    if throttled >= 5:
+        limit = one_decimal(usage.cores)
+        text = f"The CPU quota held the job back for {throttled:.0f}% of the time"
+        return f"{text} (limit {limit} CPUs)", "raise the limit or start fewer threads"
+    if stolen >= 50 * facts.totals["contended"]:
+        text = f"This machine's host ran others for {stolen:.0f}% of the time in which its CPUs "
+        text += f"had work (steal); the job got {facts.used}"
+        return text, "ask for dedicated CPUs, or for another host"
+    others = max(0.0, usage.node_busy_pct / 100 * usage.cores - usage.used_cores)
+    delay, hedge = usage["job_run_delay_pct"], ""
+    if "job_run_delay_pct" not in usage:
+        delay, hedge = usage["cpu_stall_pct"], "probably "
+    text = (
+        f"The job {hedge}waited for a CPU {delay:.0f}% of the time in which it had work: it got "
+        f"{facts.used}, others {one_decimal(others)}"
+    )
+    return text, "others use this node, ask for CPUs of its own"
+
+
+def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
+    cores = one_decimal(facts.usage.cores)
+    threads = (
+        f"{facts.demand:.0f} threads" if facts.spans[0].run_delay is not None else "more threads"
+    )
+    text = f"The job had {threads} to run on {cores} CPUs ({facts.used} used)"
+    return text, f"start {cores} at a time, or ask for more CPUs"
+
+
+def describe_waiting(facts: Facts) -> tuple[str, str]:
+    share = 100 * min(1.0, facts.totals["waiting"])
+    text = (
+        f"For {share:.0f}% of the time the job neither computed ({facts.used} used) nor waited for "
+        "a CPU, a disk or memory"
+    )
+    return text, "find what it waits for: a sleep, a lock, a process or a remote service"
+
+
+def describe_disk(facts: Facts) -> tuple[str, str]:
+    usage, span = facts.usage, facts.spans[0]
+    seconds = max(usage["duration_sec"], 1e-9)
+    calls = usage["job_read_calls"] + usage["job_write_calls"]
+    keys = ("job_io_read_mb", "job_io_write_mb")
+    who = "The job"
+    if not span.own_io:
+        keys, who = ("total_disk_io_read_mb", "total_disk_io_write_mb"), "The node"
+    moved = sum(usage[key] for key in keys)
+    rate = f"{one_decimal(moved / seconds)} MB/s moved"
+    if calls / seconds >= 500 and moved * 1024 / calls < 64:
+        text = f"The job made {calls:,.0f} reads and writes of {moved * 1024 / calls:.1f} KB each"
+        return f"{text} ({rate})", "use fewer, larger files and requests"
+    stall = max(usage["io_stall_pct"], usage["iowait_pct"] * max(usage.cores, 1))
+    text = f"{who} waited for disks {min(100.0, stall):.0f}% of the time ({rate}, CPUs "
+    text += f"{usage.busy_pct:.0f}% busy)"
+    return text, "use faster or local storage, or fewer, larger requests"
+
+
+def describe_network(facts: Facts) -> tuple[str, str]:
+    text = f"The node's network moved {one_decimal(facts.usage.net_mb_s)} MB/s while the job used "
+    return text + facts.used, "if this is the job's data, bring it nearer, or move less of it"
+
+
+def describe_memory(facts: Facts) -> tuple[str, str]:
+    usage = facts.usage
+    if usage["oom_kills"] >= 1:
+        text = f"The kernel killed {usage['oom_kills']:.0f} process(es) for want of memory "
+        return f"{text}(peak {usage.mem_pct:.0f}% of what the job may use)", "ask for more memory"
+    if usage["mem_stall_pct"] >= 5:
+        text = f"The job waited for memory {usage['mem_stall_pct']:.0f}% of the time "
+        return f"{text}(peak {usage.mem_pct:.0f}% of what it may use)", "ask for more memory"
+    text = f"Memory peaked at {usage.mem_pct:.0f}% of what the job may use"
+    return text, "ask for more before the kernel kills it"
+
+
+def describe_memory_growth(facts: Facts) -> tuple[str, str]:
+    trend = facts.trend
+    text = (
+        f"Memory grew from {trend.first_mb:,.0f} to {trend.last_mb:,.0f} MB and was still growing, "
+    )
+    text += f"by {trend.mb_per_min:,.0f} MB a minute"
+    if trend.limit_mb:
+        left = max(0.0, trend.limit_mb - trend.last_mb) / trend.mb_per_min * 60
+        text += f"; {format_duration(left)} more and it would reach {trend.limit_mb:,.0f} MB"
+    return text, "look for what is kept, or ask for more memory before it runs longer"
+
+
+def describe_gpu(facts: Facts) -> tuple[str, str]:
+    busy = facts.usage["gpu_avg_utilization_pct"]
+    text = f"The GPUs were {busy:.0f}% busy and the CPUs {facts.usage.busy_pct:.0f}%"
+    return text, "more or faster GPUs would make it faster"
+
+
+def describe_idle(facts: Facts) -> tuple[str, str]:
+    usage = facts.usage
+    if "gpu_avg_utilization_pct" in usage:
+        text = f"The GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
+        return text, "feed them faster, or ask for none"
+    text = f"The node's CPUs were {usage.busy_pct:.0f}% busy ({facts.used})"
+    return text, "ask for less, or find out what it waits for"
+
+
+def describe_balanced(facts: Facts) -> tuple[str, str]:
+    usage = facts.usage
+    own, everyone = usage.busy_pct, usage.node_busy_pct or usage.busy_pct
+    own_part = f", {own:.0f}% with the job" if everyone - own >= 5 else ""
+    parts = [f"CPUs {everyone:.0f}% busy{own_part}", f"memory peak {usage.mem_pct:.0f}%"]
+    if "gpu_avg_utilization_pct" in usage:
+        parts.append(f"GPUs {usage['gpu_avg_utilization_pct']:.0f}% busy")
+    if "io_stall_pct" in usage:
+        parts.append(f"the node's disks waited for {usage['io_stall_pct']:.0f}%")
+    return f"No single resource held the job back ({', '.join(parts)})", ""
+
+
+SENTENCES: Mapping[str, Callable[[Facts], tuple[str, str]]] = {
+    "serial": describe_serial,
+    "saturated": describe_saturated,
+    "contended": describe_contended,
+    "oversubscribed": describe_oversubscribed,
+    "waiting": describe_waiting,
+    "disk": describe_disk,
+    "network": describe_network,
+    "memory": describe_memory,
+    "memory_growth": describe_memory_growth,
+    "gpu": describe_gpu,
+    "idle": describe_idle,
+    "balanced": describe_balanced,
+}
+"""Kind of finding → what makes its evidence and what to do."""

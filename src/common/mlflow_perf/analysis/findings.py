@@ -1,0 +1,244 @@
+"""Finds what a job's time went into, ranked by the time at stake: the one source of every verdict.
+
+The shares of the time come from `time_shares`; this module weighs them, says them in sentences with
+the job's own figures, and adds what threatens a job without taking time, such as growing memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
+from mlflow_perf.analysis.memory_trend import read_memory_trend
+from mlflow_perf.analysis.time_shares import Span, read_spans, split_time
+from mlflow_perf.analysis.usage import Usage, ramp
+from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.format import join_some
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+
+__all__ = ["BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of"]
+
+TOO_SHORT_SEC = 1.0
+_LEAST_SHARE = 0.05
+
+BOTTLENECK_OF_KIND: Mapping[str, str] = {
+    "serial": "cpu",
+    "saturated": "cpu",
+    "contended": "cpu",
+    "oversubscribed": "cpu",
+    "waiting": "waiting",
+    "disk": "disk",
+    "network": "network",
+    "memory": "memory",
+    "memory_growth": "memory",
+    "gpu": "gpu",
+    "input": "input",
+    "idle": "idle",
+    "too_short": "balanced",
+    "balanced": "balanced",
+}
+"""Kind of finding → the word of the tag `mlflow_perf.bottleneck`; a quota's word is `throttled`."""
+
+KINDS = tuple(BOTTLENECK_OF_KIND)
+
+_WEIGHTS = {
+    "contended": 1.3,
+    "gpu": 1.2,
+    "saturated": 0.8,
+    "serial": 0.75,
+    "balanced": 0.6,
+    "idle": 0.5,
+    "memory": 2.0,
+    "memory_growth": 2.0,
+}
+"""How much of the time of a kind is at stake: a second lost to others comes back whole, one that
+the job computed does not; what may kill the job counts double. Kinds without a row weigh 1."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a job's time went into, or that threatens it.
+
+    Attributes:
+        kind: One of `KINDS`.
+        severity: `high`, `medium` or `low`: how much is at stake, and how surely.
+        share: Share of the job's time that it concerns, from 0 to 1.
+        evidence: The figures, as the first half of a sentence.
+        do: What to do about it, as its second half.
+        phase: The part of the run that it concerns, such as `4 s to 10 s`; None for all of it.
+        function: The function that the time was spent in, where a profile says so.
+        confidence: How sure the kind is, from 0 to 1: lower near the bound to another kind.
+        bottleneck: The kind as the word of the tag `mlflow_perf.bottleneck`.
+    """
+
+    kind: str
+    severity: str
+    share: float
+    evidence: str
+    do: str
+    phase: str | None = None
+    function: str | None = None
+    confidence: float = 1.0
+    bottleneck: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The evidence and what to do, as one sentence."""
+        return f"{self.evidence}: {self.do}." if self.do else f"{self.evidence}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        keys = ("kind", "severity", "share", "evidence", "do", "phase", "function", "confidence")
+        return {key: getattr(self, key) for key in keys}
+
+
+def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
+    """Return the findings of a run, ranked by the time at stake; the first is the verdict.
+
+    Findings of one kind on several nodes become one that names the nodes; its share is the mean
+    over all nodes.
+    """
+    if isinstance(document, NodeDocument):
+        return _find_in_node(document)
+    nodes = {index: _find_in_node(document.nodes[index]) for index in sorted(document.nodes)}
+    if len(nodes) == 1:
+        return next(iter(nodes.values()))
+    by_kind: dict[str, list[tuple[int, Finding]]] = {}
+    for index, found in nodes.items():
+        for finding in found:
+            by_kind.setdefault(finding.kind, []).append((index, finding))
+    merged = []
+    for same in by_kind.values():
+        worst = max((finding for _, finding in same), key=lambda f: f.share)
+        share = sum(finding.share for _, finding in same) / len(nodes)
+        which = [str(index) for index, _ in same]
+        places = f"{'nodes' if len(same) > 1 else 'node'} {join_some(which)}"
+        text = worst.evidence if len(same) == len(nodes) else f"{worst.evidence} ({places})"
+        merged.append(replace(worst, share=share, evidence=text))
+    return _rank(merged)
+
+
+def _find_in_node(document: NodeDocument) -> list[Finding]:
+    usage = Usage(document.summary, document.node)
+    known = {"cpu_avg_utilization_pct", "job_cpu_avg_cores"} & document.summary.keys()
+    spans = read_spans(document)
+    shares = [split_time(span) for span in spans]
+    seconds = sum(span.seconds for span in spans)
+    totals = {
+        kind: sum(s[kind] * span.seconds for s, span in zip(shares, spans, strict=True)) / seconds
+        if seconds > 0
+        else shares[0][kind]
+        for kind in shares[0]
+    }
+    if not known:
+        totals = {kind: share for kind, share in totals.items() if kind in ("disk", "gpu")}
+    elif not spans[0].own:
+        # What the job waited for is known only where its own figures are.
+        totals["idle"] = totals.pop("waiting")
+    elif usage["gpu_avg_utilization_pct"] < 25 and spans[0].has_gpu:
+        totals["idle"] = 1.0 - spans[0].gpu
+    trend = read_memory_trend(document)
+    totals["memory"] = max(totals.get("memory", 0.0), _memory_at_stake(usage))
+    totals["memory_growth"] = trend.at_stake
+    facts = Facts(usage, spans, totals, trend)
+    found = [
+        _make_finding(kind, share, facts, shares, document)
+        for kind, share in totals.items()
+        if share >= _LEAST_SHARE
+    ]
+    length = document.duration_sec or usage["duration_sec"]
+    if 0 < length < TOO_SHORT_SEC and not usage["oom_kills"]:
+        text = f"The block took {format_duration(length)}: too short to say what held it back"
+        return [Finding("too_short", "low", 1.0, text, "", bottleneck="balanced")]
+    if not found:
+        text = "The node reported no CPU figures: there is no verdict"
+        if known:
+            text = "No single resource held the job back"
+        return [Finding("balanced", "low", 1.0, text, "", bottleneck="balanced")]
+    return _rank(found)
+
+
+def _rank(found: Sequence[Finding]) -> list[Finding]:
+    """Return findings by the time at stake, with their confidence and severity."""
+
+    def at_stake(finding: Finding) -> float:
+        return finding.share * _WEIGHTS.get(finding.kind, 1.0)
+
+    ranked = sorted(found, key=at_stake, reverse=True)
+    stakes = [*map(at_stake, ranked), 0.0]
+    sure = []
+    for finding, stake in zip(ranked, stakes, strict=False):
+        rival = stakes[1] if finding is ranked[0] else stakes[0]
+        confidence = round(finding.confidence * stake / (stake + rival), 2)
+        strength = min(1.0, stake) * (0.5 + confidence / 2)
+        severity = "high" if strength >= 0.5 else "medium" if strength >= 0.2 else "low"
+        severity = "low" if finding.kind == "balanced" else severity
+        sure.append(replace(finding, confidence=confidence, severity=severity))
+    return sure
+
+
+def _memory_at_stake(usage: Usage) -> float:
+    """Return how near the job came to being killed for want of memory: 1.0 if something was."""
+    if usage["oom_kills"] >= 1:
+        return 2.0
+    return ramp(usage.mem_pct, 88, 96) * (1.0 if usage.knows_own_memory else 0.6)
+
+
+def _make_finding(
+    kind: str,
+    share: float,
+    facts: Facts,
+    shares: Sequence[Mapping[str, float]],
+    document: NodeDocument,
+) -> Finding:
+    evidence, do = SENTENCES[kind](facts)
+    bottleneck = BOTTLENECK_OF_KIND[kind]
+    if kind == "contended" and facts.usage["cpu_throttled_pct"] >= 5:
+        bottleneck = "throttled"
+    phase = _name_phase(kind, facts.spans, shares)
+    return Finding(
+        kind,
+        "low",
+        min(1.0, round(share, 4)) if share < 1 else share,
+        f"{evidence} (from {phase})" if phase else evidence,
+        do,
+        phase=phase,
+        function=_find_function(kind, document),
+        bottleneck=bottleneck,
+    )
+
+
+def _name_phase(
+    kind: str, spans: Sequence[Span], shares: Sequence[Mapping[str, float]]
+) -> str | None:
+    """Return the one part of the run in which a kind took most of the time; None without one."""
+    if kind not in shares[0] or len(spans) < 4:
+        return None
+    held = [i for i, share in enumerate(shares) if share[kind] >= 0.5]
+    if not held:
+        return None
+    first, last = spans[held[0]], spans[held[-1]]
+    begin, end = first.start_sec, last.start_sec + last.seconds
+    inside = sum(spans[i].seconds for i in held)
+    whole = spans[-1].start_sec + spans[-1].seconds
+    if end - begin > 0.8 * whole or inside < 0.8 * (end - begin) or inside < 0.1 * whole:
+        return None
+    return f"{format_duration(begin)} to {format_duration(end)}"
+
+
+def _find_function(kind: str, document: NodeDocument) -> str | None:
+    """Return the function that a profile in the document says took most time of the kind."""
+    profile = document.extra.get("profile")
+    rows = profile.get("functions") if isinstance(profile, dict) else None
+    if kind not in ("serial", "saturated", "waiting", "disk", "network") or not rows:
+        return None
+    computes = kind in ("serial", "saturated")
+    best, most = None, 5.0
+    for row in rows:
+        own, on_cpu = row.get("self_pct") or 0.0, (row.get("cpu_pct") or 0.0) / 100
+        part = own * (on_cpu if computes else 1 - on_cpu)
+        if part > most:
+            best, most = str(row.get("function")), part
+    return best

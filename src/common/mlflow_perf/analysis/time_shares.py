@@ -1,0 +1,249 @@
+"""Splits a job's time by what it did: computed, waited for a CPU, a disk, memory, or nothing known.
+
+Each span of time is split without thresholds: 0.6 busy CPUs are 60% of the time on one CPU, 1.5 are
+half on one and half on two. The parts of a span add up to its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from mlflow_perf.analysis.usage import Usage, ramp
+from mlflow_perf.model.document import NodeDocument
+
+__all__ = ["Span", "read_spans", "split_time"]
+
+_MOST_SPANS = 100
+_RATES = {
+    "job_cpu_sec": "used",
+    "cpu_stall_sec": "cpu_stall",
+    "io_stall_sec": "io_stall",
+    "mem_stall_sec": "mem_stall",
+    "cpu_throttled_sec": "throttled",
+}
+"""Counter columns whose rate per second is a figure of a span."""
+
+_FSYNC_BOOST = 4.0
+"""On a full machine the kernel reports a fifth of the disk stalls of a job that only syncs: it
+counts the rest of each wait as one for a CPU."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a job and its node did over a span of time; shares are between 0 and 1.
+
+    Attributes:
+        start_sec: Begin, from the job's start.
+        seconds: Length.
+        cores: CPUs that the job may use.
+        used: CPUs that the job kept busy.
+        node_used: CPUs of those that all processes kept busy.
+        own: Whether `used` counts the job alone.
+        run_delay: Of the time in which the job's threads were runnable, the share in which they
+            waited for a CPU; None if unknown.
+        peak_used: The most CPUs that the job kept busy in any interval of the whole run.
+        processes: Processes of the job.
+        cpu_stall: Share of the time in which some task of the node waited for a CPU.
+        io_stall: The same for a disk.
+        mem_stall: The same for memory.
+        throttled: Share of the time in which the quota held the job back.
+        stolen: Share of its CPU time that the host took for other machines.
+        disk_mb_s: What the job read from and wrote to disks; the node if `own_io` is false.
+        own_io: Whether `disk_mb_s` counts the job alone.
+        calls_per_sec: System calls of the job that read or write; 0.0 if unknown.
+        net_mb_s: What the node moved over the network.
+        gpu: How busy the job's GPUs were.
+        has_gpu: Whether the job has GPUs.
+        mem_pct: Peak memory of the job in per cent of its limit, over the whole run.
+        own_mem: Whether `mem_pct` counts the job alone.
+    """
+
+    start_sec: float
+    seconds: float
+    cores: float
+    used: float
+    node_used: float
+    own: bool
+    run_delay: float | None
+    peak_used: float
+    processes: float = 0.0
+    cpu_stall: float = 0.0
+    io_stall: float = 0.0
+    mem_stall: float = 0.0
+    throttled: float = 0.0
+    stolen: float = 0.0
+    disk_mb_s: float = 0.0
+    own_io: bool = False
+    calls_per_sec: float = 0.0
+    net_mb_s: float = 0.0
+    gpu: float = 0.0
+    has_gpu: bool = False
+    mem_pct: float = 0.0
+    own_mem: bool = False
+
+    @property
+    def demand(self) -> float:
+        """CPUs that the job would have used with all the node's CPUs to itself, and one a thread.
+
+        It counts the threads that ran or waited for a CPU. Where no reader counted the waiting, it
+        is estimated from the node's stalls and from how busy others kept the CPUs.
+        """
+        used = self.used / (1.0 - min(self.stolen, 0.95))
+        if self.run_delay is not None:
+            return used / (1.0 - min(self.run_delay, 0.99))
+        felt = ramp(used, 0.05, 0.5)
+        if self.peak_used < 1.3 and self.processes < 3:
+            return used + min(max(0.0, 1.0 - used), self.cpu_stall) * felt
+        others = max(0.0, self.node_used - self.used)
+        missed = min(others, max(0.0, self.cores - used)) * self.cpu_stall * felt
+        crowd = ramp(self.processes / max(self.cores, 1.0), 1.5, 3.0) * ramp(self.cpu_stall, 0.7, 1)
+        is_full = ramp(self.node_used / max(self.cores, 1e-9), 0.8, 0.95)
+        return max(used + missed, crowd * is_full * felt * 2 * self.cores)
+
+
+def read_spans(document: NodeDocument) -> list[Span]:
+    """Return a node's time as spans, from its reports; one span from the summary without reports.
+
+    At most a hundred spans are made, so that the cost does not grow with the job's length.
+    """
+    usage = Usage(document.summary, document.node)
+    whole = _span_of_summary(usage)
+    spans = list(_spans_of_reports(document, usage, whole)) if whole.own else []
+    return spans or [whole]
+
+
+def _span_of_summary(usage: Usage) -> Span:
+    seconds = usage["duration_sec"]
+    cores = usage.cores or 1.0
+    used = usage.used_cores if usage.cores else usage.node_busy_pct / 100.0
+    calls = usage["job_read_calls"] + usage["job_write_calls"]
+    keys = ("job_io_read_mb", "job_io_write_mb")
+    if not usage.knows_own_io:
+        keys = ("total_disk_io_read_mb", "total_disk_io_write_mb")
+    return Span(
+        start_sec=0.0,
+        seconds=seconds,
+        cores=cores,
+        used=used,
+        node_used=max(used, usage.node_busy_pct / 100.0 * cores),
+        own="job_cpu_avg_cores" in usage,
+        run_delay=usage["job_run_delay_pct"] / 100.0 if "job_run_delay_pct" in usage else None,
+        peak_used=max(used, usage["job_max_cpu_cores"]),
+        cpu_stall=usage["cpu_stall_pct"] / 100.0,
+        io_stall=max(usage["io_stall_pct"], usage["iowait_pct"] * max(cores, 1)) / 100.0,
+        mem_stall=usage["mem_stall_pct"] / 100.0,
+        throttled=usage["cpu_throttled_pct"] / 100.0,
+        stolen=usage.stolen_pct / 100.0,
+        disk_mb_s=sum(usage[key] for key in keys) / seconds if seconds > 0 else 0.0,
+        calls_per_sec=calls / seconds if seconds > 0 else 0.0,
+        own_io=usage.knows_own_io,
+        net_mb_s=usage.net_mb_s,
+        gpu=usage["gpu_avg_utilization_pct"] / 100.0,
+        has_gpu="gpu_avg_utilization_pct" in usage,
+        mem_pct=usage.mem_pct,
+        own_mem=usage.knows_own_memory,
+    )
+
+
+def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iterator[Span]:
+    rows = document.rows()
+    step = max(1, -(-len(rows) // _MOST_SPANS))
+    rows = [*rows[::step], *rows[-1:]] if (len(rows) - 1) % step else rows[::step]
+    for before, row in pairwise(rows):
+        seconds = row.get("elapsed_sec", 0.0) - before.get("elapsed_sec", 0.0)
+        if seconds <= 0 or "job_cpu_sec" not in row:
+            continue
+
+        def rate(
+            *names: str,
+            now: Mapping[str, float] = row,
+            old: Mapping[str, float] = before,
+            length: float = seconds,
+        ) -> float:
+            gained = sum(now.get(name, 0.0) - old.get(name, 0.0) for name in names)
+            return max(0.0, gained) / length  # fmt: skip
+
+        figures: dict[str, Any] = {field: rate(name) for name, field in _RATES.items()}
+        io_names = ("disk_io_read_mb", "disk_io_write_mb")
+        if usage.knows_own_io:
+            io_names = ("job_io_read_mb", "job_io_write_mb")
+        waits, runs = rate("job_run_delay_sec"), rate("job_ran_sec")
+        figures["io_stall"] = max(figures["io_stall"], rate("cpu_iowait_sec"))
+        yield Span(
+            start_sec=before.get("elapsed_sec", 0.0),
+            seconds=seconds,
+            cores=row.get("cpu_limit_cores") or whole.cores,
+            node_used=max(figures["used"], rate("cpu_busy_sec")),
+            own=True,
+            run_delay=waits / (waits + runs) if waits + runs > 0 else whole.run_delay,
+            calls_per_sec=rate("job_read_calls", "job_write_calls"),
+            peak_used=whole.peak_used,
+            processes=row.get("job_processes", 0.0),
+            stolen=whole.stolen,
+            disk_mb_s=rate(*io_names),
+            own_io=usage.knows_own_io,
+            net_mb_s=rate("net_io_ext_sent_mb", "net_io_ext_recv_mb"),
+            gpu=row.get("gpu_utilization_pct", 0.0) / 100.0,
+            has_gpu=whole.has_gpu,
+            mem_pct=whole.mem_pct,
+            own_mem=whole.own_mem,
+            **figures,
+        )
+
+
+def split_time(span: Span) -> dict[str, float]:
+    """Return kind of finding → its share of a span's time; the shares add up to 1."""
+    cores, demand = span.cores, span.demand
+    wanted = min(demand, cores)
+    lost = max(0.0, 1.0 - span.used / wanted) if wanted > 0 else 0.0
+    active = min(1.0, demand / min(1.0, cores))
+    throttled = min(active, span.throttled)
+    starved = (active - throttled) * lost
+    computing = active - throttled - starved
+    several = ramp(wanted, 1.0, 2.0) if cores >= 1.5 else 1.0
+    # The CPUs hold idle GPUs back even where some of them are free.
+    low, high = (0.4, 0.7) if span.has_gpu and span.gpu < 0.4 else (0.6, 0.85)
+    full = computing * several * (ramp(wanted / cores, low, high) if cores >= 1.5 else 1.0)
+    # A job that its quota holds back now and then is at its quota all the time.
+    quota = throttled + full * ramp(throttled, 0.03, 0.12)
+    full -= quota - throttled
+    crowded = ramp(demand / max(cores, 1.0), 1.2, 2.0) * (1.0 - throttled)
+    rest = 1.0 - active
+    own_io = ramp(span.disk_mb_s, 0.05, 0.5) if span.own_io else 0.9
+    boost = 1.0 + _FSYNC_BOOST * ramp(span.node_used / cores, 0.8, 1.0) * ramp(
+        span.disk_mb_s, 0.05, 0.5
+    )
+    disk = own_io * min(rest, span.io_stall * boost)
+    # Stalls are the node's: those of a job with little memory are probably another's.
+    memory = span.mem_stall * (ramp(span.mem_pct, 20, 60) if span.own_mem else 0.9)
+    free = max(0.0, rest - disk - memory)
+    # A node moves data for others too: the job's own part of it costs CPU time.
+    is_likely = ramp(span.net_mb_s, 5, 30) * ramp(span.used, 0.02, 0.08)
+    network = free * is_likely
+    files = _share_of_small_requests(span)
+    shares = {
+        "serial": computing * (1.0 - several) * (1.0 - files),
+        "saturated": full * (1.0 - crowded),
+        "balanced": computing * several - full - (quota - throttled),
+        "contended": starved * (1.0 - crowded) + quota,
+        "oversubscribed": (full + starved) * crowded,
+        "disk": disk + computing * (1.0 - several) * files,
+        "network": network,
+        "waiting": free - network,
+    }
+    # While the GPUs work, the CPUs only feed them; while memory is short, nothing advances.
+    left = (1.0 - span.gpu) * (1.0 - memory)
+    shares = {kind: share * left for kind, share in shares.items()}
+    return {**shares, "gpu": span.gpu, "memory": memory}
+
+
+def _share_of_small_requests(span: Span) -> float:
+    """Return how much of the computing is the kernel's work on many small files."""
+    if not span.own_io or not span.calls_per_sec:
+        return 0.0
+    kb_per_call = span.disk_mb_s * 1024 / span.calls_per_sec
+    is_small = 1.0 - ramp(kb_per_call, 16, 64)
+    return is_small * ramp(span.calls_per_sec, 500, 2000) * ramp(span.disk_mb_s, 0.5, 4)

@@ -1,0 +1,106 @@
+"""The figures of one node that judgements are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["Usage", "ramp", "read_positive"]
+
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+
+
+def read_positive(value: Any) -> float:
+    """Return a positive finite number as it is, and 0.0 for anything else."""
+    usable = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+    return float(value) if usable else 0.0
+
+
+def ramp(value: float, low: float, high: float) -> float:
+    """Return 0 up to `low`, 1 from `high` on, and a straight line between them.
+
+    Where a rule would say "at least x", a ramp around x keeps a small change of a figure from
+    changing the verdict.
+    """
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+class Usage:
+    """The figures of a node; a missing figure is 0.0.
+
+    Args:
+        summary: Metric key → value of one node.
+        node: Facts of the node; `cpu_count` replaces a missing `cpu_limit_cores`.
+    """
+
+    def __init__(self, summary: Mapping[str, float], node: Mapping[str, Any] = _NO_FACTS) -> None:
+        self._summary = summary
+        self.cores = self["cpu_limit_cores"] or read_positive(node.get("cpu_count"))
+        self.mem_limit_mb = self["mem_limit_mb"]
+
+    def __getitem__(self, key: str) -> float:
+        return read_positive(self._summary.get(key))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._summary
+
+    @property
+    def node_busy_pct(self) -> float:
+        """How busy the job's CPUs were with the work of all processes, in per cent."""
+        return self["cpu_avg_utilization_pct"]
+
+    @property
+    def used_cores(self) -> float:
+        """Cores that the job kept busy on average; all busy cores if the job's are unknown."""
+        if "job_cpu_avg_cores" in self:
+            return self["job_cpu_avg_cores"]
+        return self.node_busy_pct / 100.0 * self.cores
+
+    @property
+    def busy_pct(self) -> float:
+        """How busy the job kept the CPUs that it owns, in per cent."""
+        return 100.0 * self.used_cores / self.cores if self.cores else self.node_busy_pct
+
+    @property
+    def peak_cores(self) -> float | None:
+        """Most cores that were busy in any interval, with the job if known; None if unknown."""
+        peak = max(self["job_max_cpu_cores"], self["job_cpu_avg_cores"])
+        if peak or "job_cpu_avg_cores" in self:
+            return peak
+        busy_pct = max(self["max_t_cpu_pct_per_cpu_avg"], self.node_busy_pct)
+        known = "cpu_avg_utilization_pct" in self and self.cores > 0
+        return busy_pct / 100.0 * self.cores if known else None
+
+    @property
+    def stolen_pct(self) -> float:
+        """Share of the CPUs' working time that the host took for other machines, in per cent."""
+        # For a job with a share of CPU time, `node_busy_pct` is the job's own and includes no
+        # steal.
+        wanted = max(self.node_busy_pct, self["cpu_steal_pct"] + self.busy_pct)
+        return 100.0 * self["cpu_steal_pct"] / wanted if wanted else 0.0
+
+    @property
+    def mem_pct(self) -> float:
+        """Peak memory of the job as a share of its limit; the node's share if that is unknown."""
+        if self.knows_own_memory:
+            return 100.0 * self["job_max_mem_mb"] / self.mem_limit_mb
+        return self["max_t_mem_percent"]
+
+    @property
+    def knows_own_io(self) -> bool:
+        """Whether the job's own reads and writes are known."""
+        return "job_io_read_mb" in self or "job_io_write_mb" in self
+
+    @property
+    def knows_own_memory(self) -> bool:
+        """Whether the job's own memory and its limit are known."""
+        return self["job_max_mem_mb"] > 0 and self.mem_limit_mb > 0
+
+    @property
+    def net_mb_s(self) -> float:
+        """Mean rate of the node's network traffic without loopback, sent and received."""
+        duration = self["duration_sec"]
+        moved = self["total_net_io_ext_sent_mb"] + self["total_net_io_ext_recv_mb"]
+        return moved / duration if duration > 0 else 0.0

@@ -1,0 +1,50 @@
+"""How many CPUs a job can use: the one figure behind both the verdict and the advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mlflow_perf.analysis.time_shares import Span
+from mlflow_perf.analysis.usage import Usage
+
+__all__ = ["CPU_TOLERANCE", "SERIAL_PEAK", "count_wanted_cpus", "find_wanted_cores", "is_serial"]
+
+CPU_TOLERANCE = 0.05
+"""Cores by which a peak may exceed a whole number and still be rounded down: the kernel counts CPU
+time in ticks of 10 ms, so that one busy thread reads as up to 1.02 cores over a second."""
+
+SERIAL_PEAK, SERIAL_AVERAGE = 1.2, (0.5, 1.05)
+"""A job runs on one CPU if its average is in this range and its peak is at most this: the rest is
+helper threads that run for an instant, and the ticks of short intervals."""
+
+
+def is_serial(usage: Usage, demand: float) -> bool:
+    """Tell whether a job uses one CPU and would use no more with the node to itself.
+
+    Args:
+        usage: The node's figures.
+        demand: CPUs that the job would have used with the node to itself, at its peak.
+    """
+    low, high = SERIAL_AVERAGE
+    return (
+        (usage.peak_cores or 0.0) <= SERIAL_PEAK
+        and low <= usage["job_cpu_avg_cores"] <= high
+        and demand <= 1.3
+    )
+
+
+def find_wanted_cores(usage: Usage, spans: Sequence[Span]) -> float:
+    """Return how many CPUs a job can use: what it used at its peak, and what it could not get."""
+    demand = max((span.demand for span in spans if span.seconds >= 0.2), default=spans[0].demand)
+    peak = usage.peak_cores or 0.0
+    cores = usage.cores or peak
+    if (throttled := usage["cpu_throttled_pct"]) >= 10:
+        # Its threads stood still for that share of the time; otherwise they would have used more.
+        return min(max(peak, cores * (1 + throttled / 100.0)), 1e15)
+    return 1.0 if is_serial(usage, demand) else min(max(peak, min(demand, cores)), 1e15)
+
+
+def count_wanted_cpus(usage: Usage, spans: Sequence[Span]) -> int:
+    """Return the whole number of CPUs to ask for."""
+    return max(1, math.ceil(find_wanted_cores(usage, spans) - CPU_TOLERANCE))

@@ -1,0 +1,88 @@
+"""Findings: ranked by the time at stake, with the job's own figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlflow_perf.analysis.findings import BOTTLENECK_OF_KIND, KINDS, findings_of
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+
+BASE = {
+    "duration_sec": 60.0,
+    "cpu_limit_cores": 2.0,
+    "cpu_avg_utilization_pct": 50.0,
+    "job_cpu_avg_cores": 1.0,
+    "job_max_cpu_cores": 1.0,
+}
+
+
+def _node(**figures: float) -> NodeDocument:
+    return NodeDocument(node={"cpu_count": 2}, summary={**BASE, **figures})
+
+
+def test_the_first_finding_has_most_time_at_stake() -> None:
+    """Half serial, 30% asleep, 20% parallel: serial, then waiting; all with shares and a do."""
+    found = findings_of(_node(job_cpu_avg_cores=0.7))
+    assert [finding.kind for finding in found] == ["serial", "waiting"]
+    assert found[0].share == pytest.approx(0.7)
+    assert found[0].do.startswith("run it in parallel")
+    assert found[0].severity in ("high", "medium")
+
+
+def test_a_figure_near_a_bound_lowers_the_confidence_and_not_more() -> None:
+    """Around every figure of a starved job, the verdict changes at most once, unsurely."""
+    before = None
+    changes = 0
+    for percent in range(99):
+        first = findings_of(
+            _node(job_cpu_avg_cores=1 - percent / 100, job_run_delay_pct=float(percent))
+        )[0]
+        if before is not None and first.kind != before.kind:
+            changes += 1
+            assert first.confidence < 0.55
+            assert before.confidence < 0.55
+        before = first
+    assert changes == 1
+
+
+def test_below_a_second_there_is_no_verdict() -> None:
+    """33 ms are too short, whatever the disks of the node did."""
+    found = findings_of(_node(duration_sec=0.033, io_stall_pct=90.0))
+    assert [finding.kind for finding in found] == ["too_short"]
+    assert found[0].bottleneck == "balanced"
+
+
+def test_a_document_of_several_nodes_names_the_nodes() -> None:
+    """One finding for each kind; it names its nodes unless it is of all."""
+    busy, asleep = _node(), _node(job_cpu_avg_cores=0.0)
+    found = findings_of(PerfDocument({0: busy, 1: asleep, 2: asleep}))
+    assert [finding.kind for finding in found] == ["waiting", "serial"]
+    assert "(nodes 1, 2)" in found[0].evidence
+    assert found[0].share == pytest.approx(2 / 3)
+
+
+def test_the_network_of_the_node_is_not_the_jobs() -> None:
+    """A job without CPU time beside a busy network waits; one that computes a little may load."""
+    asleep = _node(job_cpu_avg_cores=0.003, total_net_io_ext_recv_mb=2400.0)
+    assert findings_of(asleep)[0].kind == "waiting"
+    loads = findings_of(_node(job_cpu_avg_cores=0.2, total_net_io_ext_recv_mb=2400.0))[0]
+    assert (loads.kind, "The node's network" in loads.evidence) == ("network", True)
+
+
+def test_more_threads_than_cpus_are_oversubscribed_also_beside_others() -> None:
+    """Twelve runnable threads on two CPUs, of which others take one: never `ask for one CPU`."""
+    found = findings_of(
+        _node(job_cpu_avg_cores=1.0, job_run_delay_pct=91.7, cpu_avg_utilization_pct=100.0)
+    )[0]
+    assert found.kind == "oversubscribed"
+    assert "12 threads" in found.evidence
+    assert "one CPU" not in found.do
+
+
+def test_every_kind_has_a_word_for_the_tag() -> None:
+    """The tag keeps its eight words plus `waiting` and `input`."""
+    assert set(BOTTLENECK_OF_KIND) == set(KINDS)
+    assert set(BOTTLENECK_OF_KIND.values()) | {"throttled"} == {
+        "cpu", "memory", "disk", "network", "gpu", "throttled", "idle", "balanced", "waiting",
+        "input",
+    }  # fmt: skip
