@@ -52,6 +52,29 @@ def test_output_input_and_exit_code_pass_through(
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("new_store", [False, True])
+def test_the_run_begins_and_ends_with_its_command(
+    client: MlflowClient, tmp_path: Path, new_store: bool
+) -> None:
+    """MLflow's start and duration are the command's, although a new store takes seconds to make."""
+    uri = f"sqlite:///{tmp_path}/new.db" if new_store else os.environ["MLFLOW_TRACKING_URI"]
+    environ = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    if new_store:
+        environ["MLFLOW_EXPERIMENT_ID"] = "0"
+    script = "import time; print(time.time(), flush=True); time.sleep(1.5); print(time.time())"
+    command = ("--name", "slept", "--", sys.executable, "-c", script)
+    result = wrapped(*command, env=environ, cwd=tmp_path)
+    began, ended = map(float, result.stdout.split())
+    store = MlflowClient(uri)
+    experiments = [e.experiment_id for e in store.search_experiments()]
+    run = store.search_runs(experiments, max_results=1)[0]
+    took_sec = run.data.metrics["duration_sec"]
+    assert 0 <= began - run.info.start_time / 1000 < 5
+    assert 0 <= run.info.end_time / 1000 - ended < 5
+    assert run.info.end_time - run.info.start_time == pytest.approx(1000 * took_sec, abs=500)
+
+
+@pytest.mark.e2e
 def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClient) -> None:
     """CPU time and memory peak of a command that ends at once are the command's."""
     burn = "import time\nx = bytearray(b'x') * (300 << 20)\nwhile time.process_time() < 0.2: pass"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +22,9 @@ from tests.model.metrics.test_node_metrics import EIGHTEEN
 import mlflow_perf
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers import Reader
+from mlflow_perf.session import run_finder
 from mlflow_perf.session.report import current, report
+from mlflow_perf.tracking.search import get_run
 
 KEYS = EIGHTEEN | {"duration_sec", "node_used_cpu_hours", "node_count", "perf_overhead_pct"}
 
@@ -112,6 +115,69 @@ def test_the_jobs_exception_passes_through(store: str, error: BaseException, sta
     assert perf.run_id is not None
     assert run_of(perf.run_id).info.status == status
     assert "duration_sec" in run_of(perf.run_id).data.metrics
+
+
+@pytest.mark.parametrize("place", ["store", "server"])
+def test_the_run_begins_and_ends_with_its_block(place: str, request: pytest.FixtureRequest) -> None:
+    """MLflow's start and duration are the block's: on sqlite, over HTTP and with the decorator."""
+    request.getfixturevalue(place)
+
+    @mlflow_perf.report("decorated")
+    def function() -> str | None:
+        session = current()
+        assert session is not None
+        time.sleep(0.5)
+        return session.run_id
+
+    with mlflow_perf.report("block") as perf:
+        began = time.time()
+        time.sleep(0.5)
+    info = run_of(perf.run_id).info
+    assert 0 <= began - info.start_time / 1000 < 10  # on a busy machine
+    for run_id in (perf.run_id, function()):
+        run = run_of(run_id)
+        took_sec = (run.info.end_time - run.info.start_time) / 1000
+        assert 0 <= took_sec - run.data.metrics["duration_sec"] < 10
+
+
+def test_a_slow_server_does_not_delay_the_runs_start(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is created while the block runs begins with the block, not when it is created."""
+    inside, original = threading.Event(), run_finder.find_current_experiment
+
+    def slow(uri: str | None) -> str:
+        assert inside.wait(60)
+        return original(uri)
+
+    monkeypatch.setattr(run_finder, "find_current_experiment", slow)
+    monkeypatch.setattr(run_finder, "_LOCAL_START_SEC", 0.1)
+    with mlflow_perf.report("slow", start_timeout=0.1) as perf:
+        time.sleep(1)
+        began = time.time() - 1
+        inside.set()
+    info = run_of(perf.run_id).info
+    assert info.start_time / 1000 <= began + 0.5
+    assert info.end_time - info.start_time >= 1000
+
+
+def test_a_failed_block_in_a_run_that_goes_on_is_failed(store: str) -> None:
+    """`show`, search and the gate see it, although MLflow's own status of the run is FINISHED."""
+    runs = []
+    for error in (None, ValueError("expected")):
+        with (
+            mlflow.start_run() as run,
+            contextlib.suppress(ValueError),
+            mlflow_perf.report("train"),
+        ):
+            if error is not None:
+                raise error
+        runs.append(run.info.run_id)
+    assert run_of(runs[1]).info.status == "FINISHED"
+    assert get_run(runs[1]).status == "FAILED"
+    result = mlflow_perf.check(runs[0], runs[1], "duration_sec=+1000000%")
+    assert not result.passed
+    assert "FAILED" in result.failures[0]
 
 
 def test_an_active_run_is_used_and_not_ended(store: str) -> None:

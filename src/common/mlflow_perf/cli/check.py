@@ -141,7 +141,8 @@ def _find_history(
     query = f"{finished} and {condition}" if condition.strip() else finished
     found = find_runs(name, filter_string=query, max_results=_HISTORY_MAX)
     ids = {run.run_id for run in judged}
-    others = [run for run in found if run.run_id not in ids]
+    # A block may have failed in a run that went on and finished.
+    others = [run for run in found if run.run_id not in ids and run.status == "FINISHED"]
     if not others:
         raise RunNotFoundError(f"--base-filter finds no other finished run of {name!r}.")
     return others if any_hardware else find_same_hardware(others, judged[0])

@@ -25,6 +25,7 @@ from mlflow_perf.node.place import Node
 from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
+    find_current_experiment,
     find_run,
     open_run,
     read_chosen_experiment,
@@ -128,6 +129,8 @@ class RunFinder:
         if wait:
             # Up to ten seconds on a busy machine, which is not the server's fault.
             import_module("mlflow")
+        else:
+            run.started = time.time()
         self._pending = BackgroundCall(self._make, name="new-run")
         self._probe_page()
         if not wait:
@@ -135,6 +138,7 @@ class RunFinder:
         try:
             self._pending.result(self._start_timeout_sec)
         except TimeoutError:
+            run.started = time.time()
             _log.warning("The tracking server %s is slow; the job starts without its run.", shown)
         except Exception as error:
             self._pending = None
@@ -169,11 +173,15 @@ class RunFinder:
                 found = find_run(_JOB_TAG, job, tracking_uri=uri)
                 if found is None:
                     time.sleep(_POLL_SEC)
+        # The block may begin meanwhile: the run's start is looked up as late as possible.
+        experiment_id = None if found else find_current_experiment(uri)
         info = (
             found
             or create_run(
                 run.run_name or "mlflow-perf",
                 tracking_uri=uri,
+                experiment_id=experiment_id,
+                started=run.started,
                 tags={_JOB_TAG: job} if is_shared else None,
             )
         ).info

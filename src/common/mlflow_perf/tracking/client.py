@@ -25,6 +25,7 @@ __all__ = [
     "create_run",
     "discard_run",
     "end_run",
+    "find_current_experiment",
     "find_run",
     "open_client",
     "open_run",
@@ -88,7 +89,7 @@ def create_run(
     from mlflow.tracking.context.registry import resolve_tags
 
     return open_client(tracking_uri).create_run(
-        experiment_id or _find_current_experiment(tracking_uri),
+        experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
         tags=resolve_tags(tags),
         run_name=clean_text(name, _MAX_NAME),
@@ -103,7 +104,7 @@ def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Run | 
     """
     text = value.replace("'", "")
     found = open_client(tracking_uri).search_runs(
-        [_find_current_experiment(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
+        [find_current_experiment(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
     )
     return found[0] if found else None
 
@@ -169,7 +170,7 @@ def provide_experiment(run: RunHandle) -> str | None:
     return str(client.create_experiment(run.experiment_name))
 
 
-def _find_current_experiment(tracking_uri: str | None) -> str:
+def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
     import mlflow
 

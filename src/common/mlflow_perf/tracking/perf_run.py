@@ -31,7 +31,8 @@ class PerfRun:
         name: The run's name in MLflow.
         experiment_id: The run's experiment in MLflow.
         component: The component that ran.
-        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None where unknown.
+        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`: the worst that MLflow and the reports of
+            the run say; None where unknown.
         started: Unix time in seconds.
         ended: Unix time in seconds; None while it runs.
         metrics: Metric key → the value of its largest step.
@@ -65,7 +66,8 @@ class PerfRun:
             name=name,
             experiment_id=info.experiment_id,
             component=data.tags.get(f"{TAG}component"),
-            status=info.status,
+            # A block may have failed in a run that goes on, and a run after its block.
+            status=worst_status((info.status, data.tags.get(f"{TAG}status", ""))) or info.status,
             started=info.start_time / 1000 if info.start_time is not None else None,
             ended=info.end_time / 1000 if info.end_time else None,
             # A loss that was NaN is not a figure, and strict JSON cannot hold it.

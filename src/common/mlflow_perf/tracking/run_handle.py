@@ -22,6 +22,7 @@ class RunHandle:
         own_run: Whether the run was created for this recording, which then ends it too.
         experiment_id: The run's experiment, or the one in which to create it; None if unknown.
         experiment_name: Name of that experiment, while no server could tell its id.
+        started: Unix time at which the run begins; None lets it begin when it is created.
         has_page: Whether the store's server is known to have the page `/perf`.
     """
 
@@ -31,6 +32,7 @@ class RunHandle:
     own_run: bool = False
     experiment_id: str | None = None
     experiment_name: str | None = None
+    started: float | None = None
     has_page: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
