@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,6 +165,38 @@ def test_times_are_left_alone_once_proxystore_mends_them(
         assert store.proxy("x", populate_target=False) == "x"
     gather._units_per_ms.cache_clear()
     assert recorder.aggregate_times()["factory.resolve"].last_time_ms == 5.0
+
+
+def test_all_times_of_an_old_proxystore_are_milliseconds() -> None:
+    """ProxyStore up to 0.6.3 takes nanoseconds, as its parameter says; the session has ms."""
+
+    class StoreMetrics:
+        def add_attribute(self, name: str, key: Any, value: Any) -> None: ...
+        def add_counter(self, name: str, key: Any, value: int) -> None: ...
+        def add_time(self, name: str, key: Any, time_ns: int) -> None: ...
+
+    module: Any = SimpleNamespace(StoreMetrics=StoreMetrics)
+    recorder = OperationMetrics()
+    current.activate(recorder, folder=None)
+    gather.follow(module)
+    StoreMetrics().add_time("store.get", "k", 5_000_000)
+    StoreMetrics().add_time("factory.resolve", "k", time_ns=6_000_000)
+    gather._originals.clear()
+    current.deactivate()
+    times = recorder.aggregate_times()
+    assert times["store.get"].last_time_ms == 5
+    assert times["factory.resolve"].last_time_ms == 6
+
+
+def test_metrics_of_a_store_take_keywords_as_before(session: Any) -> None:
+    """A job that names the parameters of StoreMetrics is served as without us."""
+    recorder, _ = session
+    with Store("keywords", LocalConnector(), metrics=True) as store:
+        assert store.metrics is not None
+        store.metrics.add_time("mine", key=("k",), time_ms=3.0)
+        store.metrics.add_counter(name="rows", key=("k",), value=2)
+    assert recorder.aggregate_times()["mine"].last_time_ms == 3.0
+    assert recorder.aggregate_counters()["rows"] == 2
 
 
 def test_store_without_metrics_is_not_gathered(session: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,20 +35,37 @@ def test_keys_survive_json(key: Any) -> None:
 class _Factory:
     key = "the key"
 
-
-class _Proxy:
-    """A stand-in for ProxyStore's proxy: any use of it would resolve it."""
-
-    __factory__ = _Factory()
-
-    def __hash__(self) -> int:
+    def __call__(self) -> str:
         raise AssertionError("resolved")
 
 
-def test_a_proxy_is_not_resolved() -> None:
-    """The key of a proxy is that of its object, alone and within a list of keys."""
-    assert plain_key(_Proxy()) == "the key"
-    assert plain_key([_Proxy(), "k"]) == ("the key", "k")
+def _make_old_proxy() -> Any:
+    """Return a proxy as ProxyStore made them up to 0.6.3, of which anything asked resolves it."""
+    class_ = type(
+        "Proxy",
+        (),
+        {
+            "__slots__": ("__factory__",),
+            "__class__": property(lambda self: object.__getattribute__(self, "__factory__")()),
+            "__hash__": lambda self: object.__getattribute__(self, "__factory__")(),
+        },
+    )
+    proxy: Any = object.__new__(class_)
+    object.__setattr__(proxy, "__factory__", _Factory())
+    return proxy
+
+
+def _make_real_proxy() -> Any:
+    """Return a proxy of the installed ProxyStore."""
+    return pytest.importorskip("proxystore.proxy").Proxy(_Factory())
+
+
+@pytest.mark.parametrize("make", [_make_old_proxy, _make_real_proxy])
+def test_a_proxy_is_not_resolved(make: Callable[[], Any]) -> None:
+    """The key of a proxy is that of its object, alone and anywhere within a list of keys."""
+    assert plain_key(make()) == "the key"
+    assert plain_key([make(), "k"]) == ("the key", "k")
+    assert plain_key([1, (make(), (make(),))]) == (1, ("the key", ("the key",)))
 
 
 @pytest.mark.parametrize("wrong", [[1], 1.5 + 2j, b"x"])

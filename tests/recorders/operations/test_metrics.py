@@ -9,6 +9,7 @@ import math
 import pickle
 import threading
 from collections import namedtuple
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -259,26 +260,21 @@ def test_public_statistics_add_up_with_those_of_keys() -> None:
     assert total.max_time_ms == 5
 
 
-class _Factory:
-    key = "the object's key"
+@pytest.fixture
+def proxy() -> Iterator[Any]:
+    """A real proxy whose object has been evicted: resolving it raises."""
+    store = pytest.importorskip("proxystore.store")
+    connectors = pytest.importorskip("proxystore.connectors.local")
+    with store.Store("evicted", connectors.LocalConnector(), register=True) as made:
+        proxy = made.proxy([1, 2], populate_target=False)
+        made.evict(object.__getattribute__(proxy, "__proxy_factory__").key)
+        yield proxy
 
 
-class _UnresolvedProxy:
-    """As ProxyStore's: it has a factory, and hashing it would fetch its object."""
-
-    __slots__ = ("__factory__",)
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "__factory__", _Factory())
-
-    def __hash__(self) -> int:
-        raise AssertionError("the proxy was resolved")
-
-
-@pytest.mark.parametrize("key", [_UnresolvedProxy(), [_UnresolvedProxy()], (_UnresolvedProxy(),)])
-def test_recording_for_a_proxy_does_not_resolve_it(key: Any) -> None:
+@pytest.mark.parametrize("wrap", [lambda proxy: proxy, lambda p: [p], lambda p: (p, "a", (p,))])
+def test_recording_for_a_proxy_does_not_resolve_it(proxy: Any, wrap: Callable[[Any], Any]) -> None:
     """Times, counters and attributes are recorded under the key of the proxy's object."""
-    recorder = OperationMetrics()
+    key, recorder = wrap(proxy), OperationMetrics()
     recorder.add_time("read", key, 2.0)
     with recorder.time("read", key):
         pass

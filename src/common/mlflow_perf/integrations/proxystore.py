@@ -8,8 +8,8 @@ ProxyStore; it waits until the job does.
 
 The session gets, under ProxyStore's own names:
 
-- Times, over all stores, keys and processes. ProxyStore up to 1.1.0 gives those of `factory.*` in
-  nanoseconds instead of milliseconds; they are corrected.
+- Times, over all stores, keys and processes, in milliseconds. ProxyStore up to 0.6.3 gives all of
+  them in nanoseconds, and up to 1.1.0 those of `factory.*`; they are corrected.
 - Counters.
 - Attributes that are numbers (the sizes of objects), summed up over the operations, as counters.
 """
@@ -22,6 +22,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,8 +98,10 @@ def follow(module: ModuleType) -> None:
     if _originals:
         return
 
+    takes_ns = "time_ns" in signature(module.StoreMetrics.add_time).parameters
+
     def add_time(recorder: OperationMetrics, name: str, value: Any) -> None:
-        divisor = _units_per_ms(name) if name in _FACTORY_TIMES else 1
+        divisor = 1e6 if takes_ns else _units_per_ms(name) if name in _FACTORY_TIMES else 1
         recorder.add_time(name, None, value / divisor)
 
     def add_counter(recorder: OperationMetrics, name: str, value: Any) -> None:
@@ -115,12 +118,17 @@ def follow(module: ModuleType) -> None:
 
 
 def _extend(original: Any, add: Callable[[OperationMetrics, str, Any], None]) -> Any:
+    takes = signature(original)
+
     @functools.wraps(original)
-    def record(self: Any, name: str, key: Any, value: Any) -> None:
-        original(self, name, key, value)
+    def record(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
         recorder = current.recorder()
         if recorder is None:
             return
+        if kwargs:
+            args = takes.bind(self, *args, **kwargs).args[1:]
+        name, _, value = args
         try:
             add(recorder, name, value)
         except Exception:  # The store's operation has succeeded: that must stand.

@@ -13,6 +13,8 @@ __all__ = ["as_text", "check_name", "json_key", "plain_key", "unjson_key"]
 _MAX_TEXT = 1000
 _SCALARS = (str, int, float, bool, type(None))
 _PLAIN = frozenset(_SCALARS)
+# Where a ProxyStore proxy has its factory: from 0.6.4 on, and before.
+_FACTORIES = ("__proxy_factory__", "__factory__")
 
 
 def check_name(name: object) -> None:
@@ -36,12 +38,13 @@ def plain_key(key: Any) -> Any:
     # The usual keys first, at once: this is on the path of every record.
     if type(key) in _PLAIN or (type(key) is tuple and _PLAIN.issuperset(map(type, key))):
         return key
-    if hasattr(type(key), "__factory__"):
-        # Hashing a proxy would resolve it; its factory has the key.
-        return getattr(object.__getattribute__(key, "__factory__"), "key", None)
-    if isinstance(key, (list, tuple)) and any(hasattr(type(k), "__factory__") for k in key):
-        return tuple(plain_key(k) for k in key)
-    if isinstance(key, Sequence) and not isinstance(key, (tuple, str, bytes)):
+    # Anything asked of a proxy, even isinstance, would fetch its object; its factory has the key.
+    for factory in _FACTORIES:
+        if hasattr(type(key), factory):
+            return getattr(object.__getattribute__(key, factory), "key", None)
+    if isinstance(key, (list, tuple)):
+        key = tuple(part if type(part) is list else plain_key(part) for part in key)
+    elif isinstance(key, Sequence) and not isinstance(key, (str, bytes)):
         key = tuple(key)
     try:
         hash(key)
