@@ -42,6 +42,7 @@ def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
     host = rebuilt.inner
     assert isinstance(host, CpuShareReader)
     reader = CpuShareReader(host._owned, cores=limits.cores, used=used, clock=lambda: now[0])
+    read(reader)
     now[0] = 102.0
     put(proc / "stat", alike_cpus(0, 0).replace(" 0 0 0 0 0 0 0 0", " 50 0 0 0 50 0 0 100"))
     put_all(tmp_path / "sys/fs/cgroup", {"cpu.stat": "usage_usec 6500000"})
@@ -66,6 +67,7 @@ def test_with_an_affinity_the_hosts_figures_stand_beside_the_jobs(tmp_path: Path
     put(proc / "stat", alike_cpus(0, 0))
     cpus = frozenset({0, 1})
     reader = JobSources(proc=proc, root=tmp_path, environ={}, cpus=cpus).cpu()
+    read(reader)
     lines = alike_cpus(0, 100).replace("cpu0 0 0 0 100", "cpu0 100 0 0 0")
     put(proc / "stat", lines)
     report = read(reader)

@@ -33,8 +33,10 @@ def test_a_machine_that_counts_no_disk_io() -> None:
 
 def test_utilisation_comes_from_the_growth_of_the_times() -> None:
     """Everything but idle and iowait is busy, and guest time counts once."""
+    start = [{"user": 10.0, "idle": 10.0, "iowait": 0.0, "guest": 5.0}] * 2
     rows = iter([
-        [{"user": 10.0, "idle": 10.0, "iowait": 0.0, "guest": 5.0}] * 2,
+        start,
+        start,
         [{"user": 13.0, "idle": 10.5, "iowait": 0.5, "guest": 5.0},
          {"user": 10.0, "idle": 14.0, "iowait": 0.0, "guest": 5.0}],
     ])  # fmt: skip
@@ -42,7 +44,9 @@ def test_utilisation_comes_from_the_growth_of_the_times() -> None:
     def cpu_times(*, percpu: bool) -> list[SimpleNamespace]:
         return [SimpleNamespace(_asdict=lambda row=row: row) for row in next(rows)]
 
-    report = read(PsutilCpuReader(SimpleNamespace(cpu_times=cpu_times)))
+    reader = PsutilCpuReader(SimpleNamespace(cpu_times=cpu_times))
+    assert "cpu_pct_per_cpu_avg" not in read(reader)
+    report = read(reader)
     assert report["cpu_pct_per_cpu_max"] == 75.0
     assert report["cpu_pct_per_cpu_min"] == 0.0
     assert (report["cpu_busy_sec"], report["cpu_ticks_sec"]) == (3.0, 8.0)
@@ -66,8 +70,9 @@ def test_without_swap_there_is_no_swap_value() -> None:
     """A machine without swap reports no swap value, not zero."""
     swap = SimpleNamespace(total=0, percent=0.0)
     fake = SimpleNamespace(
-        virtual_memory=lambda: SimpleNamespace(percent=40.0), swap_memory=lambda: swap
+        virtual_memory=lambda: SimpleNamespace(percent=40.0, total=8 * MB),
+        swap_memory=lambda: swap,
     )
-    assert read(PsutilMemoryReader(fake)) == {"mem_percent": 40.0}
+    assert read(PsutilMemoryReader(fake)) == {"mem_percent": 40.0, "host_mem_mb": 8.0}
     swap.total = 10
-    assert read(PsutilMemoryReader(fake)) == {"mem_percent": 40.0, "swap_percent": 0.0}
+    assert read(PsutilMemoryReader(fake))["swap_percent"] == 0.0

@@ -10,6 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.records import Column
@@ -59,6 +61,69 @@ def test_the_first_report_has_the_utilisation_of_the_interval_it_begins() -> Non
     )
     assert reports[0]["cpu_pct_per_cpu_avg"] == 70.0
     assert reports[0]["mem_percent"] == 1.0
+
+
+def test_a_rate_from_before_the_start_is_in_no_report() -> None:
+    """What a reader tells as the first rate is of the time before the block."""
+    rates = [{"job_cpu_cores": 1.04}, {"job_cpu_cores": 0.01}, {"job_cpu_cores": 0.02}]
+    reports = sample(FakeReader(rates), seconds=2.0)
+    assert [r["job_cpu_cores"] for r in reports] == [0.01, 0.01, 0.02]
+
+
+class EndingClock(FakeClock):
+    """A clock whose last wait is cut short, as `finalize` does."""
+
+    def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+        """Let the timeout pass, or what is left of it."""
+        left = (self._stop_after or math.inf) - self.elapsed
+        return super().wait(event, min(timeout_sec, left))
+
+
+@pytest.mark.parametrize(("end", "last"), [(2.1, 0.9), (2.6, 0.3), (0.1, 0.9)])
+def test_the_last_fraction_of_an_interval_draws_no_rate(end: float, last: float) -> None:
+    """A rate of less than half an interval is noise: the one before it holds; totals are exact.
+
+    A block that is shorter than one interval has its own rate, over its whole length.
+    """
+    reports: list[dict[str, float]] = []
+    rows = [{"job_cpu_cores": 1.04, "job_cpu_sec": 7.0}, {"job_cpu_cores": 0.9, "job_cpu_sec": 8.0},
+            {"job_cpu_cores": 0.9, "job_cpu_sec": 9.0},
+            {"job_cpu_cores": 0.3, "job_cpu_sec": 9.2}]  # fmt: skip
+    thread = PerformanceReportingThread(
+        callback_on_loop=reports.append, readers=[FakeReader(rows)],
+        clock=EndingClock(stop_after=end),
+    )  # fmt: skip
+    thread.start()
+    thread.join()
+    assert reports[-1]["elapsed_sec"] == end
+    assert reports[-1]["job_cpu_cores"] == last
+    assert max(r["job_cpu_cores"] for r in reports) == 0.9
+    assert reports[-1]["job_cpu_sec"] == pytest.approx(2.2 if end > 1 else 1.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(0.0, 4.0)), min_size=2, max_size=20),
+    st.floats(0.05, 9.95),
+)
+def test_job_others_and_idle_are_the_node(used: list[tuple[float, float]], seconds: float) -> None:
+    """Whatever the job and the node use, the three parts are not negative and sum to the CPUs."""
+    job = busy = 0.0
+    rows = []
+    for n, (own, others) in enumerate(used):
+        job, busy = job + own, busy + min(8.0, own + others)
+        rows.append({"job_cpu_cores": own, "job_cpu_sec": job, "cpu_busy_sec": busy + 5,
+                     "cpu_ticks_sec": 8.0 * n + 9, "cpu_limit_cores": 8.0})  # fmt: skip
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(
+        callback_on_loop=reports.append, readers=[FakeReader(rows)],
+        clock=EndingClock(stop_after=min(seconds, len(rows) - 1.0)),
+    )  # fmt: skip
+    thread.start()
+    thread.join()
+    for report in reports:
+        parts = [report[f"{who}_cpu_cores"] for who in ("job", "others", "idle")]
+        assert min(parts) >= 0.0
+        assert sum(parts) == pytest.approx(8.0)
 
 
 def test_a_clock_that_jumps_moves_no_report() -> None:
@@ -285,3 +350,19 @@ def test_peaks_are_sampled_before_the_first_interval_is_over() -> None:
     thread.start()
     thread.join()
     assert reader.at == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
+
+
+@pytest.mark.e2e
+def test_a_sleeping_job_used_no_cpu_whatever_came_before() -> None:
+    """A block that sleeps after a busy start of its process has no busy interval."""
+    for length in (0.03, 0.35):
+        until = time.process_time() + 0.2
+        while time.process_time() < until:
+            pass
+        collector = PerformanceMetricsCollector(interval=0.1)
+        collector.start()
+        time.sleep(length)
+        collector.finalize()
+        metrics = collector.metrics()
+        # A block of 30 ms holds our own samples of peaks, of 5 ms at most.
+        assert metrics["job_max_cpu_cores"] < 0.3

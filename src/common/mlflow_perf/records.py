@@ -30,9 +30,12 @@ class Column:
         kind: Gauge or counter.
         unit: Unit for display: `MB`, `%`, `s`.
         meaning: One sentence for documentation and tooltips.
+        is_rate: Whether a value is of the interval that ends with its report, not of an instant.
+            The block's first report has none.
     """
 
     name: str
     kind: Kind
     unit: str
     meaning: str = ""
+    is_rate: bool = False

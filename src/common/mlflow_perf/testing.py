@@ -56,7 +56,8 @@ class FakeReader:
 
     Args:
         rows: The row that each `read` puts into the report; the last one is repeated.
-        counters: Columns of the rows that are counters; those of our own columns are known.
+        counters: Columns of the rows that are counters; those of our own columns are known, and
+            so are the rates, which the first report of a block never has.
         name: The reader's name.
     """
 
@@ -72,7 +73,7 @@ class FakeReader:
         self.reads = 0
         self._rows: Iterator[Any] = iter(rows)
         self._row: Any = {}
-        known = (column for column in COLUMNS.values() if column.kind is Kind.COUNTER)
+        known = (c for c in COLUMNS.values() if c.kind is Kind.COUNTER or c.is_rate)
         self.columns: Sequence[Column] = [
             *known,
             *(Column(column, Kind.COUNTER, "") for column in counters if column not in COLUMNS),

@@ -46,6 +46,7 @@ def test_cpu_utilisation_is_the_busy_share_of_the_ticks(proc: Path) -> None:
     """Utilisation per CPU is its busy ticks over all its ticks since the last read."""
     put(proc / "stat", cpu_stat((100, 100, 0), (50, 50, 0)))
     reader = CpuReader(proc, ticks_per_sec=100)
+    read(reader)
     put(proc / "stat", cpu_stat((175, 125, 0), (50, 140, 10)))
     report = read(reader)
     assert report["cpu_pct_per_cpu_max"] == 75.0
@@ -72,6 +73,7 @@ def test_cpu_counts_only_the_cpus_of_the_job(proc: Path) -> None:
     """With an affinity, the other CPUs of the host do not count."""
     put(proc / "stat", cpu_stat((0, 0, 0), (0, 0, 0)))
     reader = CpuReader(proc, cpus={1}, ticks_per_sec=100)
+    read(reader)
     put(proc / "stat", cpu_stat((100, 0, 0), (25, 75, 0)))
     report = read(reader)
     assert report["cpu_pct_per_cpu_avg"] == report["cpu_pct_per_cpu_max"] == 25.0
@@ -100,10 +102,22 @@ def test_cpu_without_time_between_reads_keeps_the_last_utilisation(proc: Path) -
     assert read(reader)["cpu_pct_per_cpu_avg"] == 30.0
 
 
+def test_a_tick_from_before_the_first_read_makes_no_utilisation(proc: Path) -> None:
+    """Between making the reader and reading it, a busy tick passed: it is not the block's."""
+    put(proc / "stat", cpu_stat((100, 100, 0)))
+    reader = CpuReader(proc, ticks_per_sec=100)
+    put(proc / "stat", cpu_stat((101, 100, 0)))
+    assert "cpu_pct_per_cpu_avg" not in read(reader)
+    assert read(reader)["cpu_pct_per_cpu_avg"] < 100.0
+    put(proc / "stat", cpu_stat((101, 101, 0)))
+    assert read(reader)["cpu_pct_per_cpu_avg"] == 0.0
+
+
 def test_256_cpus(proc: Path) -> None:
     """A file longer than the first buffer is read whole."""
     put(proc / "stat", cpu_stat(*[(10**9, 10**9, 10**9)] * 256))
     reader = CpuReader(proc, ticks_per_sec=100)
+    read(reader)
     put(proc / "stat", cpu_stat(*[(10**9 + n, 10**9 + 256 - n, 10**9) for n in range(256)]))
     report = read(reader)
     assert report["cpu_limit_cores"] == 256

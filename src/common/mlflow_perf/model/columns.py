@@ -25,6 +25,7 @@ __all__ = [
     "LIMIT_COLUMNS",
     "MEMORY_COLUMNS",
     "NETWORK_COLUMNS",
+    "NODE_SPLIT_COLUMNS",
     "PRESSURE_COLUMNS",
     "SAMPLER_COLUMNS",
     "lookup_kind",
@@ -39,9 +40,9 @@ SAMPLER_COLUMNS = (
     Column("elapsed_sec", _COUNTER, "s", "Time since the start, on a clock that never jumps."),
 )
 CPU_COLUMNS = (
-    Column("cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of the CPUs."),
-    Column("cpu_pct_per_cpu_min", _GAUGE, "%", "Utilisation of the least busy CPU."),
-    Column("cpu_pct_per_cpu_max", _GAUGE, "%", "Utilisation of the busiest CPU."),
+    Column("cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of the CPUs.", True),
+    Column("cpu_pct_per_cpu_min", _GAUGE, "%", "Utilisation of the least busy CPU.", True),
+    Column("cpu_pct_per_cpu_max", _GAUGE, "%", "Utilisation of the busiest CPU.", True),
     Column("cpu_busy_sec", _COUNTER, "s", "Busy time summed over the CPUs."),
     Column("cpu_ticks_sec", _COUNTER, "s", "Busy and idle time summed over the CPUs."),
     Column("cpu_iowait_sec", _COUNTER, "s", "Idle time with a disk request outstanding."),
@@ -49,7 +50,9 @@ CPU_COLUMNS = (
     Column("cpu_limit_cores", _GAUGE, "cores", "CPUs that the job may use."),
 )
 HOST_CPU_COLUMNS = (
-    Column("host_cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of all the node's CPUs."),
+    Column(
+        "host_cpu_pct_per_cpu_avg", _GAUGE, "%", "Mean utilisation of all the node's CPUs.", True
+    ),
     Column("host_cpu_busy_sec", _COUNTER, "s", "Busy time summed over all the node's CPUs."),
     Column("host_cpu_ticks_sec", _COUNTER, "s", "Busy and idle time of all the node's CPUs."),
     Column("host_cpu_cores", _GAUGE, "cores", "CPUs of the node."),
@@ -69,7 +72,7 @@ PRESSURE_COLUMNS = (
 )
 JOB_COLUMNS = (
     Column("job_cpu_sec", _COUNTER, "s", "CPU time of the job's processes, ended ones included."),
-    Column("job_cpu_cores", _GAUGE, "cores", "CPUs that the job's processes kept busy."),
+    Column("job_cpu_cores", _GAUGE, "cores", "CPUs that the job's processes kept busy.", True),
     Column("job_processes", _GAUGE, "", "Processes of the job."),
     Column("job_mem_mb", _GAUGE, "MB", "Memory of the job's processes together."),
     Column("job_mem_peak_mb", _GAUGE, "MB", "Most that one of them had, as the kernel keeps it."),
@@ -92,11 +95,11 @@ JOB_COLUMNS = (
 )
 GPU_COLUMNS = (
     Column("gpu_count", _GAUGE, "GPUs", "GPUs that the job may use."),
-    Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of the job's GPUs."),
+    Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of the job's GPUs.", True),
     Column("gpu_mem_percent", _GAUGE, "%", "Memory of the job's GPUs in use."),
 )
 _ONE_GPU_COLUMNS = (
-    Column("utilization_pct", _GAUGE, "%", "Utilisation of this GPU."),
+    Column("utilization_pct", _GAUGE, "%", "Utilisation of this GPU.", True),
     Column("mem_percent", _GAUGE, "%", "Memory of this GPU in use."),
     Column("energy_wh", _COUNTER, "Wh", "Energy that this GPU used."),
 )
@@ -112,7 +115,21 @@ CARBON_COLUMNS = (
 MEMORY_COLUMNS = (
     Column("mem_percent", _GAUGE, "%", "Memory that is not available to a new process."),
     Column("swap_percent", _GAUGE, "%", "Swap space in use; absent without swap."),
+    Column("host_mem_mb", _GAUGE, "MB", "Memory of the node."),
 )
+NODE_SPLIT_COLUMNS = (
+    Column(
+        "others_cpu_cores", _GAUGE, "cores", "Busy CPUs of the node, less `job_cpu_cores`.", True
+    ),
+    Column("idle_cpu_cores", _GAUGE, "cores", "CPUs of the node that nobody used.", True),
+    Column("others_mem_mb", _GAUGE, "MB", "Memory in use on the node, less `job_mem_mb`."),
+    Column("idle_mem_mb", _GAUGE, "MB", "Memory of the node that is available."),
+)
+"""The node beside the job; other processes, the kernel and a virtual machine's host are others.
+
+The node's and the job's figures come from different counters of the kernel, so a small difference
+is noise: busy CPUs are counted in steps of 10 ms, and available memory is the kernel's estimate.
+"""
 DISK_IO_COLUMNS = (
     Column("disk_io_read_mb", _COUNTER, "MB", "Read from the node's disks."),
     Column("disk_io_write_mb", _COUNTER, "MB", "Written to the node's disks."),
@@ -141,6 +158,7 @@ COLUMNS: dict[str, Column] = {
         CGROUP_COLUMNS,
         PRESSURE_COLUMNS,
         JOB_COLUMNS,
+        NODE_SPLIT_COLUMNS,
         GPU_COLUMNS,
         ENERGY_COLUMNS,
         CARBON_COLUMNS,

@@ -41,9 +41,11 @@ class MemoryReader:
     def read(self, report: dict[str, float]) -> None:
         """Put the present levels into the report."""
         data = self._file.read()
-        used = _used_percent(_MEMORY.match(data))
-        if used is not None:
+        found = _MEMORY.match(data)
+        used = _used_percent(found)
+        if found is not None and used is not None:
             report["mem_percent"] = used
+            report["host_mem_mb"] = int(found[1]) / 1024.0
         if self._has_swap and (swapped := _used_percent(_SWAP.search(data))) is not None:
             report["swap_percent"] = swapped
 

@@ -50,6 +50,7 @@ class PsutilCpuReader(_PsutilReader):
     def __init__(self, psutil: ModuleType | Any = _psutil) -> None:
         super().__init__(psutil)
         self._before = self._times()
+        self._was_read = False
         self._shares: list[float] = []
         self._busy = self._ticks = 0.0
 
@@ -69,7 +70,9 @@ class PsutilCpuReader(_PsutilReader):
         gains = [(b - ob, t - ot) for (b, t), (ob, ot) in zip(now, self._before, strict=False)]
         gains = [(max(0.0, busy), total) for busy, total in gains if total > 0]
         self._before = now
-        self._shares = [min(100.0, 100.0 * b / t) for b, t in gains] or self._shares
+        if self._was_read:  # the first read begins the first interval
+            self._shares = [min(100.0, 100.0 * b / t) for b, t in gains] or self._shares
+        self._was_read = True
         self._busy += sum(busy for busy, _ in gains)
         self._ticks += sum(total for _, total in gains)
         if self._shares:
@@ -89,7 +92,8 @@ class PsutilMemoryReader(_PsutilReader):
 
     def read(self, report: dict[str, float]) -> None:
         """Put the present levels into the report."""
-        report["mem_percent"] = float(self._psutil.virtual_memory().percent)
+        memory = self._psutil.virtual_memory()
+        report["mem_percent"], report["host_mem_mb"] = float(memory.percent), memory.total / MB
         swap = self._psutil.swap_memory()
         if swap.total:
             report["swap_percent"] = float(swap.percent)

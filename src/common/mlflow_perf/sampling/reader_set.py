@@ -33,6 +33,9 @@ class ReaderSet:
 
     Args:
         readers: The readers.
+
+    Attributes:
+        rates: Names of the columns whose values are of an interval, not of an instant.
     """
 
     def __init__(self, readers: Iterable[Reader]) -> None:
@@ -47,6 +50,9 @@ class ReaderSet:
             if column.kind is Kind.COUNTER
         }
         self._failed: set[str] = set()
+        self.rates = frozenset(
+            column.name for reader in self._readers for column in reader.columns if column.is_rate
+        )
 
     @property
     def counters(self) -> list[str]:

@@ -12,11 +12,12 @@ from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.columns import lookup_kind
+from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS, lookup_kind
 from mlflow_perf.model.series import BoundedSeries, keep_finite
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
+from mlflow_perf.sampling.node_split import NodeSplit
 from mlflow_perf.sampling.reader_set import ReaderSet
 
 __all__ = ["PerformanceMetricsCollector", "PerformanceReportingThread", "Report", "check_interval"]
@@ -63,8 +64,9 @@ class PerformanceReportingThread(threading.Thread):
     """Samples the node at a steady pace and hands each report to a callback.
 
     A sample is taken when the thread is started and when it is finalized, whatever the increment.
-    The first report gets the utilisation of the interval that it begins, so the callback receives
-    it together with the second one.
+    A rate needs an interval: the first report gets the rates of the interval that it begins, so the
+    callback receives it together with the second one. A last report within half an increment of
+    the one before repeats its rates.
 
     Args:
         initial_time_increment: Seconds between two reports.
@@ -108,6 +110,10 @@ class PerformanceReportingThread(threading.Thread):
         self._stop_asked = threading.Event()
         self._origin = 0.0
         self._held: Report | None = None
+        self._split = NodeSplit()
+        self._rates = self._reader_set.rates | {c.name for c in NODE_SPLIT_COLUMNS if c.is_rate}
+        self._newest_rates: Report = {}
+        self._sampled_sec = 0.0
         self._all_reported = False
         self._callback_failed = False
 
@@ -130,7 +136,9 @@ class PerformanceReportingThread(threading.Thread):
             raise RuntimeError("A sampler can only be started once.")
         begin = time.thread_time()
         self.started, self._origin = self._clock.time(), self._clock.monotonic()
-        self._held = self._sample()
+        first = self._sample()
+        # A rate of the first report would be of the time before the start.
+        self._held = {name: v for name, v in first.items() if name not in self._rates}
         self.cpu_time_sec += time.thread_time() - begin
         super().start()
 
@@ -140,9 +148,11 @@ class PerformanceReportingThread(threading.Thread):
         self._sample_peaks()
         while True:
             # On a fixed grid from the start, so that the pace does not drift. Samples that a
-            # stalled machine missed are skipped.
+            # stalled machine missed are skipped, and so is one just after a late one.
             elapsed = self._clock.monotonic() - self._origin
             wait = self.time_increment - elapsed % self.time_increment
+            if elapsed + wait - self._sampled_sec < self.time_increment / 2:
+                wait += self.time_increment
             ended = self._clock.wait(self._stop_asked, wait)
             report = self._sample()
             if self._held is not None:
@@ -175,7 +185,15 @@ class PerformanceReportingThread(threading.Thread):
     def _sample(self) -> Report:
         elapsed = max(0.0, self._clock.monotonic() - self._origin)
         # From one reading of the wall clock: setting the clock meanwhile moves no report.
-        return self._reader_set.read({"timestamp": self.started + elapsed, "elapsed_sec": elapsed})
+        report = {"timestamp": self.started + elapsed, "elapsed_sec": elapsed}
+        self._split.add_to(self._reader_set.read(report))
+        if self._newest_rates and elapsed - self._sampled_sec < self.time_increment / 2:
+            # In the last fraction of an increment a rate is noise: a tick of the kernel or none.
+            report.update(self._newest_rates)
+        elif elapsed:
+            self._newest_rates = {name: report[name] for name in self._rates & report.keys()}
+        self._sampled_sec = elapsed
+        return report
 
     def _call(self, callback: Callable[..., object] | None, *args: Report) -> None:
         if callback is None:

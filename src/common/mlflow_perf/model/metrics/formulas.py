@@ -145,6 +145,26 @@ def hours(counter: str) -> Formula:
     return lambda f: None if (seconds := f.total(counter)) is None else seconds / _HOUR_SEC
 
 
+def _node_cores(f: Figures) -> tuple[float, float] | None:
+    """Return the node's CPUs and how many of them were busy on average."""
+    head = "" if f.mean("host_cpu_cores") is None else "host_"
+    cores = f.mean("host_cpu_cores" if head else "cpu_limit_cores")
+    busy_pct = ratio_pct(f"{head}cpu_busy_sec", f"{head}cpu_ticks_sec")(f)
+    return None if cores is None or busy_pct is None else (cores, cores * busy_pct / 100.0)
+
+
+def others_cpu_cores(f: Figures) -> float | None:
+    """Return the node's busy CPUs less the job's; never negative."""
+    node, job = _node_cores(f), per_duration("job_cpu_sec")(f)
+    return None if node is None or job is None else max(0.0, node[1] - job)
+
+
+def idle_cpu_cores(f: Figures) -> float | None:
+    """Return the node's CPUs that nobody used; never negative."""
+    node, job = _node_cores(f), per_duration("job_cpu_sec")(f)
+    return None if node is None or job is None else max(0.0, node[0] - max(node[1], job))
+
+
 def run_delay_pct(f: Figures) -> float | None:
     """Return the share of its runnable time in which a thread of the job waited for a CPU."""
     ran, waited = f.total("job_ran_sec"), f.total("job_run_delay_sec")

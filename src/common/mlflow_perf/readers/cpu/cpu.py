@@ -22,8 +22,9 @@ class CpuReader:
     """Utilisation of the CPUs between two reads, and their busy and total time since boot.
 
     Busy is what psutil calls busy: everything but idle and iowait, with guest time counted once.
-    Steal is a part of it: the CPU had work while the hypervisor ran another machine. Until the
-    kernel has counted its first tick of 10 ms, utilisation is this process's own CPU time.
+    Steal is a part of it: the CPU had work while the hypervisor ran another machine. The first read
+    begins the first interval and has no utilisation. Until the kernel has counted its first tick of
+    10 ms, utilisation is this process's own CPU time.
 
     Args:
         proc: Where procfs is mounted.
@@ -91,16 +92,17 @@ class CpuReader:
                 share = 100.0 * (values[0] - old[0]) / (values[1] - old[1])
                 shares.append(min(100.0, max(0.0, share)))
         self._before = now
-        shares = self._shares = shares or self._shares
-        if not shares:
+        if self._first_clocks is None:
+            self._first_clocks = time.monotonic(), time.process_time()
+            shares = []
+        elif not (shares := shares or self._shares):
             clocks = time.monotonic(), time.process_time()
-            if self._first_clocks is None:
-                self._first_clocks = clocks
-            else:
-                elapsed, used = (b - a for a, b in zip(self._first_clocks, clocks, strict=True))
-                # This process's CPU time, on as few CPUs as it fits on.
-                cores = used / elapsed if elapsed > 0 else 0.0
-                shares = [100.0 * min(1.0, max(0.0, cores - n)) for n in range(len(now))]
+            elapsed, used = (b - a for a, b in zip(self._first_clocks, clocks, strict=True))
+            # This process's CPU time, on as few CPUs as it fits on.
+            cores = used / elapsed if elapsed > 0 else 0.0
+            shares = [100.0 * min(1.0, max(0.0, cores - n)) for n in range(len(now))]
+        else:
+            self._shares = shares
         if shares:
             report["cpu_pct_per_cpu_avg"] = sum(shares) / len(shares)
             report["cpu_pct_per_cpu_min"] = min(shares)

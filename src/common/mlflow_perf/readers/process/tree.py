@@ -96,7 +96,8 @@ class ProcessTreeReader:
         self._peaks_before = {pid: self._table.peak_bytes(pid) for pid in known}
         self._threads = TreeThreads(self._table, known.values())
         self._switches_before = (0, 0) if self._is_command else self._read_switches()
-        self._since, self._cpu_since = self._clock(), 0.0
+        self._since: float | None = None
+        self._cpu_since = 0.0
         self._cores: float | None = None
 
     def _follow(self) -> None:
@@ -203,6 +204,8 @@ class ProcessTreeReader:
             gained = [b - a for a, b in zip(self._switches_before, switches, strict=True)]
             report["job_voluntary_switches"], report["job_involuntary_switches"] = gained
         now = self._clock()
+        if self._since is None:  # the first read begins the first interval
+            self._since, self._cpu_since = now, total.cpu_sec
         span = now - self._since
         if span >= _LEAST_SPAN_SEC or (self._cores is None and span > 0):
             self._cores = min(self._most_cores, (total.cpu_sec - self._cpu_since) / span)
