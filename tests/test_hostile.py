@@ -289,7 +289,7 @@ def test_an_archive_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No more of an archive is unpacked than the limit, which the message names."""
-    monkeypatch.setattr(chrome, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(chrome, "_MAX_BYTES", 1 << 20)
     bomb = gzip.compress(_TRACE[:-2] + b" " * (8 << 20) + b"]}")
     (tmp_path / "trace.json.gz").write_bytes(bomb)
     with pytest.raises(SpansError, match="unpacks to more than"):

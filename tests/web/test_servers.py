@@ -87,8 +87,10 @@ def test_a_job_on_this_server_links_to_the_page(
     mlflow.set_tracking_uri(site)
     try:
         with mlflow_perf.report("linked") as perf:
-            look = perf._recording._target._page
-            assert look.result(60), "the page is found"
+            finder = perf._recording._finder
+            assert finder.page_probe is not None
+            finder.page_probe.result(60)
+            assert perf._recording.run.has_page
         at = f"#/experiments/{store.experiments['forecast']}/runs/{perf.run_id}"
         browser.show(f"{site}/{at}?workflowType=machine_learning")
         link = "[...document.querySelectorAll('a')].find(a => a.textContent === 'Performance page')"
