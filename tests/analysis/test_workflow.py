@@ -64,11 +64,31 @@ def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
         make_run(node, node, component="a", started=100.0, ended=110.0),
         make_run(node, component="b", started=110.0, ended=160.0),
     )
-    assert workflow.totals["cpu_hours"] == 3.0
-    assert workflow.totals["unused_cpu_hours"] == 2.25
-    assert workflow.totals["cpu_avg_utilization_pct"] == 25.0
+    # The second step held its node for 50 s, of which its block was 10 s.
+    assert workflow.totals["cpu_hours"] == pytest.approx(7.0)
+    assert workflow.totals["unused_cpu_hours"] == pytest.approx(6.25)
+    assert workflow.totals["cpu_avg_utilization_pct"] == pytest.approx(100 * 0.75 / 7)
     assert workflow.totals["running_sec"] == 60.0
-    assert "75% of the CPU-hours held were unused" in " ".join(workflow.findings)
+    assert workflow.totals["measured_sec"] == 20.0
+    assert workflow.totals["outside_sec"] == 40.0
+    assert "89% of the 7 CPU h held were unused" in " ".join(workflow.findings)
+
+
+def test_steps_side_by_side_hold_a_host_once(make_run: MakeRun) -> None:
+    """Two steps on the two CPUs of one host held 2 CPUs, and each used its own CPU time.
+
+    The node's figures count the neighbour's work as well, so they are not added up.
+    """
+    node = {"duration_sec": 10.0, "node_cpu_hours": 20 / 3600, "cpu_limit_cores": 2.0,
+            "node_used_cpu_hours": 15 / 3600, "node_unused_cpu_hours": 5 / 3600,
+            "job_cpu_hours": 7.4 / 3600}  # fmt: skip
+    workflow = built(
+        make_run(node, component="a", started=100.0, ended=110.0),
+        make_run(node, component="b", started=100.0, ended=110.0),
+    )
+    assert workflow.totals["cpu_hours"] == pytest.approx(20 / 3600)
+    assert workflow.totals["unused_cpu_hours"] == pytest.approx(5.2 / 3600)
+    assert workflow.totals["node_count"] == 1.0
 
 
 def test_a_parent_without_children_is_no_workflow() -> None:
@@ -84,7 +104,9 @@ def test_the_data_has_the_agreed_shape(make_run: MakeRun) -> None:
     }  # fmt: skip
     assert {"name", "run_id", "status", "started", "duration_sec", "waited_sec", "nodes",
             "critical", "depends_on"} <= set(data["steps"][0])  # fmt: skip
-    assert set(data["steps"][0]["nodes"][0]) == {"index", "started", "duration_sec", "summary"}
+    assert set(data["steps"][0]["nodes"][0]) == {
+        "index", "started", "duration_sec", "summary", "hostname",
+    }  # fmt: skip
     json.dumps(data, allow_nan=False)
 
 

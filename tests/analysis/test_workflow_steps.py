@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mlflow_perf.analysis.workflow_steps import Step, StepNode
+from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
 
 NODES = (StepNode(0, 10.0, 5.0, {"rows": 2.0}), StepNode(1, 12.0, 8.0, {"rows": 3.0}))
 
@@ -34,3 +36,18 @@ def test_the_measured_time_is_that_of_all_blocks(
 def test_failed_and_killed_steps_are_broken(status: str | None, broken: bool) -> None:
     """A step that still runs, or whose status is unknown, is not broken."""
     assert Step("train", 0.0, 1.0, status=status).is_broken == broken
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 8)), max_size=6))
+def test_what_a_host_held_counts_once(steps: list[tuple[int, int, int]]) -> None:
+    """At every second the largest limit of the steps that run then counts, and no other."""
+    made = [
+        Step(str(i), float(start), float(length), nodes=(
+            StepNode(0, float(start), 1.0, {"cpu_limit_cores": float(cores)}, "host"),))
+        for i, (start, length, cores) in enumerate(steps)
+    ]  # fmt: skip
+    seconds = sum(
+        max((c for start, length, c in steps if start <= t < start + length), default=0)
+        for t in range(40)
+    )
+    assert sum_held_cpu_hours(made) == pytest.approx(seconds / 3600)

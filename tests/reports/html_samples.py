@@ -32,6 +32,7 @@ def reports(count: int, *, seed: int = 0, cores: int = 16) -> list[dict[str, flo
             "io_stall_sec",
             "job_io_read_mb",
             "job_io_write_mb",
+            "job_cpu_sec",
         ),
         0.0,
     )
@@ -57,6 +58,7 @@ def reports(count: int, *, seed: int = 0, cores: int = 16) -> list[dict[str, flo
             totals["net_io_ext_recv_mb"] += (90 if loading else 1) * rng.random()
             totals["cpu_busy_sec"] += cores * busy / 100
             totals["cpu_ticks_sec"] += cores
+            totals["job_cpu_sec"] += cores * busy / 100 * 0.9
             totals["cpu_iowait_sec"] += 3 * rng.random() if loading else 0.1 * rng.random()
             totals["cpu_stall_sec"] += 0.05 * rng.random()
             totals["mem_stall_sec"] += 0.01 * rng.random()
@@ -173,6 +175,10 @@ def _step_node(index: int, started: float, duration: float, busy: float) -> dict
             "node_used_cpu_hours": hours * busy / 100,
             "node_unused_cpu_hours": hours * (1 - busy / 100),
             "max_t_mem_percent": 40.0 + index,
+            "cpu_limit_cores": 16.0,
+            "job_cpu_avg_cores": 0.13 * busy,
+            "job_cpu_hours": 0.13 * busy * duration / 3600,
+            "job_max_mem_mb": 900.0 + index,
         },
     }
 
@@ -185,7 +191,9 @@ def _step(name: str, after: list[str], started: float, duration: float, **more: 
         "status": "FINISHED",
         "started": _START + started,
         "duration_sec": duration,
-        "nodes": [_step_node(i, started, duration - 30 * i, 88 - 12 * i) for i in range(nodes)],
+        "nodes": [
+            _step_node(i, started + 20, duration - 30 - 30 * i, 88 - 12 * i) for i in range(nodes)
+        ],
         "critical": True,
         "depends_on": after,
         **more,
@@ -204,7 +212,7 @@ WORKFLOW: dict[str, Any] = {
         _step("score", ["train"], 720, 180, waited_sec=20.0),
     ],
     "critical_path": ["generate", "partition", "train", "score"],
-    "totals": {"waited_sec": 60.0},
+    "totals": {"waited_sec": 60.0, "outside_sec": 150.0},
     "findings": ["train takes 53% of the time.", "score would do with 6 CPUs."],
 }
 

@@ -73,3 +73,21 @@ def test_few_nodes_share_one_time_axis() -> None:
     half = len(curves.x) // 2
     assert all(v is None for v in second[: half - 2])
     assert all(v is None for v in first[half + 2 :])
+
+
+def test_others_and_idle_fill_the_jobs_limit() -> None:
+    """Job, others and idle add up to the limit at every report; a document's own columns stay."""
+    one = samples.node(rows=20)
+    one.node["mem_total_mb"] = 64000.0
+    curves = build_curves([NodeCurves.from_document(0, one)])
+    assert curves is not None
+    keys = ("job_cpu_cores", "others_cpu_cores", "idle_cpu_cores")
+    parts = [curves.values[key][0] or [] for key in keys]
+    assert [sum(v or 0.0 for v in at) for at in zip(*parts, strict=True)] == pytest.approx(
+        [16.0] * 20, abs=0.1
+    )
+    assert "free_mem_mb" in curves.values
+    one.reports["others_cpu_cores"] = [3.0] * 20
+    curves = build_curves([NodeCurves.from_document(0, one)])
+    assert curves is not None
+    assert curves.values["others_cpu_cores"] == [[3] * 20]

@@ -24,9 +24,9 @@ def test_each_chart_has_its_lines(nodes: int, lines: int) -> None:
     figure = plot(document)
     shown = [axis for axis in figure.axes if axis.get_visible()]
     titles = [axis.get_title(loc="left") for axis in shown]
-    assert titles[:3] == ["CPU", "Memory", "Job's CPUs"]
+    assert titles[:2] == ["CPUs: job, others, idle", "Job's memory"]
     assert "Loopback" not in titles
-    assert len(shown[0].get_lines()) == lines
+    assert len(shown[titles.index("Node's CPUs")].get_lines()) == lines
     more = [a.get_title(loc="left") for a in plot(document, minor=True).axes if a.get_visible()]
     assert "Loopback" in more
 

@@ -15,12 +15,38 @@ def test_the_headline_says_what_there_is() -> None:
     """Headline figures, verdict, overhead and meanings come from the document and the table."""
     report = build_run_page(samples.document(2, rows=60))
     labels = [tile.label for tile in report.tiles]
-    assert labels[:4] == ["Duration", "CPU busy", "CPU unused", "Memory peak"]
+    assert labels[:4] == ["Duration", "Job's CPUs", "Unused by the job", "Job's memory"]
     assert report.verdict["bottleneck"] == "cpu"
     assert report.overhead == "0.041%"
     row = metric_for("run_duration_sec")
     assert row is not None
     assert report.tiles[0].meaning == row.meaning
+
+
+def test_a_sleeping_job_beside_a_busy_neighbour_is_idle() -> None:
+    """The headline has the job's own figures first, and names the others' as others'."""
+    summary = {"duration_sec": 2.0, "cpu_limit_cores": 2.0, "cpu_avg_utilization_pct": 100.0,
+               "job_cpu_avg_cores": 0.0, "job_cpu_hours": 0.0, "node_cpu_hours": 4 / 3600,
+               "node_used_cpu_hours": 4 / 3600, "node_unused_cpu_hours": 0.0,
+               "job_max_mem_mb": 29.0, "mem_limit_mb": 2048.0, "max_t_mem_percent": 90.0,
+               "job_io_read_mb": 0.0, "total_disk_io_read_mb": 70.0,
+               "total_net_io_ext_recv_mb": 26.0}  # fmt: skip
+    report = build_run_page(PerfDocument({0: NodeDocument(summary=summary)}))
+    tiles = {tile.label: (tile.value, tile.detail) for tile in report.tiles}
+    assert tiles["Job's CPUs"] == ("0 of 2 CPUs", "others 2, idle 0")
+    assert tiles["Unused by the job"] == ("4 CPU s", "of 4 CPU s held")
+    assert tiles["Job's memory"] == ("29 MB", "of 2 GB, node's peak 90%")
+    assert tiles["Job's disk read"] == ("0 MB", "0 MB written; node 70 MB, 0 MB")
+    assert "Node received" in tiles
+
+
+def test_without_the_jobs_own_figures_the_nodes_are_named() -> None:
+    """A document of another system or an older version still has its headline."""
+    summary = {"duration_sec": 60.0, "cpu_avg_utilization_pct": 40.0, "max_t_mem_percent": 30.0}
+    report = build_run_page(PerfDocument({0: NodeDocument(summary=summary)}))
+    assert [tile.label for tile in report.tiles] == [
+        "Duration", "Node's CPUs busy", "Node's memory peak",
+    ]  # fmt: skip
 
 
 def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:

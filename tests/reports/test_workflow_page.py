@@ -17,6 +17,9 @@ def test_the_gantt_places_bars_in_time() -> None:
     assert train.left == pytest.approx(100 * 220 / 900, abs=0.01)
     assert train.width == pytest.approx(100 * 480 / 900, abs=0.01)
     assert train.waited == pytest.approx(100 * 30 / 900, abs=0.01)
+    assert train.block_left == pytest.approx(100 * 240 / 900, abs=0.01)
+    assert train.block_width == pytest.approx(100 * 450 / 900, abs=0.01)
+    assert "start-up 20 s, measured 7 min 30 s, end 10 s" in train.text
     assert len(train.nodes) == 4
     assert flow.status == "FAILED"
     assert build_workflow_page({}).bars == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from tests.reports import html_samples as samples
 from tests.web.web_store import Filled
 
 from mlflow_perf.core.json_io import to_json
+from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.web import access
 
 
 def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> None:
@@ -74,3 +77,111 @@ def test_figures_without_document_arelist_shown(client: Any, store: Filled) -> N
         assert "without reports" in text
     finally:
         mlflow_client.delete_run(run.info.run_id)
+
+
+def test_a_run_of_another_experiment_is_no_step(client: Any, store: Filled) -> None:
+    """A run that names a parent in another experiment shows there nowhere, and its parent not here.
+
+    MLflow's permissions are those of experiments, so a reader of one must see nothing of another.
+    """
+    from mlflow import MlflowClient
+
+    mlflow, parent = MlflowClient(store.uri), store.runs["training"]
+    plain = mlflow.create_run(store.experiments["forecast"], run_name="plain").info.run_id
+    made = [plain]
+    try:
+        for target in (parent, plain):
+            tags = {"mlflow.parentRunId": target, "mlflow_perf.component": "intruder"}
+            run = mlflow.create_run(store.experiments["secret"], run_name="intruder", tags=tags)
+            mlflow.log_metric(run.info.run_id, "run_cpu_hours", 987654.0)
+            made.append(run.info.run_id)
+        own = f"experiment={store.experiments['forecast']}"
+        listed = client.get(f"/perf?{own}").text
+        assert plain not in listed
+        assert "2 steps" in listed
+        assert "987\u202f654" not in listed
+        for address in (f"/perf?workflow={parent}", f"/perf/run?id={parent}"):
+            assert "intruder" not in client.get(address).text
+        foreign = client.get(f"/perf?experiment={store.experiments['secret']}").text
+        assert "intruder" in foreign
+        assert parent not in foreign
+        assert parent not in client.get(f"/perf/run?id={made[1]}").text
+    finally:
+        for run_id in made:
+            mlflow.delete_run(run_id)
+
+
+def test_a_large_document_is_refused_in_a_sentence(
+    client: Any, store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server reads no more of a file than a document may have, and says which is left out."""
+    from mlflow import MlflowClient
+
+    mlflow = MlflowClient(store.uri)
+    run_id = mlflow.create_run(store.experiments["forecast"], run_name="large").info.run_id
+    try:
+        for name in ("perf/node-0.json", "perf/workflow.json"):
+            mlflow.log_text(run_id, " " * (9 << 20) + "{}", name)
+        monkeypatch.setattr(PerfDocument, "from_json", lambda _: pytest.fail("it was read"))
+        answer = client.get(f"/perf/run?id={run_id}")
+    finally:
+        mlflow.delete_run(run_id)
+    assert answer.status_code == 200
+    assert "perf/node-0.json is not shown: it has more than 8 MB" in answer.text
+    assert "perf/workflow.json is not shown" in answer.text
+
+
+def test_a_page_reads_a_bounded_sum_of_documents(
+    client: Any, store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many documents that are each allowed are read up to a total, and the rest is named."""
+    monkeypatch.setattr(access, "_MOST_REQUEST_MB", 0.01)
+    text = client.get(f"/perf/run?id={store.runs['train']}").text
+    assert "node-1.json and those after it are left out" in text
+    assert "worker-000" in text
+
+
+@pytest.fixture
+def two_workspaces(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A server with two workspaces that each hold one run: workspace → id of the run."""
+    handlers = pytest.importorskip("mlflow.server.handlers")
+    helpers = pytest.importorskip("mlflow.server.workspace_helpers")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_ENABLE_WORKSPACES", "true")
+    monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", uri)
+    monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", (tmp_path / "root").as_uri())
+    monkeypatch.setattr(handlers, "_tracking_store", None)
+    monkeypatch.setattr(helpers, "_workspace_store", None)
+    api = "/ajax-api/2.0/mlflow"
+    answer = client.post("/ajax-api/3.0/mlflow/workspaces", json={"name": "team"})
+    assert answer.status_code < 300, answer.text
+    made = {}
+    for workspace in ("default", "team"):
+        headers = {"X-MLFLOW-WORKSPACE": workspace}
+        new = {"name": f"of-{workspace}"}
+        home = client.post(f"{api}/experiments/create", json=new, headers=headers).json
+        assert "experiment_id" in home, home
+        tags = [{"key": "mlflow_perf.component", "value": f"work-of-{workspace}"}]
+        run = {"experiment_id": home["experiment_id"], "tags": tags, "start_time": 1}
+        answer = client.post(f"{api}/runs/create", json=run, headers=headers).json
+        made[workspace] = answer["run"]["info"]["run_id"]
+    return made
+
+
+def test_a_workspace_is_chosen_in_the_address(client: Any, two_workspaces: dict[str, str]) -> None:
+    """Where MLflow has workspaces, the page lists them and reads the one that the address names."""
+    text = client.get("/perf").text
+    assert two_workspaces["default"] in text
+    assert two_workspaces["team"] not in text
+    assert "<option>team</option>" in text
+    text = client.get("/perf?workspace=team").text
+    assert two_workspaces["team"] in text
+    assert two_workspaces["default"] not in text
+    assert f"/perf/run?id={two_workspaces['team']}&amp;workspace=team" in text
+    shown = client.get(f"/perf/run?id={two_workspaces['team']}&workspace=team")
+    assert shown.status_code == 200
+    assert client.get(f"/perf/run?id={two_workspaces['team']}").status_code == 404
+    for unknown in ("no-such", "../x", '"><xq9'):
+        answer = client.get("/perf", query_string={"workspace": unknown})
+        assert 400 <= answer.status_code < 500
+        assert "<xq9" not in answer.text

@@ -9,9 +9,9 @@ from typing import Any
 
 from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
-from mlflow_perf.analysis.workflow_steps import Step, StepNode
+from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
 from mlflow_perf.model.metrics import RUN_METRICS
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import find_children
 
 __all__ = ["Workflow", "build_workflow"]
@@ -130,7 +130,8 @@ def _read_nodes(run: PerfRun, now: float) -> Iterator[StepNode]:
         if duration is None and document is not None:
             duration = document.duration_sec
         begin = next(value for value in (started, run.started, now) if value is not None)
-        yield StepNode(index, begin, duration or 0.0, summary)
+        host = document.node.get("hostname") if document else run.tags.get(f"{TAG}hostname")
+        yield StepNode(index, begin, duration or 0.0, summary, str(host or ""))
 
 
 def _find_dependencies(step: Step, steps: Sequence[Step]) -> list[Step]:
@@ -152,16 +153,26 @@ def _sum_up(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:
     summaries = [node.summary for step in steps for node in step.nodes]
     of_nodes = {m.key: m.compute(summaries) for m in RUN_METRICS}
     known = {k.removeprefix("run_"): v for k, v in of_nodes.items() if v is not None}
-    for key in ("duration_sec", "imbalance_pct"):
-        known.pop(key, None)  # meaningless over different steps
+    known.pop("imbalance_pct", None)  # meaningless over different steps
+    hosts = {node.hostname for step in steps for node in step.nodes if node.hostname}
+    if summaries:
+        # Steps run on the same nodes, one after the other or side by side.
+        known["node_count"] = float(len(hosts) or max(len(step.nodes) for step in steps))
+    if "cpu_hours" in known:
+        held = sum_held_cpu_hours(steps)
+        used = min(held, sum(step.used_cpu_hours for step in steps))
+        known |= {"cpu_hours": held, "unused_cpu_hours": held - used}
+        known["cpu_avg_utilization_pct"] = 100.0 * used / held if held else 0.0
     critical = [step for step in steps if step.critical]
     return {
+        **known,
         "duration_sec": duration_sec,
         "steps": float(len(steps)),
         "failed_steps": float(sum(step.is_broken for step in steps)),
         "running_sec": sum(step.duration_sec for step in steps),
+        "measured_sec": sum(step.measured_sec for step in steps),
+        "outside_sec": sum(step.outside_sec for step in steps if step.nodes),
         "waited_sec": sum(step.waited_sec for step in steps),
         "critical_running_sec": sum(step.duration_sec for step in critical),
         "critical_waited_sec": sum(step.waited_sec for step in critical),
-        **known,
     }

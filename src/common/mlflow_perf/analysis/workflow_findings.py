@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
-from mlflow_perf.core.format import duration, join_some
+from mlflow_perf.core.format import cpu_time, duration, join_some
 
 __all__ = ["find_stragglers", "list_findings"]
 
@@ -31,10 +31,14 @@ def list_findings(
     broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
     if broken:
         yield f"Did not finish: {join_some(broken)}."
+    # A verdict on the blocks explains little where most of the time passed outside them.
+    outside = list(_find_unmeasured(steps, totals["running_sec"]))
+    is_news = totals["outside_sec"] >= 0.5 * totals["running_sec"]
+    yield from outside if is_news else ()
     yield from _find_longest([step for step in steps if step.name in path], totals["duration_sec"])
     yield from _find_waiting(steps, totals)
-    yield from _find_unmeasured(steps, totals["running_sec"])
-    yield from _find_unused(steps)
+    yield from () if is_news else outside
+    yield from _find_unused(steps, totals)
     for step in steps:
         yield from _find_uneven(step)
     silent = [step.name for step in steps if not step.nodes]
@@ -50,10 +54,7 @@ def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:
     reason = f" {step.advice}" if step.advice else ""
     # A verdict on a small part of the step's time does not explain the whole.
     if step.nodes and step.measured_sec < 0.5 * step.duration_sec:
-        reason = (
-            f" {duration(step.duration_sec - step.measured_sec)} of that passed outside its "
-            "measured block (starting, importing, ending)."
-        )
+        reason = f" {duration(step.outside_sec)} of that passed outside its measured block."
     yield (
         f"Change first: {step.name}, on the critical path with {duration(step.duration_sec)}, "
         f"{share:.0f}% of the workflow.{reason}"
@@ -72,7 +73,7 @@ def _find_waiting(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterato
 
 def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]:
     """Yield how much of the steps' time passed before and after their measured blocks."""
-    outside = {step.name: step.duration_sec - step.measured_sec for step in steps if step.nodes}
+    outside = {step.name: step.outside_sec for step in steps if step.nodes}
     total = sum(outside.values())
     if total >= max(_OUTSIDE_MIN_SEC, _OUTSIDE_SHARE * running_sec):
         most = max(outside, key=lambda name: outside[name])
@@ -83,15 +84,13 @@ def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]
         )
 
 
-def _find_unused(steps: Sequence[Step]) -> Iterator[str]:
-    held = sum(step.total("node_cpu_hours") for step in steps)
-    unused = sum(step.total("node_unused_cpu_hours") for step in steps)
+def _find_unused(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
+    held, unused = totals.get("cpu_hours", 0.0), totals.get("unused_cpu_hours", 0.0)
     if held > 0 and unused >= _UNUSED_SHARE * held:
-        step = max(steps, key=lambda s: s.total("node_unused_cpu_hours"))
-        most = 100 * step.total("node_unused_cpu_hours") / unused
+        step = max(steps, key=lambda s: s.held_cpu_hours - s.used_cpu_hours)
         yield (
-            f"{100 * unused / held:.0f}% of the CPU-hours held were unused, "
-            f"{most:.0f}% of those in {step.name}."
+            f"{100 * unused / held:.0f}% of the {cpu_time(held)} held were unused by the steps' "
+            f"measured blocks, most of it in {step.name}."
         )
 
 

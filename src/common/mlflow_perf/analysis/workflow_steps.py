@@ -1,11 +1,15 @@
-"""The steps of a workflow as records."""
+"""The steps of a workflow as records, and the CPU time that they held together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-__all__ = ["Step", "StepNode"]
+__all__ = ["Step", "StepNode", "sum_held_cpu_hours"]
+
+_HOUR_SEC = 3600.0
 
 
 @dataclass(frozen=True)
@@ -15,14 +19,30 @@ class StepNode:
     Attributes:
         index: Index of the node.
         started: Unix time, in seconds.
-        duration_sec: How long it took.
+        duration_sec: How long its measured block took.
         summary: Metric key → value.
+        hostname: Its host; empty if unknown.
     """
 
     index: int
     started: float
     duration_sec: float
     summary: Mapping[str, float] = field(default_factory=dict)
+    hostname: str = ""
+
+    @property
+    def cores(self) -> float:
+        """The CPUs that it held; 0.0 if unknown."""
+        if "cpu_limit_cores" in self.summary:
+            return self.summary["cpu_limit_cores"]
+        held = self.summary.get("node_cpu_hours", 0.0)
+        return _HOUR_SEC * held / self.duration_sec if self.duration_sec > 0 else 0.0
+
+    @property
+    def used_cpu_hours(self) -> float:
+        """CPU time of the job's own processes; where that is unknown, of all processes."""
+        busy = self.summary.get("node_used_cpu_hours", 0.0)
+        return self.summary.get("job_cpu_hours", busy)
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,52 @@ class Step:
         end = max((node.started + node.duration_sec for node in self.nodes), default=0.0)
         return min(self.duration_sec, max(0.0, end - begin))
 
+    @property
+    def outside_sec(self) -> float:
+        """How much of the step's time passed outside its blocks: start-up and end."""
+        return self.duration_sec - self.measured_sec
+
+    @property
+    def held_cpu_hours(self) -> float:
+        """CPU time that its nodes held from its start to its end."""
+        return sum(node.cores for node in self.nodes) * self.duration_sec / _HOUR_SEC
+
+    @property
+    def used_cpu_hours(self) -> float:
+        """CPU time that was used in its measured blocks."""
+        return sum(node.used_cpu_hours for node in self.nodes)
+
     def total(self, key: str) -> float:
         """Return the sum of a metric over the nodes; 0.0 if none has it."""
         return sum(node.summary.get(key, 0.0) for node in self.nodes)
+
+
+def sum_held_cpu_hours(steps: Sequence[Step]) -> float:
+    """Return the CPU time that steps held together: a host's CPUs count once at any moment.
+
+    Steps side by side on one host share its CPUs, so of their limits the greatest counts. Nodes of
+    unknown hosts count as one host per index.
+    """
+    by_host: dict[str, list[tuple[float, float, float]]] = {}
+    for step in steps:
+        for node in step.nodes:
+            host = node.hostname or f"node {node.index}"
+            by_host.setdefault(host, []).append((step.started, step.ended, node.cores))
+    return sum(_sum_highest(held) for held in by_host.values()) / _HOUR_SEC
+
+
+def _sum_highest(held: Iterable[tuple[float, float, float]]) -> float:
+    """Return the integral over time of the highest of some levels: start, end and level of each."""
+    later = sorted(held, reverse=True)
+    moments = sorted({moment for start, end, _ in later for moment in (start, end)})
+    active: list[tuple[float, float]] = []
+    total = 0.0
+    for begin, end in pairwise(moments):
+        while later and later[-1][0] <= begin:
+            _, until, level = later.pop()
+            heapq.heappush(active, (-level, until))
+        while active and active[0][1] <= begin:
+            heapq.heappop(active)
+        if active:
+            total -= active[0][0] * (end - begin)
+    return total

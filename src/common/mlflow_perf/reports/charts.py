@@ -16,9 +16,9 @@ _PEAK_SUFFIX = "_max"
 _MOST_OTHER_CHARTS = 12
 # Columns that never change, or that another column shows better.
 NEVER_DRAWN = {
-    "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "cpu_limit_cores", "mem_limit_mb",
-    "host_cpu_busy_sec", "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb",
-    "oom_kills",
+    "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "host_cpu_busy_sec",
+    "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb", "oom_kills",
+    "job_ran_sec", "job_voluntary_switches", "job_involuntary_switches",
 }  # fmt: skip
 
 
@@ -41,7 +41,8 @@ class Curve:
         column: The column of the reports.
         label: Its name in the legend.
         source: How it is calculated from the column.
-        role: `line`, or `low` or `high` for an edge of the band around the chart's first line.
+        role: `line`; `low` or `high` for an edge of the band around the chart's first line; `limit`
+            for a line that the others stay below; `rest` for what is left below it.
     """
 
     column: str
@@ -62,6 +63,7 @@ class Chart:
         curves: Its curves.
         top: Fixed end of the vertical axis; None to fit the values.
         minor: Whether it is folded away below the others.
+        stacked: Whether the lines of one node are put on top of each other.
     """
 
     name: str
@@ -71,42 +73,56 @@ class Chart:
     curves: tuple[Curve, ...]
     top: float | None = None
     minor: bool = False
+    stacked: bool = False
 
 
 # fmt: off
 CHARTS: tuple[Chart, ...] = (
-    Chart("cpu", "CPU", "%", "Utilisation of the CPUs: their mean, between the least and the "
-          "most busy one.", (
-              Curve("cpu_pct_per_cpu_avg", "mean"),
-              Curve("cpu_pct_per_cpu_min", "least busy CPU", role="low"),
-              Curve("cpu_pct_per_cpu_max", "busiest CPU", role="high"),
-          ), 100.0),
-    Chart("memory", "Memory", "%", "Share of the memory in use.", (
-              Curve("mem_percent", "node"),
-              Curve("cgroup_mem_percent", "job's limit"),
-              Curve("swap_percent", "swap"),
-          ), 100.0),
-    Chart("job_cpu", "Job's CPUs", "cores", "CPUs that the job's own processes kept busy.", (
+    Chart("cpu_share", "CPUs: job, others, idle", "cores", "CPUs that the job kept busy, that "
+          "other processes kept busy, and that were idle, up to the job's limit.", (
               Curve("job_cpu_cores", "job"),
-          )),
+              Curve("others_cpu_cores", "others"),
+              Curve("idle_cpu_cores", "idle", role="rest"),
+              Curve("cpu_limit_cores", "limit", role="limit"),
+          ), stacked=True),
     Chart("job_memory", "Job's memory", "MB", "Memory of the job's own processes.", (
               Curve("job_mem_mb", "processes"),
               Curve("cgroup_mem_mb", "control group"),
           )),
+    Chart("mem_share", "Memory: job, others, free", "MB", "Memory of the job's own processes, of "
+          "others on the node, and what was free.", (
+              Curve("job_mem_mb", "job"),
+              Curve("others_mem_mb", "others"),
+              Curve("free_mem_mb", "free", role="rest"),
+              Curve("mem_limit_mb", "limit", role="limit"),
+          ), stacked=True),
+    Chart("cpu", "Node's CPUs", "%", "Utilisation of the CPUs that the job may use, by all "
+          "processes: their mean, between the least and the most busy one.", (
+              Curve("cpu_pct_per_cpu_avg", "mean"),
+              Curve("cpu_pct_per_cpu_min", "least busy CPU", role="low"),
+              Curve("cpu_pct_per_cpu_max", "busiest CPU", role="high"),
+          ), 100.0),
+    Chart("memory", "Node's memory", "%", "Share of the memory in use, by all processes.", (
+              Curve("mem_percent", "node"),
+              Curve("cgroup_mem_percent", "control group, of its limit"),
+              Curve("swap_percent", "swap"),
+          ), 100.0),
     Chart("gpu", "GPU", "%", "Utilisation and memory of the GPUs that the job owns.", (
               Curve("gpu_utilization_pct", "utilisation"),
               Curve("gpu_mem_percent", "memory"),
           ), 100.0),
-    Chart("disk", "Disk", "MB/s", "Read from and written to the node's disks.", (
-              Curve("disk_io_read_mb", "read", CurveSource.RATE),
-              Curve("disk_io_write_mb", "written", CurveSource.RATE),
-          )),
-    Chart("job_io", "Job's IO", "MB/s", "Read from and written to disks by the job's own "
+    Chart("job_io", "Job's disk IO", "MB/s", "Read from and written to disks by the job's own "
           "processes.", (
               Curve("job_io_read_mb", "read", CurveSource.RATE),
               Curve("job_io_write_mb", "written", CurveSource.RATE),
           )),
-    Chart("network", "Network", "MB/s", "Sent and received over all interfaces but loopback.", (
+    Chart("disk", "Node's disks", "MB/s", "Read from and written to the node's disks, by all "
+          "processes.", (
+              Curve("disk_io_read_mb", "read", CurveSource.RATE),
+              Curve("disk_io_write_mb", "written", CurveSource.RATE),
+          )),
+    Chart("network", "Node's network", "MB/s", "Sent and received over all interfaces "
+          "but loopback, by all processes.", (
               Curve("net_io_ext_recv_mb", "received", CurveSource.RATE),
               Curve("net_io_ext_sent_mb", "sent", CurveSource.RATE),
           )),
@@ -127,8 +143,18 @@ CHARTS: tuple[Chart, ...] = (
               Curve("cpu_iowait_sec", "IO wait", CurveSource.RATE),
               Curve("cpu_steal_sec", "steal", CurveSource.RATE),
           ), minor=True),
-    Chart("host_cpu", "Node's CPUs", "%", "Mean utilisation of all the node's CPUs, those that "
-          "the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
+    Chart("job_threads", "Job's threads", "", "Threads of the job, and those of them that waited "
+          "for a CPU.", (
+              Curve("job_threads", "threads"),
+              Curve("job_run_delay_sec", "waiting for a CPU", CurveSource.RATE),
+          ), minor=True),
+    Chart("job_calls", "Job's system calls", "per s", "System calls of the job that read or "
+          "write.", (
+              Curve("job_read_calls", "read", CurveSource.RATE),
+              Curve("job_write_calls", "write", CurveSource.RATE),
+          ), minor=True),
+    Chart("host_cpu", "All CPUs of the node", "%", "Mean utilisation of all the node's "
+          "CPUs, those that the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
           minor=True),
     Chart("processes", "Processes", "", "Processes of the job.",
           (Curve("job_processes", "job"),), minor=True),

@@ -68,6 +68,7 @@ class NodeCurves:
                     if not known.all():
                         column[~known] = np.nan
                     columns[name] = column
+            _add_shares(columns, node.node.get("mem_total_mb"))
         return cls(index, _read_times(node, length), columns)
 
     @cached_property
@@ -88,6 +89,28 @@ class NodeCurves:
         # The first report is at the start, so it gets the rate of the first interval.
         rates = np.concatenate((rates[:1], rates))
         return np.minimum(rates * 100.0, 100.0) if curve.source is CurveSource.SHARE else rates
+
+
+def _add_shares(columns: dict[str, npt.NDArray[np.float32]], mem_total_mb: Any) -> None:
+    """Add the columns of what others used of the CPUs and the memory, and what was left.
+
+    Args:
+        columns: A node's columns; those of a document that has these columns are kept.
+        mem_total_mb: The node's memory, if it is known.
+    """
+    job, busy_pct, limit = (
+        columns.get(name) for name in ("job_cpu_cores", "cpu_pct_per_cpu_avg", "cpu_limit_cores")
+    )
+    if job is not None and busy_pct is not None and limit is not None:
+        others = np.maximum(busy_pct * limit / 100 - job, 0)
+        columns.setdefault("others_cpu_cores", others)
+        columns.setdefault("idle_cpu_cores", np.maximum(limit - job - others, 0))
+    job, used_pct = columns.get("job_mem_mb"), columns.get("mem_percent")
+    total = mem_total_mb if isinstance(mem_total_mb, (int, float)) else math.nan
+    if job is not None and used_pct is not None and math.isfinite(total):
+        others = np.maximum(used_pct * np.float32(total / 100) - job, 0)
+        columns.setdefault("others_mem_mb", others)
+        columns.setdefault("free_mem_mb", np.maximum(np.float32(total) - job - others, 0))
 
 
 def _read_times(node: NodeDocument, length: int) -> Array:
@@ -224,7 +247,8 @@ class _Grid:
 
 
 def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end: float) -> Curves:
-    curves = [curve for chart in charts for curve in chart.curves if curve.role == "line"]
+    lines = (curve for chart in charts for curve in chart.curves if curve.role == "line")
+    curves = list({curve.column: curve for curve in lines}.values())
     cells = max(_FEWEST_CELLS, min(_FEWEST_POINTS, _MOST_CELLS // (len(kept) * len(curves) or 1)))
     grid = _Grid(start, end, cells)
     where = [grid.places(node.seconds, row) for row, node in enumerate(kept)]

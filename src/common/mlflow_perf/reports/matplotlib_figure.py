@@ -78,7 +78,18 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
         high = curves.values.get(edges.get("high", ""), [None])[0]
         if low and high:
             axis.fill_between(x, _fill_gaps(low), _fill_gaps(high), alpha=0.2, linewidth=0)
-    for curve in _list_lines(chart, curves):
+    alone = len(curves.nodes) == 1
+    if chart.stacked and alone:
+        layers = {
+            curve.label: _fill_gaps(values[0] or [])
+            for curve in chart.curves
+            if curve.role in ("line", "rest") and (values := curves.values.get(curve.column))
+        }
+        axis.stackplot(x, *layers.values(), labels=list(layers), alpha=0.5)
+    limit = curves.values.get(edges.get("limit", ""), [None])[0]
+    if limit and alone:
+        axis.plot(x, _fill_gaps(limit), label="limit", linewidth=1, linestyle="--")
+    for curve in _list_lines(chart, curves) if not (chart.stacked and alone) else ():
         if curve.column in curves.spread:
             _draw_spread(axis, curve.label, curves.spread[curve.column], x)
             continue
@@ -91,7 +102,7 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
     axis.set_xlabel(unit)
     axis.set_ylim(0, chart.top)
     axis.grid(visible=True, alpha=0.3)
-    if len(axis.get_lines()) > 1:
+    if len(axis.get_legend_handles_labels()[0]) > 1:
         axis.legend(fontsize=7, ncols=2)
 
 

@@ -162,11 +162,11 @@ def _describe_curves(curves: Curves) -> dict[str, Any]:
         ]
         if any(curve["role"] == "line" for curve in drawn):
             # A chart in which no curve is ever above 0 is folded away.
-            moves = any(
+            moves = chart.stacked or any(
                 key in curves.spread or any(any(one or ()) for one in curves.values[key])
-                for key in (curve["key"] for curve in drawn)
+                for key in (curve["key"] for curve in drawn if curve["role"] != "limit")
             )
-            parts = ("name", "title", "unit", "meaning", "top")
+            parts = ("name", "title", "unit", "meaning", "top", "stacked")
             data = {part: getattr(chart, part) for part in parts}
             charts.append({**data, "minor": chart.minor or not moves, "curves": drawn})
     return {

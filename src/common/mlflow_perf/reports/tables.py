@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.core.format import cpu_time, format_count, number, quantity
+from mlflow_perf.core.format import cpu_time, format_count, quantity
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, metric_for
+from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 
 __all__ = [
     "Tile",
@@ -23,18 +24,17 @@ __all__ = [
 
 _NODE_COLUMNS = (
     ("duration_sec", "Duration"),
-    ("cpu_avg_utilization_pct", "CPU busy"),
-    ("node_unused_cpu_hours", "Unused"),
-    ("max_t_mem_percent", "Memory peak"),
+    ("job_cpu_avg_cores", "Job's CPUs"),
+    ("cpu_limit_cores", "Limit"),
+    ("job_max_mem_mb", "Job's memory"),
+    ("cpu_avg_utilization_pct", "Node's CPUs busy"),
+    ("node_unused_cpu_hours", "Unused by all"),
+    ("max_t_mem_percent", "Node's memory"),
     ("gpu_avg_utilization_pct", "GPU busy"),
-    ("total_disk_io_read_mb", "Disk read"),
-    ("total_disk_io_write_mb", "Disk written"),
-    ("total_net_io_ext_recv_mb", "Net received"),
-    ("total_net_io_ext_sent_mb", "Net sent"),
-)
-_TRAFFIC = (
-    ("Disk read", "total_disk_io_read_mb", "total_disk_io_write_mb", "written"),
-    ("Net received", "total_net_io_ext_recv_mb", "total_net_io_ext_sent_mb", "sent"),
+    ("total_disk_io_read_mb", "Node's disk read"),
+    ("total_disk_io_write_mb", "written"),
+    ("total_net_io_ext_recv_mb", "Node received"),
+    ("total_net_io_ext_sent_mb", "sent"),
 )
 _FACT_LABELS = {
     "hostname": "Host",
@@ -58,12 +58,14 @@ class Tile:
         value: The figure with its unit.
         detail: What it is measured against; may be empty.
         meaning: One sentence, for the tooltip.
+        minor: Whether only the report has room for it, not the description of the run.
     """
 
     label: str
     value: str
     detail: str = ""
     meaning: str = ""
+    minor: bool = False
 
 
 def explain_metric(key: str) -> str:
@@ -82,13 +84,17 @@ def _highest(nodes: Iterable[Mapping[str, float]], key: str) -> float | None:
 
 
 def build_tiles(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> list[Tile]:
-    """Return the headline figures that a run has.
+    """Return the headline figures that a run has: the job's own first, the nodes' named as such.
 
     Args:
         nodes: The summary of each node.
         run: The figures of the run as a whole.
     """
-    return [*_build_cpu_tiles(nodes, run), *_build_other_tiles(nodes, run)]
+    return [
+        *_build_cpu_tiles(nodes, run),
+        *_build_memory_tiles(nodes, run),
+        *_build_traffic_tiles(nodes),
+    ]
 
 
 def _build_cpu_tiles(
@@ -98,38 +104,40 @@ def _build_cpu_tiles(
         count = format_count(int(run.get("run_node_count", 1)), "node")
         took = quantity(run["run_duration_sec"], "s")
         yield Tile("Duration", took, count, explain_metric("run_duration_sec"))
-    used = run.get("run_cpu_avg_utilization_pct", _highest(nodes, "cpu_avg_utilization_pct"))
-    if used is not None:
-        cores = _total(nodes, "cpu_limit_cores") or sum(
-            3600.0 * node["node_cpu_hours"] / node["duration_sec"]
-            for node in nodes
-            if node.get("duration_sec") and "node_cpu_hours" in node
-        )
-        detail = f"of {quantity(cores, 'CPU' if cores == 1 else 'CPUs')}" if cores else ""
-        job = _total(nodes, "job_cpu_avg_cores")
-        if detail and job is not None:
-            detail += f", job {number(job)}"
+    share = add_cpu_shares(read_cpu_share(node) for node in nodes)
+    busy = run.get("run_cpu_avg_utilization_pct", _highest(nodes, "cpu_avg_utilization_pct"))
+    if share.job is not None:
+        yield Tile("Job's CPUs", share.used, share.rest, explain_metric("job_cpu_avg_cores"))
+    elif busy is not None:
+        limit = share.limit
+        detail = f"of {quantity(limit, 'CPU' if limit == 1 else 'CPUs')}" if limit else ""
         meaning = explain_metric("run_cpu_avg_utilization_pct")
-        yield Tile("CPU busy", quantity(used, "%"), detail, meaning)
-    unused, held = run.get("run_unused_cpu_hours"), run.get("run_cpu_hours")
-    if unused is not None:
-        detail = f"of {cpu_time(held)}" if held is not None else ""
+        yield Tile("Node's CPUs busy", quantity(busy, "%"), detail, meaning)
+    held, used = run.get("run_cpu_hours"), _total(nodes, "job_cpu_hours")
+    unused = run.get("run_unused_cpu_hours")
+    detail = f"of {cpu_time(held)} held" if held is not None else ""
+    if held is not None and used is not None:
+        meaning = "CPU time that the job held and did not use itself."
+        yield Tile("Unused by the job", cpu_time(max(0.0, held - used), held), detail, meaning)
+    elif unused is not None:
         meaning = explain_metric("run_unused_cpu_hours")
-        yield Tile("CPU unused", cpu_time(unused, held), detail, meaning)
+        yield Tile("Unused CPU time", cpu_time(unused, held), detail, meaning)
 
 
-def _build_other_tiles(
+def _build_memory_tiles(
     nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]
 ) -> Iterator[Tile]:
     peak_mb, percent = _highest(nodes, "job_max_mem_mb"), run.get("run_max_t_mem_percent")
-    if percent is not None:
-        detail = "busiest node" if len(nodes) > 1 else "of the node"
-        if peak_mb is not None:
-            detail = f"job {quantity(peak_mb, 'MB')}"
+    if peak_mb is not None:
+        limit_mb = _highest(nodes, "mem_limit_mb")
+        parts = [f"of {quantity(limit_mb, 'MB')}"] if limit_mb else []
+        parts += [f"node's peak {quantity(percent, '%')}"] if percent is not None else []
+        meaning = explain_metric("job_max_mem_mb")
+        yield Tile("Job's memory", quantity(peak_mb, "MB"), ", ".join(parts), meaning)
+    elif percent is not None:
+        detail = "busiest node" if len(nodes) > 1 else ""
         meaning = explain_metric("run_max_t_mem_percent")
-        yield Tile("Memory peak", quantity(percent, "%"), detail, meaning)
-    elif peak_mb is not None:
-        yield Tile("Memory peak", quantity(peak_mb, "MB"), "job")
+        yield Tile("Node's memory peak", quantity(percent, "%"), detail, meaning)
     busy = [n["gpu_avg_utilization_pct"] for n in nodes if "gpu_avg_utilization_pct" in n]
     if busy:
         # Weighted by GPU-hours, like the metric and the tables of runs.
@@ -138,12 +146,30 @@ def _build_other_tiles(
         detail = f"memory peak {quantity(memory, '%')}" if memory is not None else ""
         meaning = explain_metric("gpu_avg_utilization_pct")
         yield Tile("GPU busy", quantity(used, "%"), detail, meaning)
-    for label, inward, outward, other in _TRAFFIC:
-        first, second = _total(nodes, inward), _total(nodes, outward)
-        if first is not None or second is not None:
-            detail = f"{quantity(second or 0.0, 'MB')} {other}"
-            meaning = f"{explain_metric(inward)} {explain_metric(outward)}"
-            yield Tile(label, quantity(first or 0.0, "MB"), detail, meaning)
+
+
+def _build_traffic_tiles(nodes: Sequence[Mapping[str, float]]) -> Iterator[Tile]:
+    own = [_total(nodes, key) for key in ("job_io_read_mb", "job_io_write_mb")]
+    disks = [_total(nodes, key) for key in ("total_disk_io_read_mb", "total_disk_io_write_mb")]
+    network = [_total(nodes, f"total_net_io_ext_{way}_mb") for way in ("recv", "sent")]
+
+    def size(value: float | None) -> str:
+        return quantity(value or 0.0, "MB")
+
+    if own != [None, None]:
+        of_node = "" if disks == [None, None] else f"; node {size(disks[0])}, {size(disks[1])}"
+        meaning = f"{explain_metric('job_io_read_mb')} {explain_metric('job_io_write_mb')}"
+        detail = f"{size(own[1])} written{of_node}"
+        yield Tile("Job's disk read", size(own[0]), detail, meaning, minor=True)
+    elif disks != [None, None]:
+        meaning = explain_metric("total_disk_io_read_mb")
+        detail = f"{size(disks[1])} written"
+        yield Tile("Node's disk read", size(disks[0]), detail, meaning, minor=True)
+    if network != [None, None]:
+        meaning = "Traffic of the whole node: the kernel does not count it for each job."
+        yield Tile(
+            "Node received", size(network[0]), f"{size(network[1])} sent", meaning, minor=True
+        )
     cost, unused = _total(nodes, "node_cost"), _total(nodes, "node_unused_cost")
     if cost is not None:
         detail = f"{quantity(unused, '')} of it unused" if unused is not None else ""

@@ -10,10 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.core.format import clock_time, cpu_time, duration, format_count, quantity
+from mlflow_perf.core.format import (
+    MISSING,
+    clock_time,
+    cpu_time,
+    duration,
+    format_count,
+    quantity,
+)
 from mlflow_perf.core.json_io import read_number, read_numbers
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.model.summary import summarise_run
+from mlflow_perf.reports.job_share import CpuShare, add_cpu_shares, read_cpu_share
 from mlflow_perf.reports.tables import Tile
 
 __all__ = ["Bar", "WorkflowPage", "build_workflow_page"]
@@ -27,13 +35,6 @@ _ROUND_SEC = (
     *(60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200),
     *(86400 * days for days in (1, 2, 5, 10, 30, 100, 365)),
 )
-_COLUMNS = (
-    ("run_cpu_avg_utilization_pct", "%"),
-    ("run_cpu_hours", "CPU h"),
-    ("run_unused_cpu_hours", "CPU h"),
-    ("run_max_t_mem_percent", "%"),
-    ("run_imbalance_pct", "%"),
-)
 
 
 @dataclass
@@ -43,9 +44,11 @@ class Bar:
     Attributes:
         label: Name of the step or node.
         left: Start of its run.
-        width: Length of its run.
+        width: Length of its run: start-up, measured block and end.
         waited: Length of its wait before that.
-        busy_pct: How busy its CPUs were, None if unknown.
+        block_left: Start of its measured block.
+        block_width: Length of its measured block; 0.0 without one.
+        busy_pct: How much of its CPUs the job kept busy in the block, None if unknown.
         text: Times and figures in words.
         status: As MLflow's.
         critical: Whether the step is on the critical path.
@@ -58,6 +61,8 @@ class Bar:
     left: float
     width: float
     waited: float = 0.0
+    block_left: float = 0.0
+    block_width: float = 0.0
     busy_pct: float | None = None
     text: str = ""
     status: str = ""
@@ -108,6 +113,8 @@ class _Step:
         took: Seconds; None if unknown.
         waited: Seconds; None if unknown.
         nodes: The data of its nodes.
+        block: Start and length of the measured blocks together; None without any.
+        cpus: How the CPUs of its nodes were shared.
         figures: Run-level figures: as given, else from the nodes.
     """
 
@@ -121,6 +128,8 @@ class _Step:
         self.waited = read_number(data.get("waited_sec"))
         self.after = ", ".join(str(name) for name in _read_list(data.get("depends_on")))
         self.nodes = _read_mappings(data.get("nodes"))
+        self.block = _span_blocks(self.nodes)
+        self.cpus = add_cpu_shares(_read_cpu_shares(self.nodes))
         self.figures = {**_summarise(self.nodes), **read_numbers(data.get("figures"))}
 
 
@@ -166,6 +175,21 @@ def _summarise(nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return summarise_run(summary for summary in summaries if summary)
 
 
+def _read_cpu_shares(nodes: Sequence[Mapping[str, Any]]) -> list[CpuShare]:
+    return [read_cpu_share(read_numbers(node.get("summary"))) for node in nodes]
+
+
+def _span_blocks(nodes: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Return when the first block of some nodes began, and the time until the last one ended."""
+    times = [(read_number(node.get("started")), read_number(node.get("duration_sec")) or 0.0)
+             for node in nodes]  # fmt: skip
+    known = [(start, start + took) for start, took in times if start is not None]
+    if not known:
+        return None
+    begin = min(start for start, _ in known)
+    return begin, max(end for _, end in known) - begin
+
+
 @dataclass(frozen=True)
 class _Axis:
     """Turns times into per cent of the workflow's length."""
@@ -183,41 +207,78 @@ class _Axis:
         count = int(self.length / step * (1 + 1e-9))
         return [(self.width(i * step), duration(i * step) if i else "0") for i in range(count + 1)]
 
-    def line(
-        self, label: str, started: float | None, took: float | None, busy_pct: float | None,
-        waited: float | None = None,
-    ) -> Bar:  # fmt: skip
-        """Return a line of the Gantt."""
-        parts = [f"waited {quantity(waited, 's')}"] if waited else []
-        parts.append(f"ran {quantity(took, 's')}")
-        if busy_pct is not None:
-            parts.append(f"CPU {quantity(busy_pct, '%')}")
-        bar = Bar(label, 0.0, 0.0, busy_pct=busy_pct, text=", ".join(parts))
-        if started is not None:
-            bar.left, bar.width = self.width(started - self.start), self.width(took or 0.0)
-            bar.waited = min(self.width(waited or 0.0), bar.left)
-        return bar
+    def place(self, moment: float) -> float:
+        """Return the place of a time."""
+        return self.width(moment - self.start)
 
 
 def _build_bar(step: _Step, axis: _Axis) -> Bar:
-    busy_pct = step.figures.get("run_cpu_avg_utilization_pct")
-    bar = axis.line(step.name, step.started, step.took, busy_pct, step.waited)
-    bar.status, bar.critical, bar.run_id = step.status, step.critical, step.run_id
+    bar = Bar(step.name, 0.0, 0.0, status=step.status, critical=step.critical, run_id=step.run_id)
+    bar.busy_pct = _find_busy_pct(step.cpus)
+    parts = [f"waited {quantity(step.waited, 's')}"] if step.waited else []
+    parts.append(f"ran {quantity(step.took, 's')}")
+    if step.started is not None:
+        bar.left, bar.width = axis.place(step.started), axis.width(step.took or 0.0)
+        bar.waited = min(axis.width(step.waited or 0.0), bar.left)
+        if step.block is not None:
+            begin, length = step.block
+            bar.block_left = min(max(axis.place(begin), bar.left), bar.left + bar.width)
+            bar.block_width = min(axis.width(length), bar.left + bar.width - bar.block_left)
+            before = max(0.0, begin - step.started)
+            after = max(0.0, (step.took or 0.0) - before - length)
+            parts.append(
+                f"start-up {quantity(before, 's')}, measured {quantity(length, 's')}, "
+                f"end {quantity(after, 's')}"
+            )
+    if step.block is None:
+        parts.append("not measured")
+    bar.text = ", ".join([*parts, *filter(None, [str(step.cpus)])])
     if len(step.nodes) > 1:
-        for node in step.nodes[:_MOST_NODES]:
-            label = f"node {node.get('index', '–')}"
-            started, took = read_number(node.get("started")), read_number(node.get("duration_sec"))
-            busy_pct = read_numbers(node.get("summary")).get("cpu_avg_utilization_pct")
-            bar.nodes.append(axis.line(label, started, took, busy_pct))
+        bar.nodes = [_build_node_bar(node, axis) for node in step.nodes[:_MOST_NODES]]
         bar.left_out = len(step.nodes) - len(bar.nodes)
     return bar
 
 
+def _build_node_bar(node: Mapping[str, Any], axis: _Axis) -> Bar:
+    bar = Bar(f"node {node.get('index', '–')}", 0.0, 0.0)
+    (cpus,) = _read_cpu_shares([node])
+    bar.busy_pct = _find_busy_pct(cpus)
+    block = _span_blocks([node])
+    if block is not None:
+        bar.left, bar.width = axis.place(block[0]), axis.width(block[1])
+        bar.block_left, bar.block_width = bar.left, bar.width
+        took = f"measured {quantity(block[1], 's')}"
+        bar.text = ", ".join(filter(None, [took, str(cpus)]))
+    return bar
+
+
+def _find_busy_pct(cpus: CpuShare) -> float | None:
+    """Return the job's share of its CPUs; that of all processes where the job's is unknown."""
+    if not cpus.limit:
+        return None
+    used = cpus.limit - cpus.idle if cpus.job is None and cpus.idle is not None else cpus.job
+    return None if used is None else min(100.0, 100.0 * used / cpus.limit)
+
+
 def _build_row(step: _Step) -> dict[str, Any]:
-    count = len(step.nodes)
-    cells = [(step.took, quantity(step.took, "s")), (step.waited, quantity(step.waited, "s"))]
-    cells += [(float(count), str(count or 1))]
-    cells += [(step.figures.get(k), quantity(step.figures.get(k), unit)) for k, unit in _COLUMNS]
+    measured = step.block[1] if step.block else None
+    summaries = [read_numbers(node.get("summary")) for node in step.nodes]
+    memory = [s["job_max_mem_mb"] for s in summaries if "job_max_mem_mb" in s]
+    used = [s["job_cpu_hours"] for s in summaries if "job_cpu_hours" in s]
+    peak, hours = max(memory, default=None), sum(used) if used else None
+    busy_pct = step.figures.get("run_cpu_avg_utilization_pct")
+    imbalance = step.figures.get("run_imbalance_pct")
+    cells = [
+        (step.took, quantity(step.took, "s")),
+        (measured, quantity(measured, "s")),
+        (step.waited, quantity(step.waited, "s")),
+        (float(len(step.nodes)), str(len(step.nodes) or 1)),
+        (step.cpus.job, step.cpus.used if step.cpus.job is not None else MISSING),
+        (hours, MISSING if hours is None else cpu_time(hours)),
+        (peak, quantity(peak, "MB")),
+        (busy_pct, quantity(busy_pct, "%")),
+        (imbalance, quantity(imbalance, "%")),
+    ]
     return {
         "name": step.name,
         "status": step.status,
@@ -238,10 +299,19 @@ def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -
         **read_numbers(data.get("totals")),
     }
     yield Tile("Duration", quantity(took, "s"), format_count(len(steps), "step"))
+    running = quantity(totals["running_sec"], "s")
+    if "outside_sec" in totals:
+        yield Tile(
+            "Start-up and end",
+            quantity(totals["outside_sec"], "s"),
+            f"of {running} that the steps ran",
+            "Time of the steps before and after their measured blocks: starting the interpreter, "
+            "importing, ending.",
+        )
     yield Tile(
         "Waiting",
         quantity(totals["waited_sec"], "s"),
-        f"running {quantity(totals['running_sec'], 's')}",
+        f"running {running}",
         "Time in which steps were ready but did not run yet, summed over the steps.",
     )
     critical = totals["critical_running_sec"]
@@ -249,13 +319,15 @@ def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -
         share = f"{quantity(100.0 * critical / took, '%')} of the time"
         meaning = "Running time of the steps that decide how long the workflow takes."
         yield Tile("Critical path", quantity(critical, "s"), share, meaning)
-    if "cpu_avg_utilization_pct" in totals:
-        busy = quantity(totals["cpu_avg_utilization_pct"], "%")
-        yield Tile("CPU busy", busy, "weighted by hours")
-    if "unused_cpu_hours" in totals:
-        held = totals.get("cpu_hours")
-        detail = "" if held is None else f"of {cpu_time(held)}"
-        yield Tile("CPU unused", cpu_time(totals["unused_cpu_hours"], held), detail)
+    held, unused = totals.get("cpu_hours"), totals.get("unused_cpu_hours")
+    if held is not None and unused is not None:
+        yield Tile(
+            "CPU time used",
+            cpu_time(max(0.0, held - unused), held),
+            f"of {cpu_time(held)} held",
+            "CPU time that the steps used in their measured blocks. What steps side by side on one "
+            "machine held counts once.",
+        )
     failed = sum(step.status in ("FAILED", "KILLED") for step in steps)
     if failed:
         yield Tile("Failed", format_count(failed, "step"))

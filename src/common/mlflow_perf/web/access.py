@@ -3,7 +3,8 @@
 Questions that decide on access go through MLflow's own routes, in the same process and with the
 headers of the request, so that every check of MLflow or a plugin applies: authentication,
 permissions, workspaces. The runs of readable experiments then come from the tracking store itself,
-which is several times as fast.
+which is several times as fast. A run's parent and its steps count only within its own experiment,
+because MLflow's permissions are those of experiments.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import contextvars
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
@@ -26,17 +28,22 @@ from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import Choice, Found, build_search
-from mlflow_perf.web.table import query_runs, query_steps
+from mlflow_perf.web.table import drop_foreign_parents, query_runs, query_steps
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["Access", "NotAllowedError"]
+__all__ = ["Access", "NotAllowedError", "bind_workspace"]
 
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
 _ARTIFACT_PATH = "perf"
 _OTHER_FOLDERS_MAX = 20
+_MB = 1 << 20
+_MOST_DOCUMENT_MB = 8  # a document takes 30 times its size while it is read; 1,000 reports: 0.4 MB
+_MOST_REQUEST_MB = 512  # 1,000 nodes of 1,000 reports each take 400 MB
+_WORKSPACES = "ajax-api/3.0/mlflow/workspaces"
+_WORKSPACE_HEADER = "HTTP_X_MLFLOW_WORKSPACE"
 
 
 class NotAllowedError(Exception):
@@ -56,14 +63,27 @@ class Access:
 
     Args:
         prefix: The server's static prefix.
+        workspace: The workspace to read; empty for the server's default.
 
     Attributes:
         unread: Why documents are left out, one sentence each.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, workspace: str = "") -> None:
         self._prefix = prefix
+        self._workspace = workspace
+        self._left_bytes = _MOST_REQUEST_MB * _MB
         self.unread: list[str] = []
+
+    def workspaces(self) -> list[str]:
+        """Return the names of the workspaces that the user may see; empty where there are none."""
+        # MLflow before 3.10 has no workspaces, and no setting object for them.
+        if os.environ.get("MLFLOW_ENABLE_WORKSPACES", "").lower() not in ("true", "1"):
+            return []
+        answer = self._ask(f"/{_WORKSPACES}", {})
+        if answer.status_code != 200:
+            return []
+        return sorted(str(one["name"]) for one in json.loads(answer.get_data())["workspaces"])
 
     def experiments(self) -> dict[str, str]:
         """Return the experiments that the user may read: id → name.
@@ -94,6 +114,9 @@ class Access:
             SettingError: When MLflow's search language cannot express a value, or there is no
                 such page.
         """
+        if parent_id := choice.equal.get("workflow"):
+            home = str(self.run(parent_id).experiment_id)
+            experiments = [home] if home in experiments else []
         if not experiments:
             return Found([])
         if not choice.query:
@@ -101,7 +124,7 @@ class Access:
             if rows is not None:
                 more = len(rows) > choice.limit
                 page = str(choice.offset + choice.limit) if more else None
-                return _add_steps(Found(rows[: choice.limit], page))
+                return _add_family(Found(rows[: choice.limit], page))
         from mlflow.exceptions import MlflowException
 
         condition, order = build_search(choice)
@@ -112,7 +135,7 @@ class Access:
             if not choice.page or error.error_code != "INTERNAL_ERROR":
                 raise
             raise SettingError("There is no such page of runs: open the list anew.") from error
-        return _add_steps(found)
+        return _add_family(found)
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.
@@ -122,7 +145,7 @@ class Access:
         """
         self._api("runs/get", {"run_id": run_id})
         run: Run = _open_store().get_run(run_id)
-        return PerfRun.from_mlflow(run)
+        return drop_foreign_parents(_open_store(), [PerfRun.from_mlflow(run)])[0]
 
     def children(self, run: PerfRun) -> list[PerfRun]:
         """Return the runs whose parent is a run that the user may read."""
@@ -130,9 +153,10 @@ class Access:
         return _search([str(run.experiment_id)], query, _MOST_CHILDREN).runs
 
     def with_document(self, run: PerfRun) -> PerfRun:
-        """Return the run with the documents of its nodes, if it has any."""
+        """Return the run with the documents of its nodes but without their curves."""
         nodes: dict[int, NodeDocument] = {}
         for place, node in enumerate(self.nodes(run)):
+            node.reports = {}
             index = node.node.get("index")
             nodes[index if type(index) is int else place] = node
         return replace(run, document=PerfDocument(nodes)) if nodes else run
@@ -147,6 +171,19 @@ class Access:
             if content is None:
                 self.unread.append(f"{path} cannot be read.")
                 continue
+            if len(content) > _MOST_DOCUMENT_MB * _MB:
+                self.unread.append(
+                    f"{path} is not shown: it has more than {_MOST_DOCUMENT_MB} MB. "
+                    "`mlflow-perf report` on a machine of yours reads documents of any size."
+                )
+                continue
+            self._left_bytes -= len(content)
+            if self._left_bytes < 0:
+                self.unread.append(
+                    f"This page reads at most {_MOST_REQUEST_MB} MB of documents: {path} and those "
+                    "after it are left out."
+                )
+                return
             try:
                 document = PerfDocument.from_json(content)
             except DocumentError as error:
@@ -156,7 +193,11 @@ class Access:
 
     def workflow(self, run: PerfRun) -> dict[str, Any] | None:
         """Return the workflow's data that its runner wrote, or None."""
-        content = self._artifact(str(run.run_id), f"{_ARTIFACT_PATH}/workflow.json")
+        path = f"{_ARTIFACT_PATH}/workflow.json"
+        content = self._artifact(str(run.run_id), path) or b""
+        if len(content) > _MOST_DOCUMENT_MB * _MB:
+            self.unread.append(f"{path} is not shown: it has more than {_MOST_DOCUMENT_MB} MB.")
+            return None
         try:
             data = from_json(content) if content else None
         except (ValueError, RecursionError):
@@ -185,7 +226,9 @@ class Access:
         return []
 
     def _artifact(self, run_id: str, path: str) -> bytes | None:
-        answer = self._ask("/get-artifact", {"run_id": run_id, "path": path})
+        """Return a file of a run, cut one byte beyond the largest document; None if unreadable."""
+        query = {"run_id": run_id, "path": path}
+        answer = self._ask("/get-artifact", query, most_bytes=_MOST_DOCUMENT_MB * _MB)
         return answer.get_data() if answer.status_code == 200 else None
 
     def _api(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -200,8 +243,16 @@ class Access:
         data = json.loads(answer.get_data())
         return data if isinstance(data, dict) else {}
 
-    def _ask(self, path: str, query: Mapping[str, str]) -> Response:
-        """Return the answer of one of MLflow's own routes to the user of the current request."""
+    def _ask(
+        self, path: str, query: Mapping[str, str], *, most_bytes: int | None = None
+    ) -> Response:
+        """Return the answer of one of MLflow's own routes to the user of the current request.
+
+        Args:
+            path: The route, below the static prefix.
+            query: Its parameters.
+            most_bytes: Stop reading the answer one byte beyond this.
+        """
         kept = {k: v for k, v in request.environ.items() if not k.startswith("werkzeug.")}
         environ = {
             **kept,
@@ -214,9 +265,60 @@ class Access:
             "CONTENT_TYPE": "",
             "wsgi.input": io.BytesIO(),
         }
+        if self._workspace:
+            environ[_WORKSPACE_HEADER] = self._workspace
+
+        def read_answer() -> Response:
+            if self._workspace:
+                _forget_workspace()
+            answer = Response.from_app(current_app.wsgi_app, environ)
+            parts, size = [], 0
+            with closing(answer):
+                for part in answer.iter_encoded():
+                    parts.append(part)
+                    size += len(part)
+                    if most_bytes is not None and size > most_bytes:
+                        break
+            content = b"".join(parts)[: None if most_bytes is None else most_bytes + 1]
+            return Response(content, answer.status_code)
+
         # In its own context, so that the end of the inner request does not end this one.
-        context = contextvars.copy_context()
-        return context.run(Response.from_app, current_app.wsgi_app, environ, buffered=True)
+        return contextvars.copy_context().run(read_answer)
+
+
+@contextmanager
+def bind_workspace(name: str) -> Iterator[None]:
+    """Let MLflow's store read a workspace in the block; without a name, the request's own.
+
+    The workspace is bound only for the store's own checks: what a user may see in it is asked
+    through MLflow's routes, which get its name as their header.
+
+    Args:
+        name: The workspace; may be empty.
+
+    Raises:
+        mlflow.exceptions.MlflowException: When the name cannot be one of a workspace.
+    """
+    if not name:
+        yield
+        return
+    from mlflow.utils.workspace_context import (
+        clear_server_request_workspace,
+        set_server_request_workspace,
+    )
+
+    set_server_request_workspace(name)
+    try:
+        yield
+    finally:
+        clear_server_request_workspace()
+
+
+def _forget_workspace() -> None:
+    """Let MLflow find the workspace of an inner request in that request's own header."""
+    from mlflow.utils.workspace_context import clear_server_request_workspace
+
+    clear_server_request_workspace()
 
 
 def _search(
@@ -236,8 +338,11 @@ def _search(
     return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
 
 
-def _add_steps(found: Found) -> Found:
-    return replace(found, steps=query_steps(_open_store(), found.runs))
+def _add_family(found: Found) -> Found:
+    """Return runs with their steps, and without parents of another experiment."""
+    store = _open_store()
+    runs = drop_foreign_parents(store, found.runs)
+    return replace(found, runs=runs, steps=query_steps(store, runs))
 
 
 def _open_store() -> Any:

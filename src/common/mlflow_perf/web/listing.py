@@ -100,6 +100,7 @@ class Choice:
         sort: Column, with `-` in front for the largest first.
         limit: Most runs.
         page: Token of a further page.
+        workspace: The workspace of MLflow's that is read; empty for the default.
     """
 
     experiments: tuple[str, ...] = ()
@@ -109,6 +110,7 @@ class Choice:
     sort: str = "-started"
     limit: int = _MOST_RUNS
     page: str = ""
+    workspace: str = ""
 
     @property
     def offset(self) -> int:
@@ -143,12 +145,14 @@ class Choice:
             sort=sort,
             limit=int(text),
             page=one.get("page", ""),
+            workspace=one.get("workspace", ""),
         )
 
     def address(self, **changes: Any) -> str:
         """Return the query of the address, with changes; an empty value leaves a name out."""
         pairs: list[tuple[str, str]] = [("experiment", e) for e in self.experiments]
         values = {**self.equal, "filter": self.query, "q": self.text, "sort": self.sort}
+        values["workspace"] = self.workspace
         values["limit"] = "" if self.limit == _MOST_RUNS else str(self.limit)
         values.update(changes)
         if values["sort"] == "-started":

@@ -22,7 +22,7 @@ from mlflow_perf.reports.comparison_page import build_comparison_page
 from mlflow_perf.reports.run_page import RunPage
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.web.access import Access, NotAllowedError
+from mlflow_perf.web.access import Access, NotAllowedError, bind_workspace
 from mlflow_perf.web.listing import Choice, build_listing
 from mlflow_perf.web.static_prefix import read_static_prefix
 
@@ -55,20 +55,34 @@ def _load_templates() -> jinja2.Environment:
     return below.overlay(loader=jinja2.ChoiceLoader([ours, below.loader]))
 
 
+def _read_workspace() -> str:
+    """Return the workspace that the address names; empty for the server's default."""
+    return request.args.get("workspace", "").strip()
+
+
+def _link_page(path: str = PAGE_PATH, **query: str) -> str:
+    """Return the address of a page of ours in the same workspace."""
+    kept = {**query, "workspace": _read_workspace()}
+    text = urlencode({name: value for name, value in kept.items() if value})
+    return f"{read_static_prefix()}{path}{'?' if text else ''}{text}"
+
+
 def _link_run(run_id: str) -> str:
-    return f"{read_static_prefix()}{_RUN}?{urlencode({'id': run_id})}"
+    return _link_page(_RUN, id=run_id)
 
 
 def _link_mlflow(experiment_id: Any, run_id: Any) -> str:
     # MLflow 3.18 opens on a view that hides ordinary runs.
     path = f"#/experiments/{quote(str(experiment_id), safe='')}/runs/{quote(str(run_id), safe='')}"
-    return f"{read_static_prefix()}/{path}?workflowType=machine_learning"
+    query = {"workflowType": "machine_learning", "workspace": _read_workspace()}
+    shown = urlencode({name: value for name, value in query.items() if value})
+    return f"{read_static_prefix()}/{path}?{shown}"
 
 
 def _render(template: str, status: int = 200, **values: Any) -> Response:
-    links = {"run_address": _link_run, "mlflow_address": _link_mlflow}
+    links = {"run_address": _link_run, "mlflow_address": _link_mlflow, "page_address": _link_page}
     page = _load_templates().get_template(template)
-    text = page.render(prefix=read_static_prefix(), **links, **values)
+    text = page.render(prefix=read_static_prefix(), workspace=_read_workspace(), **links, **values)
     return Response(text, status, _HEADERS, mimetype="text/html")
 
 
@@ -82,7 +96,9 @@ def _handle_errors(view: Callable[[Access], Response]) -> Callable[[], Response]
         if request.method == "HEAD":  # a job only checks whether this page exists
             return Response(status=200, headers=_HEADERS, mimetype="text/html")
         try:
-            return view(Access(read_static_prefix()))
+            workspace = _read_workspace()
+            with bind_workspace(workspace):
+                return view(Access(read_static_prefix(), workspace))
         except NotAllowedError as error:
             return _render("perf_error.html", error.status, message=str(error))
         except MlflowPerfError as error:
@@ -102,7 +118,13 @@ def runs(access: Access) -> Response:
     searched = [e for e in choice.experiments or experiments if e in experiments]
     found = access.runs(searched, choice)
     listing = build_listing(found, choice, experiments)
-    return _render("perf_list.html", listing=listing, choice=choice, experiments=experiments)
+    return _render(
+        "perf_list.html",
+        listing=listing,
+        choice=choice,
+        experiments=experiments,
+        workspaces=access.workspaces(),
+    )
 
 
 @_handle_errors

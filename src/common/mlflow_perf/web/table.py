@@ -9,12 +9,13 @@ search.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 
-__all__ = ["query_runs", "query_steps"]
+__all__ = ["drop_foreign_parents", "query_runs", "query_steps"]
 
 _COMPONENT = "mlflow_perf.component"
 _NAME = "mlflow.runName"
@@ -92,7 +93,15 @@ def _select_runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any
         found = found.where(run.run_uuid.in_(ours))
     else:
         # Without a filter on tags, which parents lack, the workflows are listed too.
-        parents = select(tag.value).where(tag.key == PARENT_TAG, tag.run_uuid.in_(ours))
+        child, parent = aliased(run), aliased(run)
+        same = (parent.run_uuid == tag.value) & (parent.experiment_id == child.experiment_id)
+        parents = (
+            select(parent.run_uuid)
+            .select_from(tag)
+            .join(child, child.run_uuid == tag.run_uuid)
+            .join(parent, same)
+            .where(tag.key == PARENT_TAG, tag.run_uuid.in_(ours))
+        )
         found = found.where(or_(run.run_uuid.in_(ours), run.run_uuid.in_(parents)))
     for name, value in choice.equal.items():
         if name in FILTER_TAGS:
@@ -124,7 +133,8 @@ def _order(found: Any, models: Any, choice: Choice) -> tuple[Any, list[Any]]:
 def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
     """Return the steps with performance data of each run that is a workflow, by the run's id.
 
-    The steps have figures only if the workflow has none of its own.
+    A step is a child in its parent's own experiment. The steps have figures only if the workflow
+    has none of its own.
 
     Args:
         store: The server's tracking store.
@@ -137,6 +147,8 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
     from sqlalchemy.orm import aliased
 
     row, tag, ours = models.SqlRun, models.SqlTag, aliased(models.SqlTag)
+    parent_row = aliased(row)
+    of_parent = (parent_row.run_uuid == tag.value) & (parent_row.experiment_id == row.experiment_id)
     with store.ManagedSessionMaker() as session:
         parents: dict[str, str] = {}
         for some in _split([str(run.run_id) for run in runs]):
@@ -144,6 +156,7 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
                 select(tag.run_uuid, tag.value)
                 .join(ours, (ours.run_uuid == tag.run_uuid) & (ours.key == _COMPONENT))
                 .join(row, row.run_uuid == tag.run_uuid)
+                .join(parent_row, of_parent)
                 .where(tag.key == PARENT_TAG, tag.value.in_(some), row.lifecycle_stage == "active")
             )
             parents.update((run_id, parent) for run_id, parent in session.execute(query))
@@ -154,6 +167,32 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
     for run_id, parent in parents.items():
         found.setdefault(parent, []).append(PerfRun("", run_id, metrics=metrics.get(run_id, {})))
     return found
+
+
+def drop_foreign_parents(store: Any, runs: Sequence[PerfRun]) -> list[PerfRun]:
+    """Return runs without the tag of a parent that is missing or in another experiment.
+
+    Args:
+        store: The server's tracking store.
+        runs: Runs that the user may read.
+    """
+    models = _load_models(store)
+    parents = {run.parent_id for run in runs if run.parent_id}
+    if models is None or not parents:
+        return list(runs)
+    from sqlalchemy import select
+
+    row, homes = models.SqlRun, dict[str, str]()
+    with store.ManagedSessionMaker() as session:
+        for some in _split(sorted(parents)):
+            query = select(row.run_uuid, row.experiment_id).where(row.run_uuid.in_(some))
+            homes.update((run_id, str(home)) for run_id, home in session.execute(query))
+    return [
+        run
+        if not run.parent_id or homes.get(run.parent_id) == str(run.experiment_id)
+        else replace(run, tags={k: v for k, v in run.tags.items() if k != PARENT_TAG})
+        for run in runs
+    ]
 
 
 def _split(ids: Sequence[str]) -> Iterator[list[str]]:

@@ -65,9 +65,31 @@ const nodeRow = (key, node) => {
 
 /* What to draw of a chart: { chart, title, unit, series: [{ label, values, peak, colour, look }], bands, heat }.
    look: "line", "edge" of a band, or "peak"; several edges share one place in the legend. */
-const colourOf = series => { const c = colour("--c" + series.colour % 8); return series.look ? fade(c, .4) : c; };
+const colourOf = series => { const c = colour(series.css || "--c" + series.colour % 8); return series.look && series.look !== "limit" ? fade(c, .4) : c; };
 const linesOf = chart => chart.curves.filter(curve => curve.role === "line");
+/* Of several nodes a stacked chart is drawn as lines, without those that another chart has, too. */
+const ownLinesOf = chart => linesOf(chart).filter(curve => !chart.stacked || !data.charts.some(other => other !== chart && !other.stacked && other.curves.some(c => c.key === curve.key)));
+const limitOf = (chart, node) => {
+  const curve = chart.curves.find(c => c.role === "limit"), values = curve && data.values[curve.key]?.[node];
+  return values ? [{ label: "limit", values, css: "--bad", look: "limit" }] : [];
+};
+const stackOf = (chart, node) => {
+  const series = [], bands = [], peaks = [];
+  let below = null;
+  for (const curve of chart.curves.filter(c => c.role === "line" || c.role === "rest")) {
+    const values = data.values[curve.key]?.[node], peak = data.values[curve.key + "_max"]?.[node];
+    if (!values) continue;
+    const under = below, index = series.length, css = curve.role === "rest" ? "--line" : null;
+    const drawn = under ? values.map((v, i) => v == null || under[i] == null ? null : v + under[i]) : values;
+    series.push({ label: curve.label, values, drawn, peak, colour: index, css, fill: under ? null : .45 });
+    if (under) bands.push({ series: [index + 1, index], alpha: css ? .4 : .45, colour: index, css });
+    else if (peak) peaks.push({ label: curve.label + " peak", values: peak, colour: index, look: "peak" });
+    below = drawn;
+  }
+  return [{ chart, title: chart.title, series: [...series, ...peaks, ...limitOf(chart, node)], bands }];
+};
 const ofOneNode = (chart, node) => {
+  if (chart.stacked) return stackOf(chart, node);
   const series = [], bands = [], values = key => data.values[key]?.[node];
   const edge = role => { const curve = chart.curves.find(c => c.role === role); return curve && { ...curve, values: values(curve.key + "_max") || values(curve.key) }; };
   const low = edge("low"), high = edge("high"), area = low?.values && high?.values;
@@ -87,14 +109,14 @@ const ofOneNode = (chart, node) => {
   return [{ chart, title: chart.title, series, bands }];
 };
 const titled = (chart, curve) => linesOf(chart).length > 1 ? `${chart.title}: ${curve.label}` : chart.title;
-const overlaid = chart => linesOf(chart).map(curve => ({
+const overlaid = chart => ownLinesOf(chart).map(curve => ({
   chart, title: titled(chart, curve), bands: [],
   series: data.nodes.flatMap((name, node) => {
     const values = data.values[curve.key]?.[node], peak = data.values[curve.key + "_max"]?.[node];
     return values ? [{ label: "node " + name, short: String(name), values, peak, colour: node }] : [];
   }),
 }));
-const spreadOf = (chart, node) => linesOf(chart).filter(curve => data.spread[curve.key]).map(curve => {
+const spreadOf = (chart, node) => ownLinesOf(chart).filter(curve => data.spread[curve.key]).map(curve => {
   const spread = data.spread[curve.key];
   const series = [
     { label: "90% of the nodes below", values: spread.high, colour: 0, look: "edge" },
@@ -144,9 +166,10 @@ const optionsOf = (drawing, width, onCursor) => {
     scales: { x: { time: false }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), top ?? ((high || 1) * 1.08)] } },
     axes: [timeAxis(), { ...axisBase(), size: AXIS, gap: 4, space: 26, values: (_, ticks) => ticks.map(number) }],
     series: [{}, ...drawing.series.map(s => {
-      return { label: s.label, stroke: colourOf(s), width: s.look || s.thin ? 1 : 1.5, points: { show: s.values.length < 3 } };
+      const dash = s.look === "limit" ? [5, 4] : undefined, fill = s.fill ? fade(colourOf(s), s.fill) : undefined;
+      return { label: s.label, stroke: colourOf(s), width: s.look || s.thin ? 1 : 1.5, dash, fill, points: { show: s.values.length < 3 } };
     })],
-    bands: drawing.bands.map(b => ({ series: b.series, fill: fade(colour("--c" + b.colour % 8), b.alpha) })),
+    bands: drawing.bands.map(b => ({ series: b.series, fill: fade(colour(b.css || "--c" + b.colour % 8), b.alpha) })),
     hooks: { setCursor: [onCursor] },
   };
 };
@@ -225,9 +248,9 @@ const legendOf = drawing => {
   };
   const edges = drawing.series.filter(s => s.look === "edge");
   for (const series of drawing.series) {
-    if (series.look) continue;
+    if (series.look && series.look !== "limit") continue;
     const peak = peakOf(series), mean = meanOf(series);
-    const resting = short ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : drawing.heat ? withUnit(mean, unit) : `${withUnit(mean, unit)}, peak ${withUnit(peak, unit)}`;
+    const resting = series.look ? withUnit(series.values.findLast(v => v != null), unit) : short ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : drawing.heat ? withUnit(mean, unit) : `${withUnit(mean, unit)}, peak ${withUnit(peak, unit)}`;
     entry(series, short ? series.short : series.label, index => index == null ? resting : withUnit(series.values[index], unit));
   }
   if (edges.length) {
@@ -292,7 +315,7 @@ const drawOne = (drawing, parent) => {
     at.classList.toggle("now", idx != null);
     legend.forEach(entry => entry.show(idx));
   };
-  const plot = new uPlot(optionsOf(drawing, width, show), [data.x, ...drawing.series.map(s => s.values)], place);
+  const plot = new uPlot(optionsOf(drawing, width, show), [data.x, ...drawing.series.map(s => s.drawn || s.values)], place);
   show(plot);
   keyboard(plot, place, drawing);
   plots.push({ plot, figure });

@@ -1,0 +1,82 @@
+"""What the job used of its CPUs and memory, what others used, and what was left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mlflow_perf.core.format import number
+
+__all__ = ["CpuShare", "add_cpu_shares", "read_cpu_share"]
+
+
+@dataclass(frozen=True)
+class CpuShare:
+    """The CPUs that a job may use, in cores on average; None where a source is missing.
+
+    Attributes:
+        limit: CPUs that the job may use.
+        job: Those that the job's own processes kept busy.
+        others: Those that other processes kept busy.
+        idle: Those that nobody used.
+    """
+
+    limit: float | None = None
+    job: float | None = None
+    others: float | None = None
+    idle: float | None = None
+
+    def __str__(self) -> str:
+        """Return `your job 0.9 of 2 CPUs, others 0.6, idle 0.5`; empty without the job's own."""
+        if self.job is None:
+            return ""
+        return ", ".join(part for part in (f"your job {self.used}", self.rest) if part)
+
+    @property
+    def used(self) -> str:
+        """The job's part of its limit: `0.9 of 2 CPUs`."""
+        of_limit = "" if self.limit is None else f" of {number(self.limit)}"
+        return f"{number(self.job)}{of_limit} {'CPU' if self.limit == 1 else 'CPUs'}"
+
+    @property
+    def rest(self) -> str:
+        """The other parts: `others 0.6, idle 0.5`; empty where they are unknown."""
+        parts = {"others": self.others, "idle": self.idle}
+        return ", ".join(f"{name} {number(v)}" for name, v in parts.items() if v is not None)
+
+
+def read_cpu_share(summary: Mapping[str, float]) -> CpuShare:
+    """Return how the CPUs of a node were shared, from its metrics.
+
+    Args:
+        summary: Metric key → value of one node; any key may be missing.
+    """
+    limit, duration = summary.get("cpu_limit_cores"), summary.get("duration_sec")
+    if limit is None and duration and "node_cpu_hours" in summary:
+        limit = 3600.0 * summary["node_cpu_hours"] / duration
+    job = summary.get("job_cpu_avg_cores")
+    busy_pct = summary.get("cpu_avg_utilization_pct")
+    if limit is None or busy_pct is None:
+        return CpuShare(limit, job)
+    busy = limit * busy_pct / 100.0
+    if job is None:
+        return CpuShare(limit, idle=max(0.0, limit - busy))
+    # The job's processes and the node's CPUs are counted by different clocks of the kernel.
+    others = max(0.0, busy - job)
+    return CpuShare(limit, job, others, max(0.0, limit - job - others))
+
+
+def add_cpu_shares(shares: Iterable[CpuShare]) -> CpuShare:
+    """Return the sum over the nodes; a part that any node lacks is missing from it."""
+    every = list(shares)
+
+    def add(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known and len(known) == len(every) else None
+
+    return CpuShare(
+        add([share.limit for share in every]),
+        add([share.job for share in every]),
+        add([share.others for share in every]),
+        add([share.idle for share in every]),
+    )
