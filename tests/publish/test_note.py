@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reports import html_samples as samples
 
+from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.publish.note import Links, may_replace, write_run_note, write_workflow_note
+from mlflow_perf.publish.note import (
+    Links,
+    may_replace,
+    tag_run,
+    write_run_note,
+    write_workflow_note,
+)
+from mlflow_perf.reports.run_page import build_run_page
 
 LINKS = Links("r1", "7", tracking_uri="http://127.0.0.1:5000", page=True)
 
@@ -19,15 +28,29 @@ def _document(**facts: object) -> PerfDocument:
     return PerfDocument({0: node})
 
 
-def test_what_it_is_and_the_links_stand_first() -> None:
-    """MLflow folds a long text: the first line says how it ended and leads to the reports."""
-    first, figures, advice, _ = write_run_note(
+def test_the_advice_stands_first() -> None:
+    """MLflow folds a long text: advice first, then how it ended and where the reports are."""
+    advice, first, figures, _ = write_run_note(
         _document(bottleneck="cpu", advice="More CPUs."), LINKS
     ).split("\n\n")
     assert first.startswith("**train** Killed · [Report](#/experiments/7/runs/r1/artifacts/")
     assert first.endswith(" · [Performance page](./perf/run?id=r1)")
-    assert "Memory peak **41%**" in figures
-    assert advice == "> More CPUs."
+    assert "Node's memory peak **41%**" in figures
+    assert "disk" not in figures
+    assert advice == "**More CPUs.**"
+
+
+def test_the_note_the_tag_and_the_report_say_the_same() -> None:
+    """The verdict is the first finding wherever it stands; the next ones follow."""
+    document = samples.document(2, rows=60)
+    findings = findings_of(document)
+    page = build_run_page(document)
+    assert tag_run(document)["mlflow_perf.advice"] == page.verdict["advice"]
+    assert page.verdict["advice"] == findings[0].sentence
+    assert [row.evidence for row in page.findings] == [f.evidence for f in findings]
+    note = write_run_note(document, LINKS).replace("\\", "")
+    assert note.startswith(f"**{findings[0].sentence}**")
+    assert all(f"> {finding.sentence}" in note for finding in findings[1:3])
 
 
 @pytest.mark.parametrize(
@@ -51,8 +74,7 @@ def test_a_workflow_names_its_findings() -> None:
     text = write_workflow_note(
         {"name": "whole", "steps": steps, "findings": ["Change fit."]}, LINKS
     )
-    assert text.startswith("**whole** Failed · [Report]")
-    assert "> Change fit." in text
+    assert text.startswith("**Change fit.**\n\n**whole** Failed · [Report]")
 
 
 @settings(max_examples=40)

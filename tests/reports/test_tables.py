@@ -16,7 +16,7 @@ def test_the_headline_says_what_there_is() -> None:
     report = build_run_page(samples.document(2, rows=60))
     labels = [tile.label for tile in report.tiles]
     assert labels[:4] == ["Duration", "Job's CPUs", "Unused by the job", "Job's memory"]
-    assert report.verdict["bottleneck"] == "cpu"
+    assert report.verdict["bottleneck"] == report.findings[0].bottleneck
     assert report.overhead == "0.041%"
     row = metric_for("run_duration_sec")
     assert row is not None
@@ -77,8 +77,8 @@ def test_the_verdict_is_that_of_most_nodes() -> None:
         {"bottleneck": "cpu", "advice": "Full."},
         {"bottleneck": None},
     ]
-    assert choose_verdict(extras) == {"bottleneck": "cpu", "advice": "Full."}
-    assert choose_verdict([{}]) == {}
+    assert choose_verdict([], extras) == {"bottleneck": "cpu", "advice": "Full."}
+    assert choose_verdict([], [{}]) == {}
 
 
 def test_facts_are_labelled_and_in_order() -> None:

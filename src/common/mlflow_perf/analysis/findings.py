@@ -18,7 +18,7 @@ from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 
-__all__ = ["BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of"]
+__all__ = ["BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of", "merge_findings"]
 
 TOO_SHORT_SEC = 1.0
 _LEAST_SHARE = 0.05
@@ -95,16 +95,25 @@ class Finding:
 
 
 def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
-    """Return the findings of a run, ranked by the time at stake; the first is the verdict.
+    """Return the findings of a run, the one with most time at stake first: it is the verdict."""
+    if isinstance(document, NodeDocument):
+        return _find_in_node(document)
+    return merge_findings(
+        {index: _find_in_node(document.nodes[index]) for index in sorted(document.nodes)}
+    )
+
+
+def merge_findings(nodes: Mapping[int, Sequence[Finding]]) -> list[Finding]:
+    """Return the findings of all nodes together, the one with most time at stake first.
 
     Findings of one kind on several nodes become one that names the nodes; its share is the mean
     over all nodes.
+
+    Args:
+        nodes: Node index → the findings of that node.
     """
-    if isinstance(document, NodeDocument):
-        return _find_in_node(document)
-    nodes = {index: _find_in_node(document.nodes[index]) for index in sorted(document.nodes)}
     if len(nodes) == 1:
-        return next(iter(nodes.values()))
+        return list(next(iter(nodes.values())))
     by_kind: dict[str, list[tuple[int, Finding]]] = {}
     for index, found in nodes.items():
         for finding in found:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
+    "WORST_FIRST",
     "NodeDocument",
     "PerfDocument",
     "round_columns",
@@ -31,14 +32,15 @@ __all__ = [
 
 SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"
-_WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
+WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
+"""Every status; of several, the first one here counts."""
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 
 
 def worst_status(found: Iterable[str]) -> str:
     """Return the worst of several statuses; empty when none is known."""
     known = set(found)
-    return next((status for status in _WORST_FIRST if status in known), "")
+    return next((status for status in WORST_FIRST if status in known), "")
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The text of a run's overview page in MLflow.
 
-MLflow shows the first few lines and folds the rest, so that the run's name and the links come
-first.
+MLflow shows the first few lines and folds the rest, so that the advice comes first, then the run's
+name and the links.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from mlflow_perf.analysis.findings import Finding, findings_of
 from mlflow_perf.analysis.markdown import escape
 from mlflow_perf.model.document import PerfDocument, worst_status
-from mlflow_perf.reports.tables import Tile, build_tiles, choose_verdict
+from mlflow_perf.reports.tables import Tile, build_tiles, can_be_judged, choose_verdict
 from mlflow_perf.reports.workflow_page import build_workflow_page
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
@@ -38,8 +39,7 @@ REPORT_FILE = "perf_report.html"
 # A Markdown reference that nothing refers to is shown nowhere.
 _MARK = "\n\n[//]: # (mlflow-perf {})"
 _MARKED = re.compile(r"(.*)\n\n\[//\]: # \(mlflow-perf ([0-9a-f]{16})\)\s*", re.DOTALL)
-# With these figures MLflow would fold the verdict.
-_ONLY_IN_REPORT = ("Disk read", "Net received")
+_MOST_FINDINGS = 3
 # These stores show runs on pages of their own, not in MLflow's UI.
 _OTHER_UI = ("azureml", "databricks")
 
@@ -101,7 +101,7 @@ def renew_note(
 
 
 def write_run_note(document: PerfDocument, links: Links) -> str:
-    """Return the most important figures, the verdict and the links to the report, as Markdown.
+    """Return the advice, the links to the report and the headline figures, as Markdown.
 
     Args:
         document: The reports of the nodes that have ended.
@@ -110,8 +110,10 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
     nodes = [document.nodes[index] for index in sorted(document.nodes)]
     name = next((node.component for node in nodes if node.component), None) or "run"
     tiles = build_tiles([node.summary for node in nodes], document.run_summary)
-    verdict = choose_verdict(node.extra for node in nodes).get("advice", "")
-    return _write_note(name, _find_status(document), links, tiles, [verdict])
+    findings = _judge(document)
+    verdict = choose_verdict(findings, (node.extra for node in nodes)).get("advice", "")
+    others = [finding.sentence for finding in findings[1:_MOST_FINDINGS]]
+    return _write_note(name, _find_status(document), links, tiles, [verdict, *others])
 
 
 def write_workflow_note(data: Mapping[str, Any], links: Links) -> str:
@@ -131,11 +133,13 @@ def _write_note(
     head = " · ".join(part for part in (status.capitalize(), str(links)) if part)
     figures = []
     for tile in tiles:
-        if tile.label not in _ONLY_IN_REPORT:
+        # With the other figures MLflow would fold the links.
+        if not tile.minor:
             detail = f" ({escape(tile.detail)})" if tile.detail else ""
             figures.append(f"{escape(tile.label)} **{escape(tile.value)}**{detail}")
-    lines = [f"**{escape(name)}** {head}", " · ".join(figures)]
-    lines += [f"> {escape(finding)}" for finding in findings if finding]
+    first, *others = [escape(finding) for finding in findings if finding] or [""]
+    lines = [f"**{first}**" if first else "", f"**{escape(name)}** {head}", " · ".join(figures)]
+    lines += [f"> {finding}" for finding in others]
     text = "\n\n".join(line for line in lines if line)
     return text + _MARK.format(_digest(text))
 
@@ -150,12 +154,19 @@ def may_replace(note: str) -> bool:
     return not note.strip() or (found is not None and _digest(found[1]) == found[2])
 
 
+def _judge(document: PerfDocument) -> list[Finding]:
+    """Return the findings of the nodes that can be judged."""
+    judged = {index: node for index, node in document.nodes.items() if can_be_judged(node)}
+    return findings_of(PerfDocument(judged)) if judged else []
+
+
 def _find_status(document: PerfDocument) -> str:
     return worst_status(node.status or "" for node in document.nodes.values())
 
 
 def tag_run(document: PerfDocument) -> dict[str, str]:
     """Return the tags that describe all nodes of a run together."""
-    verdict = choose_verdict(document.nodes[index].extra for index in sorted(document.nodes))
+    stored = (document.nodes[index].extra for index in sorted(document.nodes))
+    verdict = choose_verdict(_judge(document), stored)
     tags = {**verdict, "status": _find_status(document)}
     return {f"mlflow_perf.{name}": text for name, text in tags.items() if text}

@@ -154,8 +154,8 @@ CHARTS: tuple[Chart, ...] = (
               Curve("job_write_calls", "write", CurveSource.RATE),
           ), minor=True),
     Chart("host_cpu", "All CPUs of the node", "%", "Mean utilisation of all the node's "
-          "CPUs, those that the job does not own included.", (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0,
-          minor=True),
+          "CPUs, those that the job does not own included.",
+          (Curve("host_cpu_pct_per_cpu_avg", "mean"),), 100.0, minor=True),
     Chart("processes", "Processes", "", "Processes of the job.",
           (Curve("job_processes", "job"),), minor=True),
     Chart("disk_usage", "Disk fill", "%", "How full the root file system is.",

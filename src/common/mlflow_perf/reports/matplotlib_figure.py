@@ -78,18 +78,10 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
         high = curves.values.get(edges.get("high", ""), [None])[0]
         if low and high:
             axis.fill_between(x, _fill_gaps(low), _fill_gaps(high), alpha=0.2, linewidth=0)
-    alone = len(curves.nodes) == 1
-    if chart.stacked and alone:
-        layers = {
-            curve.label: _fill_gaps(values[0] or [])
-            for curve in chart.curves
-            if curve.role in ("line", "rest") and (values := curves.values.get(curve.column))
-        }
-        axis.stackplot(x, *layers.values(), labels=list(layers), alpha=0.5)
-    limit = curves.values.get(edges.get("limit", ""), [None])[0]
-    if limit and alone:
-        axis.plot(x, _fill_gaps(limit), label="limit", linewidth=1, linestyle="--")
-    for curve in _list_lines(chart, curves) if not (chart.stacked and alone) else ():
+    stacked = chart.stacked and len(curves.nodes) == 1
+    if stacked:
+        _draw_stack(axis, chart, curves, x)
+    for curve in () if stacked else _list_lines(chart, curves):
         if curve.column in curves.spread:
             _draw_spread(axis, curve.label, curves.spread[curve.column], x)
             continue
@@ -104,6 +96,20 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
     axis.grid(visible=True, alpha=0.3)
     if len(axis.get_legend_handles_labels()[0]) > 1:
         axis.legend(fontsize=7, ncols=2)
+
+
+def _draw_stack(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None:
+    """Draw the curves of one node on top of each other, and their limit."""
+    layers, limit = {}, None
+    for curve in chart.curves:
+        values = curves.values.get(curve.column, [None])[0]
+        if values and curve.role == "limit":
+            limit = _fill_gaps(values)
+        elif values:
+            layers[curve.label] = _fill_gaps(values)
+    axis.stackplot(x, *layers.values(), labels=list(layers), alpha=0.5)
+    if limit:
+        axis.plot(x, limit, label="limit", linewidth=1, linestyle="--")
 
 
 def _fill_gaps(values: list[float | None]) -> list[float]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
 from mlflow_perf.core.format import clock_time, quantity
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.model.summary import summarise_run
@@ -17,10 +18,13 @@ from mlflow_perf.reports import operation_rows
 from mlflow_perf.reports.curves import FEW_NODES, Curves, NodeCurves, build_curves
 from mlflow_perf.reports.pictures import Picture
 from mlflow_perf.reports.tables import (
+    FindingRow,
     Tile,
+    build_finding_rows,
     build_metric_rows,
     build_node_table,
     build_tiles,
+    can_be_judged,
     choose_verdict,
     list_facts,
 )
@@ -44,7 +48,8 @@ class RunPage:
         run_id: MLflow run, or empty.
         started: When the first node started, as text.
         tiles: Headline figures.
-        verdict: `bottleneck` and `advice`, if they are known.
+        verdict: `bottleneck` and `advice` of the first finding, if they are known.
+        findings: What the job's time went into, the most of it first.
         nodes: Table of the nodes: `columns` and `rows`.
         operations: Table of the operations: `columns`, `rows` and `left_out`.
         counters: Counter and its sum over the nodes, as texts.
@@ -63,6 +68,7 @@ class RunPage:
     started: str = ""
     tiles: list[Tile] = field(default_factory=list)
     verdict: dict[str, str] = field(default_factory=dict)
+    findings: list[FindingRow] = field(default_factory=list)
     nodes: dict[str, Any] = field(default_factory=dict)
     operations: dict[str, Any] = field(default_factory=dict)
     counters: list[tuple[str, str]] = field(default_factory=list)
@@ -84,6 +90,7 @@ class _Reader:
         self.facts: list[dict[str, Any]] = []
         self.details: list[tuple[str, list[tuple[str, str]]]] = []
         self.extras: list[Mapping[str, Any]] = []
+        self.findings: dict[int, list[Finding]] = {}
         self.operations: list[operation_rows.Figures] = []
         self.transfers: list[operation_rows.Figures] = []
         self.counters: dict[str, float] = {}
@@ -104,6 +111,8 @@ class _Reader:
         self.facts.append({"index": index, "hostname": host, "status": node.status or ""})
         if len(self.details) < _MOST_FACTS:
             self.details.append((f"Node {index}", list_facts(node)))
+        if can_be_judged(node):
+            self.findings[index] = findings_of(node)
         self.extras.append({k: node.extra.get(k) for k in ("bottleneck", "advice")})
         self.component = self.component or node.component or ""
         self.run_id = self.run_id or node.run_id or ""
@@ -131,6 +140,7 @@ def build_run_page(
             index = node.node.get("index", number)
             reader.add(index if isinstance(index, int) else number, node)
     curves = build_curves(reader.curves)
+    findings = merge_findings(reader.findings) if reader.findings else []
     costs = [s["perf_overhead_pct"] for s in reader.summaries if "perf_overhead_pct" in s]
     return RunPage(
         title or reader.component or "Performance report",
@@ -138,7 +148,8 @@ def build_run_page(
         run_id=reader.run_id,
         started=clock_time(min(reader.starts)) if reader.starts else "",
         tiles=build_tiles(reader.summaries, summarise_run(reader.summaries)),
-        verdict=choose_verdict([whole] if whole.get("bottleneck") else reader.extras),
+        verdict=choose_verdict(findings, [whole] if whole.get("bottleneck") else reader.extras),
+        findings=build_finding_rows(findings),
         nodes=build_node_table(reader.facts, reader.summaries),
         operations=operation_rows.build_operation_table(reader.operations),
         counters=[(k, quantity(v, "")) for k, v in sorted(reader.counters.items())],

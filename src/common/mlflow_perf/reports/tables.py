@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlflow_perf.analysis.findings import Finding
 from mlflow_perf.core.format import cpu_time, format_count, quantity
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, metric_for
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 
 __all__ = [
+    "FindingRow",
     "Tile",
+    "build_finding_rows",
     "build_metric_rows",
     "build_node_table",
     "build_tiles",
+    "can_be_judged",
     "choose_verdict",
     "explain_metric",
     "list_facts",
@@ -36,11 +40,13 @@ _NODE_COLUMNS = (
     ("total_net_io_ext_recv_mb", "Node received"),
     ("total_net_io_ext_sent_mb", "sent"),
 )
+_JUDGED_BY = ("cpu_avg_utilization_pct", "job_cpu_avg_cores")
 _FACT_LABELS = {
     "hostname": "Host",
     "cpu_count": "CPUs of the node",
     "cpu_limit_cores": "CPUs of the job",
     "memory_mb": "Memory of the node",
+    "mem_total_mb": "Memory of the node",
     "mem_limit_mb": "Memory of the job",
     "cpu_model": "CPU model",
     "launcher": "Launcher",
@@ -176,17 +182,78 @@ def _build_traffic_tiles(nodes: Sequence[Mapping[str, float]]) -> Iterator[Tile]
         yield Tile("Cost", quantity(cost, ""), detail, "At the price per node-hour that was given.")
 
 
-def choose_verdict(extras: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the `bottleneck` that most nodes name and its `advice`; empty if none names one."""
-    named = [
+@dataclass(frozen=True)
+class FindingRow:
+    """One finding as texts.
+
+    Attributes:
+        kind: What it is, in words: `memory growth`.
+        bottleneck: The word of the tag `mlflow_perf.bottleneck`, for its colour.
+        severity: `high`, `medium` or `low`.
+        share: Share of the time, such as `61%`.
+        share_pct: The same as a number, at most 100.
+        evidence: The figures.
+        do: What to do about it; may be empty.
+        where: The part of the run and the function, as far as they are known.
+    """
+
+    kind: str
+    bottleneck: str
+    severity: str
+    share: str
+    share_pct: float
+    evidence: str
+    do: str
+    where: str
+
+
+def build_finding_rows(findings: Iterable[Finding]) -> list[FindingRow]:
+    """Return findings as texts, in their order."""
+    rows = []
+    for finding in findings:
+        share_pct = round(min(100.0, 100.0 * finding.share), 1)
+        where = " · ".join(part for part in (finding.phase, finding.function) if part)
+        rows.append(
+            FindingRow(
+                finding.kind.replace("_", " "),
+                finding.bottleneck,
+                finding.severity,
+                quantity(share_pct, "%"),
+                share_pct,
+                finding.evidence,
+                finding.do,
+                where,
+            )
+        )
+    return rows
+
+
+def can_be_judged(node: NodeDocument) -> bool:
+    """Return whether a node reported the figures that findings are made of."""
+    return not node.summary.keys().isdisjoint(_JUDGED_BY)
+
+
+def choose_verdict(
+    findings: Sequence[Finding], extras: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, str]:
+    """Return the `bottleneck` and the `advice` of a run; empty if there is none.
+
+    Args:
+        findings: The run's findings: the first is the verdict.
+        extras: What the nodes' documents say themselves, for want of findings; what most of them
+            name counts.
+    """
+    stored = [
         (str(extra["bottleneck"]), str(extra.get("advice") or ""))
         for extra in extras
         if extra.get("bottleneck")
     ]
-    if not named:
+    if findings:
+        return {"bottleneck": findings[0].bottleneck, "advice": findings[0].sentence}
+    if not stored:
         return {}
-    most = Counter(name for name, _ in named).most_common(1)[0][0]
-    advice = next((text for name, text in named if name == most and text), "")
+    most = Counter(name for name, _ in stored).most_common(1)[0][0]
+    advice = next((text for name, text in stored if name == most and text), "")
     return {"bottleneck": most, "advice": advice}
 
 

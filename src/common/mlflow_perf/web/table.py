@@ -12,18 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mlflow_perf.model.document import WORST_FIRST, worst_status
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 
 __all__ = ["drop_foreign_parents", "query_runs", "query_steps"]
 
 _COMPONENT = "mlflow_perf.component"
+_STATUS = "mlflow_perf.status"
 _NAME = "mlflow.runName"
 _TAGS = [
     _COMPONENT,
     "mlflow_perf.pipeline",
     "mlflow_perf.bottleneck",
     "mlflow_perf.advice",
+    _STATUS,
     PARENT_TAG,
     _NAME,
 ]
@@ -68,7 +71,7 @@ def query_runs(store: Any, experiments: Sequence[str], choice: Choice) -> list[P
             name=name,
             experiment_id=str(row.experiment_id),
             component=own_tags.get(_COMPONENT),
-            status=row.status,
+            status=worst_status((row.status, own_tags.get(_STATUS, ""))) or row.status,
             started=None if row.start_time is None else row.start_time / 1000,
             ended=row.end_time / 1000 if row.end_time else None,
             metrics=metrics.get(row.run_uuid, {}),
@@ -109,7 +112,15 @@ def _select_runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any
             match = (own.run_uuid == run.run_uuid) & (own.key == FILTER_TAGS[name])
             found = found.join(own, match).where(own.value == value)
         else:
-            found = found.where(run.status == value)
+            # The worse of MLflow's status and the report's, as in `PerfRun`.
+            block = aliased(tag)
+            match = (block.run_uuid == run.run_uuid) & (block.key == _STATUS)
+            worse = WORST_FIRST[: WORST_FIRST.index(value)] if value in WORST_FIRST else ()
+            found = found.outerjoin(block, match).where(
+                or_(run.status == value, block.value == value),
+                run.status.not_in(worse),
+                or_(block.value.is_(None), block.value.not_in(worse)),
+            )
     found, orders = _order(found, models, choice)
     return found.order_by(*orders).offset(choice.offset).limit(choice.limit + 1)
 
