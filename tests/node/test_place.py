@@ -279,3 +279,24 @@ def test_a_process_that_only_loads_dask_is_no_worker(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(sys.modules, "distributed.worker", SimpleNamespace(get_worker=nobody))
     assert detect({}).launcher == "local"
+
+
+def test_steps_tries_and_tasks_of_a_job_are_told_apart() -> None:
+    """An array's task has the id that squeue shows; a step and a repetition have own keys."""
+    step = {"SLURM_JOB_ID": "13", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", "SLURM_JOB_PARTITION": "short"}  # fmt: skip
+    array = {**step, "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
+    assert detect(step).tags() | {
+        "mlflow_perf.job_step": "0",
+        "mlflow_perf.partition": "short",
+    } == (detect(step).tags())
+    assert detect(array).job_id == "10_3"
+    changes: tuple[dict[str, str], ...] = (
+        {},
+        {"SLURM_STEP_ID": "1"},
+        {"SLURM_RESTART_COUNT": "1"},
+        {"SLURM_JOB_ID": "14"},
+    )
+    assert len({detect({**step, **change}).job_key for change in changes}) == len(changes)
+    assert detect({**step, "SLURM_PROCID": "1"}).job_key == detect(step).job_key
+    assert detect({}).job_key is None

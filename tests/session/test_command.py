@@ -64,6 +64,12 @@ def test_an_oom_kill_is_told_from_another_sigkill() -> None:
         (["./run.sh"], "run"),
         (["/usr/bin/make", "all"], "make"),
         (["Rscript", "fit.R"], "fit"),
+        (["bash", "-c", "TOKEN=s3cr3t python3 train.py"], "bash"),
+        (["bash", "-lc", "curl -u me:s3cr3t host/x.sh", "s3cr3t.sh"], "bash"),
+        (["perl", "-ne", "s3cr3t.pl"], "perl"),
+        (["env", "TOKEN=s3cr3t.py", "python", "train.py"], "env"),
+        (["python", "TOKEN=s3cr3t.py"], "python"),
+        (["mytool", "--password", "s3cr3t.py"], "mytool"),
     ],
 )
 def test_the_component_is_the_script(argv: list[str], name: str) -> None:

@@ -12,7 +12,7 @@ from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.analysis.usage import Usage, read_positive
 from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
 __all__ = ["PeakUsage", "read_peak_usage"]
 
@@ -73,7 +73,9 @@ class PeakUsage:
 def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
     """Return the peak usage of each node of a run; empty if the run has no figures of its nodes."""
     documents = run.document.nodes if run.document is not None else {}
-    found = []
+    found: list[PeakUsage] = []
+    if f"{TAG}elsewhere" in run.tags:
+        return found  # the figures are those of a launcher such as srun
     for index, summary in run.nodes.items():
         document = documents.get(index) or NodeDocument(summary=dict(summary))
         facts = document.node

@@ -14,7 +14,7 @@ from typing import Any
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
 __all__ = ["RightSize", "right_size"]
 
@@ -76,7 +76,12 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float = 20.0) -> RightS
         runs_hold = f"The run {runs[0].label} holds no"
         if len(runs) != 1:
             runs_hold = f"None of the {len(runs)} runs holds"
-        raise RunNotFoundError(f"{runs_hold} figures of its nodes: there is nothing to advise.")
+        why = f"{runs_hold} figures of its nodes"
+        if launcher := runs[0].tags.get(f"{TAG}elsewhere"):
+            why = (
+                f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
+            )
+        raise RunNotFoundError(f"{why}: there is nothing to advise.")
     peaks = _Peaks(usages)
     cpus, cpu_evidence = _advise_cpus(peaks)
     memory_mb, memory_evidence = _advise_memory(peaks, headroom_pct)

@@ -52,6 +52,10 @@ class Node:
         cpu_count: Logical CPUs of the host, including those of other jobs.
         pool: Whether the process is a worker of a pool, each of whose tasks is a job of its own.
         local_size: Number of processes of the job on this node; 1 if unknown.
+        job_key: What all processes of one launch share, and no other launch has: two steps of a
+            batch job differ, and so do a job and its repetition. None if unknown.
+        job_step: Number of the scheduler's step.
+        partition: The scheduler's partition or queue.
     """
 
     index: int
@@ -65,6 +69,9 @@ class Node:
     cpu_count: int = 1
     pool: bool = False
     local_size: int = 1
+    job_key: str | None = None
+    job_step: str | None = None
+    partition: str | None = None
 
     @property
     def samples(self) -> bool:
@@ -74,15 +81,17 @@ class Node:
     def as_dict(self) -> dict[str, int | str]:
         """Return the `node` block of a performance document."""
         block = asdict(self)
-        del block["pool"], block["local_size"]
+        del block["pool"], block["local_size"], block["job_key"]
         return {key: value for key, value in block.items() if value is not None}
 
     def tags(self) -> dict[str, str]:
-        """Return the tags of a run for host, launcher, job and number of nodes."""
+        """Return the tags of a run for host, launcher, job, step, partition, number of nodes."""
         facts = {
             "hostname": self.hostname,
             "launcher": self.launcher,
             "job_id": self.job_id,
+            "job_step": self.job_step,
+            "partition": self.partition,
             "nodes": str(self.count),
         }
         return {f"mlflow_perf.{key}": value for key, value in facts.items() if value}
@@ -149,6 +158,9 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
         cpu_count=os.cpu_count() or 1,
         pool=bool(found) and found[0].pool and not per_node,
         local_size=max(local_size, 1),
+        job_key=_find_job_key(found, environ),
+        job_step=environ.get("SLURM_STEP_ID") if _is_step(found) else None,
+        partition=environ.get("SLURM_JOB_PARTITION") or environ.get("PBS_QUEUE") or None,
     )
 
 
@@ -258,7 +270,27 @@ def _is_active(row: Launcher, environ: Mapping[str, str]) -> bool:
     return all(_read_number(environ, name) in (None, rank) for name in row.agrees)
 
 
+def _find_job_key(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
+    """Return what tells this launch of this job from every other; None if there is no id."""
+    ids = [environ.get(name, "") for name in _JOB_IDS]
+    ids.append(environ.get("SLURM_STEP_ID", "") if _is_step(found) else "")
+    # One batch job may call mpiexec several times. Ray has no job yet when it starts its workers.
+    ids += [environ.get(row.job, "") for row in found[:1] if row.job not in _JOB_IDS]
+    known = [text for text in ids if text.strip("f")]
+    if not known:
+        return _find_job_id(found, environ)
+    repeated = environ.get("SLURM_RESTART_COUNT", "0")
+    return "/".join([found[0].name if found else "local", *known, f"try {repeated}"])
+
+
+def _is_step(found: list[Launcher]) -> bool:
+    return bool(found) and found[0].name == "slurm" and bool(found[0].rank)
+
+
 def _find_job_id(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
+    array, task = (environ.get(f"SLURM_ARRAY_{name}", "") for name in ("JOB_ID", "TASK_ID"))
+    if array and task:
+        return f"{array}_{task}"  # what squeue and sacct show
     for name in (*_JOB_IDS, *(row.job for row in found)):
         # Ray starts its workers before it knows their job; "ffffffff" is not an id.
         if name and environ.get(name, "").strip("f"):

@@ -28,6 +28,7 @@ def make_final_document(
     reports: Columns | None = None,
     operations: OperationMetrics | None = None,
     transfers: Mapping[str, transfer_stats.NixlKVConnectorStats] | None = None,
+    elsewhere: str | None = None,
 ) -> NodeDocument:
     """Return the document of a node whose job has ended, with its verdict.
 
@@ -41,6 +42,7 @@ def make_final_document(
         reports: The sampled columns.
         operations: The operations of all processes of the job on this node.
         transfers: Name of the connector → its transfers.
+        elsewhere: The program that had the job's work started where it is not measured.
     """
     document = NodeDocument(
         node=dict(node),
@@ -54,6 +56,8 @@ def make_final_document(
     add_recorded(document, operations or OperationMetrics(), transfers or {})
     if cause is not None:
         document.extra["cause"] = cause
+    if elsewhere is not None:
+        document.extra["elsewhere"] = elsewhere
     judge_document(document)
     return document
 
@@ -75,12 +79,16 @@ def judge_document(document: NodeDocument) -> None:
     """Put the first of its findings into a document, as a bottleneck and an advice."""
     first = findings_of(document)[0]
     document.extra.update(bottleneck=first.bottleneck, advice=first.sentence)
+    if launcher := document.extra.get("elsewhere"):
+        # The little that the launcher itself used says nothing of the job.
+        advice = f"The work is not measured: {launcher} had it started outside the command."
+        document.extra.update(bottleneck="waiting", advice=advice)
 
 
 def tag_document(document: NodeDocument) -> dict[str, str]:
     """Return the tags with which a run says what its document says."""
     tags = {"mlflow_perf.status": document.status or "KILLED"}
-    for name in ("bottleneck", "advice", "cause"):
+    for name in ("bottleneck", "advice", "cause", "elsewhere"):
         if name in document.extra:
             tags[f"mlflow_perf.{name}"] = str(document.extra[name])
     return tags

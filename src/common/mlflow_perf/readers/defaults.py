@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from mlflow_perf.errors import SourceUnavailableError
@@ -62,7 +62,12 @@ def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
     return readers
 
 
-def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -> list[Reader]:
+def default_readers(
+    root_pid: int | None = None,
+    *,
+    carbon: str | None = None,
+    ranks: Callable[[], Mapping[int, float | None]] | None = None,
+) -> list[Reader]:
     """Return the readers of this node and of the job.
 
     Args:
@@ -70,11 +75,18 @@ def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -
             this process.
         carbon: The country whose electricity to estimate emissions for, as three letters; default:
             that of `MLFLOW_PERF_CARBON`; without one there is no estimate.
+        ranks: Returns the first processes of the job's other ranks on this node, as for
+            `ProcessTreeReader`; the parent of this process started all of them.
     """
     # The imports inside functions are made only where a source needs them: psutil alone costs
     # 10 ms and 2 MB, and a GPU library is loaded only where its driver is, in the reader's thread.
-    job = JobSources(root_pid)
-    ranks = RankEnvironments(root_pid)
+    if ranks is None:
+        job = JobSources(root_pid)
+    else:
+        # A rank may be bound to one CPU; the launcher may use the CPUs of all ranks.
+        cpus = frozenset(os.sched_getaffinity(os.getppid()))
+        job = JobSources(root_pid, cpus=cpus, ranks=ranks)
+    neighbours = RankEnvironments(root_pid)
 
     def from_psutil(name: str) -> ReaderFactory:
         def make() -> Reader:
@@ -93,12 +105,12 @@ def default_readers(root_pid: int | None = None, *, carbon: str | None = None) -
     def open_nvidia() -> Sequence[Gpu]:
         from mlflow_perf.readers.gpu import nvidia
 
-        return nvidia.open_nvidia(others=ranks.with_any_of)
+        return nvidia.open_nvidia(others=neighbours.with_any_of)
 
     def open_amd() -> Sequence[Gpu]:
         from mlflow_perf.readers.gpu import amd
 
-        return amd.open_amd(others=ranks.with_any_of)
+        return amd.open_amd(others=neighbours.with_any_of)
 
     def codecarbon() -> Reader:
         if not carbon and not os.environ.get("MLFLOW_PERF_CARBON", "").strip():

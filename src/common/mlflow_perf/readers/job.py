@@ -35,6 +35,7 @@ class JobSources:
         environ: Environment variables, for the scheduler's allocation.
         cpus: Numbers of the CPUs that the job may run on; default: the process's affinity.
         clock: Monotonic seconds.
+        ranks: Returns further first processes of the job, as for `ProcessTreeReader`.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class JobSources:
         environ: Mapping[str, str] = os.environ,
         cpus: frozenset[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        ranks: Callable[[], Mapping[int, float | None]] = dict,
     ) -> None:
         self._pid, self._clock = root_pid, clock
         self._proc, self._root = proc, root
         self._environ, self._cpus = environ, cpus
+        self._ranks = ranks
 
     @cached_property
     def limits(self) -> CurrentLimits:
@@ -123,7 +126,7 @@ class JobSources:
         Raises:
             SourceUnavailableError: When there is no procfs.
         """
-        return ProcessTreeReader(self._pid, table=ProcessTable(self._proc))
+        return ProcessTreeReader(self._pid, table=ProcessTable(self._proc), ranks=self._ranks)
 
     def limits_reader(self) -> LimitsReader:
         """Return the reader of the memory that the job may use.

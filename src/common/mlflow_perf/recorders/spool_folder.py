@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.rank_commands import RankCommands
 
 __all__ = ["SpoolFolder"]
 
@@ -44,6 +45,7 @@ class SpoolFolder:
 
     Attributes:
         path: The folder; None if it could not be made, so that only this process is recorded.
+        commands: The commands that the ranks on this node wrap; None where there is one rank.
     """
 
     def __init__(self, node: Node, run_id: str | None, *, parent: Path) -> None:
@@ -51,8 +53,11 @@ class SpoolFolder:
         self._shared = node.world_size > 1 and not node.pool
         self._started = time.monotonic()
         self.path: Path | None = None
+        self.commands: RankCommands | None = None
         try:
             self.path = self._join_ranks(run_id) if self._shared else _create_private(parent)
+            if self._shared:
+                self.commands = RankCommands(self.path, node.rank)
         except OSError as error:
             _log.warning("Operations of other processes cannot be gathered: %s", error)
 
@@ -60,7 +65,7 @@ class SpoolFolder:
         """Make or enter the folder whose name all ranks of the job on this node derive."""
         node = self._node
         # MLFLOW_RUN_ID is the same in all ranks, and differs between two steps of one batch job.
-        shared = (node.job_id, os.environ.get("MLFLOW_RUN_ID"))
+        shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"))
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
         owner = os.getuid() if hasattr(os, "getuid") else 0
@@ -83,12 +88,7 @@ class SpoolFolder:
             return
         self.leave()
         end = time.monotonic() + timeout_sec
-        start_sec = min(_process_age_sec(at=self._started), _MAX_START_SEC)
-        last_start = self._started + _START_FACTOR * start_sec
-        while (
-            time.monotonic() < min(end, last_start)
-            and len(list(self.path.glob(f"*{_STARTED}"))) < self._node.local_size
-        ):
+        while time.monotonic() < end and self._is_rank_missing():
             time.sleep(_POLL_SEC)
         end = min(end, time.monotonic() + _MAX_RECORDING_SEC)
         while (left := _count_recording(self.path)) and time.monotonic() < end:
@@ -99,6 +99,19 @@ class SpoolFolder:
                 "last may be missing.", left,
             )  # fmt: skip
 
+    def _is_rank_missing(self) -> bool:
+        """Return whether a rank of this node has not started yet and may still do so."""
+        if self.path is None or len(list(self.path.glob(f"*{_STARTED}"))) >= self._node.local_size:
+            return False
+        start_sec = min(_process_age_sec(at=self._started), _MAX_START_SEC)
+        return time.monotonic() < self._started + _START_FACTOR * start_sec
+
+    def has_others(self) -> bool:
+        """Return whether other ranks of this node record now, or are about to."""
+        if not self._shared or self.path is None:
+            return False
+        return _count_recording(self.path, but=self._node.rank) > 0 or self._is_rank_missing()
+
     def leave(self) -> None:
         """Tell the other ranks that this rank has ended its recording."""
         if self._shared and self.path is not None:
@@ -108,6 +121,10 @@ class SpoolFolder:
     def remove(self) -> None:
         """Delete the folder, after everything in it was collected."""
         if self.path is not None:
+            if self._shared:
+                for file in self.path.glob("*.*"):
+                    if file.suffix in (_RECORDING, _STARTED, ".command"):
+                        file.unlink(missing_ok=True)
             spool.remove(self.path)
 
 
@@ -129,10 +146,12 @@ def _process_age_sec(*, at: float) -> float:
     return max(0.0, age - (time.monotonic() - at))
 
 
-def _count_recording(folder: Path) -> int:
-    """Return how many ranks still record; ranks whose process is gone do not count."""
+def _count_recording(folder: Path, *, but: int = -1) -> int:
+    """Return how many ranks still record, but for one; those whose process is gone do not count."""
     count = 0
     for file in folder.glob(f"*{_RECORDING}"):
+        if file.name == f"{but}{_RECORDING}":
+            continue
         with contextlib.suppress(OSError, ValueError, OverflowError):
             os.kill(int(file.read_text(encoding="ascii")), 0)
             count += 1

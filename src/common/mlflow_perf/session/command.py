@@ -7,20 +7,26 @@ signals that this process gets are passed on to it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from mlflow_perf.core.settings import Settings
+from mlflow_perf.model.document import worst_status
 from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts, signal_name
+from mlflow_perf.readers.process.reaped import find_ended_child
+from mlflow_perf.recorders.rank_commands import RankCommand
+from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
 from mlflow_perf.session.recording import Outcome, Recording
+from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
 
 __all__ = [
     "NOT_EXECUTABLE",
@@ -31,10 +37,16 @@ __all__ = [
     "run_command",
 ]
 
-NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
-
 _log = logging.getLogger(__name__)
-_FORWARDED = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "XCPU", "PWR")
+_CAN_HOLD = all(hasattr(os, name) for name in ("fork", "waitid")) and hasattr(
+    signal, "sigtimedwait"
+)
+_INTERPRETER = re.compile(
+    r"(python|pypy|bash|sh|zsh|dash|ksh|fish|R|Rscript|julia|perl|ruby|node|torchrun)[\d.]*"
+)
+_SCRIPT = re.compile(r"[\w./+@-]+\.(py|sh|R|jl|pl|rb|js)")
+# Options whose next word, or the rest of whose word, is code: `bash -lc`, `perl -e`, `node --eval`.
+_TAKES_CODE = re.compile(r"-[A-Za-z]*[ceEp].*|--(eval|print|execute|command).*")
 # These signals are the command's own faults; all others come from outside.
 _CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
 _ENDING = {"SIGHUP", "SIGINT", "SIGKILL", "SIGTERM"}
@@ -49,10 +61,17 @@ def check_command(argv: Sequence[str]) -> int:
 
 
 def name_component(argv: Sequence[str]) -> str:
-    """Return a name for a command: that of the script which it runs, else its own."""
-    words = [argv[0], *(word for word in argv[1:] if not word.startswith("-"))]
-    script = next((w for w in words[1:2] if w.endswith((".py", ".sh", ".R", ".jl", ".pl"))), None)
-    return Path(script or argv[0]).stem or "command"
+    """Return a name for a command: that of the script which it runs, else its own.
+
+    Nothing else of the command's text is used, because it may hold passwords.
+    """
+    program = Path(argv[0]).stem or "command"
+    script = next((word for word in argv[1:] if not word.startswith("-")), "")
+    before = argv[1 : argv.index(script, 1)] if script else []
+    is_known = bool(_INTERPRETER.fullmatch(Path(argv[0]).name)) or Path(script).is_file()
+    if is_known and _SCRIPT.fullmatch(script) and not any(map(_TAKES_CODE.fullmatch, before)):
+        return Path(script).stem
+    return program
 
 
 def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: int) -> Outcome:
@@ -83,6 +102,8 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
 def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
     """Run a command to its end, report it, and return its exit code.
 
+    Where it cannot be started as a child, it replaces this process and is not reported.
+
     Args:
         argv: The command and its arguments.
         name: The component.
@@ -92,27 +113,14 @@ def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
     recording = Recording(name, settings)
-    recording.gather()
-    counts = oom_counts()
-    can_hold = all(hasattr(os, name) for name in ("fork", "waitid"))
-    can_hold = can_hold and hasattr(signal, "sigtimedwait")
-    child: _HeldChild | _PlainChild = _HeldChild(argv) if can_hold else _PlainChild(argv)
-
-    def look() -> None:
-        for file, count in oom_counts(child.pid).items():
-            counts.setdefault(file, count)
-
     try:
-        _try_step(lambda: recording.start(wait=False, root_pid=child.pid))
-    finally:
-        child.release()
-    look()
-    code, ended_by = child.wait(look)
-    _try_step(recording.stop)
-    child.reap()
-    end = judge_end(
-        code, ended_by=ended_by, received=child.received, oom_kills=new_oom_kills(counts)
-    )
+        recording.gather()
+        child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
+    except OSError as error:
+        _log.warning("The command runs without a report: no process can be started (%s).", error)
+        recording.abandon()
+        execute(argv)
+    code, end = _follow(child, recording, RemoteTasks(argv, child.pid))
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
         _try_step(lambda: recording.finish(end))
@@ -124,119 +132,55 @@ def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
     return code
 
 
+def _follow(
+    child: HeldChild | _PlainChild, recording: Recording, tasks: RemoteTasks
+) -> tuple[int, Outcome]:
+    """Record a command until it has ended, and return its exit code and the outcome of all ranks.
+
+    Args:
+        child: The command, which has not started yet.
+        recording: What records it.
+        tasks: What finds the tasks that it starts elsewhere.
+    """
+    counts = oom_counts()
+
+    def look() -> None:
+        for file, count in oom_counts(child.pid).items():
+            counts.setdefault(file, count)
+        if tasks.look():
+            _log.warning("%s", explain_remote(str(tasks.launcher)))
+
+    try:
+        _try_step(lambda: recording.start(wait=False, root_pid=child.pid))
+    finally:
+        child.release()
+    _try_step(lambda: recording.note_command(RankCommand(child.pid)))
+    look()
+    code, ended_by = child.wait(look)
+    end = judge_end(
+        code, ended_by=ended_by, received=child.received, oom_kills=new_oom_kills(counts)
+    )
+    account = find_ended_child(child.pid)
+    used_sec = 0.0 if account is None else account.cpu_sec
+    ended = RankCommand(child.pid, used_sec, end.status, end.cause)
+    _try_step(lambda: recording.note_command(ended))
+    # The launcher waits for all ranks. After a failure it ends the others, once this one is gone.
+    if code == 0:
+        child.wait_while(recording.has_other_ranks)
+    _try_step(recording.stop)
+    child.reap()
+    for other in recording.list_other_commands():
+        if worst_status([end.status, other.status]) != end.status:
+            end = Outcome(other.status, other.cause)
+    return code, replace(end, elsewhere=tasks.launcher)
+
+
 def _try_step(step: Callable[[], object]) -> None:
     """Do one step of a recording; an error costs the report, not the command."""
     try:
         step()
     except Exception:  # noqa: BLE001 - no error of ours reaches the command
         _log.warning("The command is not reported.", exc_info=True)
-
-
-class _HeldChild:
-    """A command that waits between fork and exec, so that it is watched from its first moment.
-
-    Args:
-        argv: The command.
-
-    Attributes:
-        pid: Its process id.
-        received: The signals that this process got.
-    """
-
-    def __init__(self, argv: Sequence[str]) -> None:
-        self.received: list[int] = []
-        self._failed: tuple[int, int] | None = None
-        names = (f"SIG{name}" for name in _FORWARDED)
-        self._signals = {getattr(signal, n) for n in names if hasattr(signal, n)}
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # They are blocked in this thread and in every later one; `wait` fetches them.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
-        held, self._go = os.pipe()
-        self._said, said = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._go)
-            _become(argv, mask, held, said)
-        os.close(held)
-        os.close(said)
-
-    def release(self) -> None:
-        """Start the command."""
-        os.write(self._go, b"!")
-        os.close(self._go)
-        said = os.read(self._said, 16)  # empty once the command has replaced the child
-        os.close(self._said)
-        if said:
-            number = int(said)
-            code = NOT_FOUND if number == errno.ENOENT else NOT_EXECUTABLE
-            self._failed = code, 0
-            sys.stderr.write(f"mlflow-perf: {os.strerror(number)}\n")
-
-    def wait(self, look: Callable[[], object]) -> tuple[int, int]:
-        """Return exit code and ending signal once the command has ended; it is not reaped yet.
-
-        Args:
-            look: Called about every second meanwhile.
-        """
-        wanted = {*self._signals, signal.SIGCHLD}
-        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while (ended := os.waitid(os.P_PID, self.pid, flags)) is None:
-            came = signal.sigtimedwait(wanted, _LOOK_EVERY_SEC)
-            if came is None:
-                look()
-            elif came.si_signo != signal.SIGCHLD:
-                self.received.append(came.si_signo)
-                # What the kernel sends, as for a key at the terminal, it sent to the command too.
-                if came.si_code <= 0:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(self.pid, came.si_signo)
-        if self._failed is not None:
-            return self._failed
-        if ended.si_code == os.CLD_EXITED:
-            return ended.si_status, 0
-        return 128 + ended.si_status, ended.si_status
-
-    def reap(self) -> None:
-        """Collect the command's exit status, so that the kernel can forget it."""
-        os.waitpid(self.pid, 0)
-
-    def allow_interrupt(self) -> None:
-        """Let a new Ctrl-C end our own work; those meant for the command are dropped."""
-        while signal.sigtimedwait(self._signals, 0) is not None:
-            pass
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _become(argv: Sequence[str], mask: Any, held: int, said: int) -> NoReturn:
-    """Turn this forked child into the command, once it may start.
-
-    Args:
-        argv: The command.
-        mask: The signals that were blocked before the fork.
-        held: A pipe that says when to start.
-        said: A pipe that takes the number of the error when the command cannot be started.
-    """
-    try:
-        if os.read(held, 1):
-            # Python ignores these two signals; the command gets their defaults.
-            for name in ("SIGPIPE", "SIGXFSZ"):
-                signal.signal(getattr(signal, name), signal.SIG_DFL)
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            try:
-                os.execvp(argv[0], list(argv))  # noqa: S606 - the command gets no shell
-            except OSError as error:
-                if error.errno != errno.ENOEXEC:
-                    raise
-            # Every shell runs a script without a #! line itself.
-            script = shutil.which(argv[0]) or argv[0]
-            os.execv("/bin/sh", ["/bin/sh", script, *argv[1:]])  # noqa: S606 - as above
-    except OSError as error:
-        os.write(said, str(error.errno or errno.EIO).encode())
-    finally:
-        os._exit(NOT_FOUND)
 
 
 class _PlainChild:
@@ -266,6 +210,9 @@ class _PlainChild:
 
     def release(self) -> None:
         """Do nothing, because the command runs already."""
+
+    def wait_while(self, is_busy: Callable[[], bool]) -> None:
+        """Do nothing, because no launcher of several ranks runs there."""
 
     def wait(self, look: Callable[[], object]) -> tuple[int, int]:
         """Return exit code and ending signal once the command has ended."""

@@ -21,6 +21,7 @@ from mlflow_perf.readers import host_facts
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
@@ -44,10 +45,12 @@ class Outcome:
     Attributes:
         status: Status for a run of its own: `FINISHED`, `FAILED` or `KILLED`.
         cause: Why it ended early, in a few words; None where it ended by itself.
+        elsewhere: The program that had its work started where it is not measured.
     """
 
     status: str = "FINISHED"
     cause: str | None = None
+    elsewhere: str | None = None
 
     @classmethod
     def from_error(cls, error: BaseException | None) -> Outcome:
@@ -111,12 +114,20 @@ class Recording:
         Raises:
             SettingError: When a store on this machine cannot be used at all.
         """
-        self._finder.find(wait=wait)
+        # Another rank reports for a command that does not sample.
+        if self.node.samples or root_pid is None:
+            self._finder.find(wait=wait)
         self.gather()
         if not self.node.samples:
             return
         settings = self.settings
-        readers = open_job_readers(root_pid, self.node, carbon=settings.carbon)
+        commands = None if root_pid is None or self._spool is None else self._spool.commands
+        readers = open_job_readers(
+            root_pid,
+            self.node,
+            carbon=settings.carbon,
+            ranks=None if commands is None else commands.cpu_by_pid,
+        )
         collector = PerformanceMetricsCollector(
             settings.max_length,
             interval=settings.interval,
@@ -141,6 +152,27 @@ class Recording:
         folder = self._spool.path
         current.activate(self.operations, folder=folder, spooled=folder is not None)
         proxystore.install()
+
+    def abandon(self) -> None:
+        """Take back what `gather` did, because this process becomes the job itself."""
+        current.deactivate()
+        if self._spool is not None:
+            self._spool.leave()
+            self._spool.remove()
+
+    def note_command(self, command: RankCommand) -> None:
+        """Tell the rank that samples on this node of this rank's command, or of its end."""
+        if self._spool is not None and self._spool.commands is not None:
+            self._spool.commands.note(command)
+
+    def list_other_commands(self) -> list[RankCommand]:
+        """Return the commands of the other ranks on this node, where this rank samples."""
+        commands = None if self._spool is None else self._spool.commands
+        return [] if commands is None or not self.node.samples else commands.others()
+
+    def has_other_ranks(self) -> bool:
+        """Return whether this rank samples for others that still record, or are about to."""
+        return self.node.samples and self._spool is not None and self._spool.has_others()
 
     def _open_journal(self, collector: PerformanceMetricsCollector) -> Journal:
         def take_snapshot() -> dict[str, Any]:
@@ -290,6 +322,7 @@ class Recording:
             reports=reports,
             operations=self.operations,
             transfers=self._transfers,
+            elsewhere=outcome.elsewhere,
         )
         return self._address(document)
 

@@ -35,7 +35,7 @@ from mlflow_perf.tracking.run_handle import RunHandle
 
 __all__ = ["RunFinder", "check_run", "find_tracking_uri"]
 
-_JOB_TAG = "mlflow_perf.job_id"
+_JOB_TAG = "mlflow_perf.job_key"
 _POLL_SEC = 0.5
 _LOCAL_START_SEC = 60.0
 
@@ -164,8 +164,8 @@ class RunFinder:
         run, node, uri = self._run, self._node, self._run.tracking_uri
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} refuses connections")
-        is_shared = node.world_size > 1 and not node.pool and node.job_id is not None
-        job, found = f"{node.launcher}:{node.job_id}", None
+        is_shared = node.world_size > 1 and not node.pool and node.job_key is not None
+        job, found = str(node.job_key), None
         if is_shared and node.rank != 0:
             # The first node creates the run. If that takes too long, this node has its own.
             until = time.monotonic() + 2 * self._start_timeout_sec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mlflow_perf.core.settings import Settings
@@ -58,7 +58,11 @@ def open_exporters(settings: Settings, *, component: str, node: Node) -> list[Re
 
 
 def open_job_readers(
-    root_pid: int | None, node: Node, *, carbon: str | None = None
+    root_pid: int | None,
+    node: Node,
+    *,
+    carbon: str | None = None,
+    ranks: Callable[[], Mapping[int, float | None]] | None = None,
 ) -> list[Reader]:
     """Return the readers of this node and of the job that begins with a process.
 
@@ -67,11 +71,12 @@ def open_job_readers(
             all ranks of this node where there are several.
         node: This process's place in its job.
         carbon: Country to estimate emissions for.
+        ranks: Returns the commands of the other ranks on this node, as for `default_readers`.
     """
     several = node.world_size > node.count and not node.pool
     if root_pid is None and several and os.getppid() > 1:
         root_pid = os.getppid()
-    return default_readers(root_pid=root_pid, carbon=carbon)
+    return default_readers(root_pid=root_pid, carbon=carbon, ranks=ranks)
 
 
 def open_scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:

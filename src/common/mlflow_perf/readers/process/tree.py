@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
@@ -42,6 +42,9 @@ class ProcessTreeReader:
         table: Where processes are read.
         cores: Most CPUs that the tree can keep busy.
         clock: Monotonic seconds.
+        ranks: Returns further first processes of the job, which other processes started: the PID,
+            and the CPU time with children once it has ended, else None. They count from their own
+            start.
 
     Raises:
         SourceUnavailableError: When the process cannot be read.
@@ -57,6 +60,7 @@ class ProcessTreeReader:
         table: ProcessTable | None = None,
         cores: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        ranks: Callable[[], Mapping[int, float | None]] = dict,
     ) -> None:
         self._table = table or ProcessTable()
         own = self._table.own_pid
@@ -68,6 +72,8 @@ class ProcessTreeReader:
         self._newest: bytes | None = None
         self._reads = 0
         self._left = Usage()  # of ended processes that nobody waited for
+        self._ranks = ranks
+        self._rank_sec: dict[int, float] = {}  # the part of ended ranks in what is left
         self._memory = TreeMemory(self._table)
         root = self._table.find(self._root)
         if root is None:
@@ -102,13 +108,31 @@ class ProcessTreeReader:
 
     def _follow(self) -> None:
         """Find new members, then bring all up to date: parents first, so that none counts twice."""
+        ranks = self._ranks()
+        self._add_ranks(ranks)
         self._find_new()
         gone = [process for process in self._members.values() if not self._table.refresh(process)]
         for process in gone:
             del self._members[process.pid]
             self._table.drop(process.pid)
         if gone:
-            self._settle(gone)
+            self._settle(gone, ranks)
+        for pid, cpu_sec in ranks.items():
+            if cpu_sec is not None and pid not in self._members:
+                self._left.cpu_sec += cpu_sec - self._rank_sec.get(pid, 0.0)
+                self._rank_sec[pid] = cpu_sec
+
+    def _add_ranks(self, ranks: Mapping[int, float | None]) -> None:
+        """Add the further first processes that have begun since the reading before."""
+        for pid in [pid for pid, cpu_sec in ranks.items() if cpu_sec is None]:
+            if pid not in self._members and pid not in self._rank_sec:
+                process = self._table.find(pid)
+                if process is not None:
+                    self._members[pid] = process
+                    self._table.keep(pid)
+                    # Its children may have been taken for strangers.
+                    self._newest = None
+                    self._strangers.clear()
 
     def _find_new(self) -> None:
         """Add the processes that descend from a member."""
@@ -137,14 +161,20 @@ class ProcessTreeReader:
             waiting = others
         self._strangers = known | {process.pid for process in waiting}
 
-    def _settle(self, gone: list[Process]) -> None:
+    def _settle(self, gone: list[Process], ranks: Mapping[int, float | None]) -> None:
         """Keep the usage of ended processes that no member took over."""
         parents = {process.pid: process.parent for process in gone}
         heirs: dict[int | None, list[Process]] = {}
         for process in gone:
+            top = process.pid
             heir: int | None = process.parent
             while heir in parents:
-                heir = parents[heir]
+                top, heir = heir, parents[heir]
+            if top in ranks:
+                self._left.add(process.usage)
+                # Its account, which follows, has the CPU time to the last moment.
+                self._rank_sec[top] = self._rank_sec.get(top, 0.0) + process.usage.cpu_sec
+                continue
             heirs.setdefault(heir if heir in self._members else None, []).append(process)
         for heir, ended in heirs.items():
             used = Usage()

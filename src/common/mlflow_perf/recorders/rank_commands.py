@@ -1,0 +1,75 @@
+"""The commands that the ranks of a job run on one node, each below a wrapper of its own.
+
+The wrapper of the rank that samples measures all of them. It learns their process ids from files in
+the spool folder, and at a command's end its exact CPU time and its outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["RankCommand", "RankCommands"]
+
+_SUFFIX = ".command"
+
+
+@dataclass(frozen=True)
+class RankCommand:
+    """The command of one rank.
+
+    Attributes:
+        pid: Its process id.
+        cpu_sec: Its CPU time, children included, once it has ended; None before.
+        status: Its outcome, once it has ended: `FINISHED`, `FAILED` or `KILLED`.
+        cause: Why it ended early; None where it ended by itself.
+    """
+
+    pid: int
+    cpu_sec: float | None = None
+    status: str = "FINISHED"
+    cause: str | None = None
+
+
+class RankCommands:
+    """The commands of the ranks on this node.
+
+    Args:
+        folder: The spool folder of the job on this node.
+        rank: The rank of this process.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._folder = folder
+        self._file = folder / f"{rank}{_SUFFIX}"
+        self._ended: dict[str, RankCommand] = {}
+
+    def note(self, command: RankCommand) -> None:
+        """Tell the other ranks of this rank's command, or of its end.
+
+        Raises:
+            OSError: When the folder cannot be written.
+        """
+        begun = self._file.with_suffix(".begun")
+        begun.write_text(json.dumps(asdict(command)), encoding="ascii")
+        begun.replace(self._file)
+
+    def others(self) -> list[RankCommand]:
+        """Return the commands of the other ranks, as far as they have begun."""
+        found = dict(self._ended)
+        for file in self._folder.glob(f"*{_SUFFIX}"):
+            if file.name in found or file == self._file:
+                continue
+            # A rank of a requeued job may have left half a file.
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                command = RankCommand(**json.loads(file.read_text(encoding="ascii")))
+                found[file.name] = command
+                if command.cpu_sec is not None:
+                    self._ended[file.name] = command
+        return list(found.values())
+
+    def cpu_by_pid(self) -> dict[int, float | None]:
+        """Return the CPU time of the other ranks' commands by process id; None while one runs."""
+        return {command.pid: command.cpu_sec for command in self.others()}

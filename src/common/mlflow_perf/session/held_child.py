@@ -1,0 +1,185 @@
+"""A command as a child that is measured from its first moment and shares its parent's fate.
+
+Every signal that this process gets is passed on to the command. If this process is killed, the
+kernel kills the command too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+__all__ = ["NOT_EXECUTABLE", "NOT_FOUND", "HeldChild", "execute"]
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
+
+_FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "ABRT", "SYS")  # of this process's own making
+_NOT_PASSED_ON = ("KILL", "STOP", "CHLD", *_FAULTS)
+_JOB_CONTROL = ("TSTP", "TTIN", "TTOU")
+_LOOK_EVERY_SEC = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def _numbers(names: Sequence[str]) -> set[int]:
+    return {getattr(signal, f"SIG{name}") for name in names if hasattr(signal, f"SIG{name}")}
+
+
+class HeldChild:
+    """A command that waits between fork and exec, so that it is watched from its first moment.
+
+    Args:
+        argv: The command.
+
+    Attributes:
+        pid: Its process id.
+        received: The signals that this process got.
+
+    Raises:
+        OSError: When this process cannot fork; nothing has changed then.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.received: list[int] = []
+        self._failed: tuple[int, int] | None = None
+        self._passed_on = signal.valid_signals() - _numbers(_NOT_PASSED_ON)
+        libc, parent = ctypes.CDLL(None), os.getpid()
+        held, self._go = os.pipe()
+        self._said, said = os.pipe()
+        old = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # They are blocked in this thread and in every later one; `wait` fetches them.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*self._passed_on, signal.SIGCHLD})
+        try:
+            self.pid = os.fork()
+        except OSError:
+            for end in (held, self._go, self._said, said):
+                os.close(end)
+            signal.signal(signal.SIGCHLD, old)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            raise
+        if self.pid == 0:
+            os.close(self._go)
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            # A parent that was killed before that call sends no signal.
+            if os.getppid() != parent:
+                os._exit(NOT_FOUND)
+            _become(argv, mask, held, said)
+        os.close(held)
+        os.close(said)
+
+    def release(self) -> None:
+        """Start the command."""
+        os.write(self._go, b"!")
+        os.close(self._go)
+        said = os.read(self._said, 16)  # empty once the command has replaced the child
+        os.close(self._said)
+        if said:
+            number = int(said)
+            code = NOT_FOUND if number == errno.ENOENT else NOT_EXECUTABLE
+            self._failed = code, 0
+            sys.stderr.write(f"mlflow-perf: {os.strerror(number)}\n")
+
+    def wait(self, look: Callable[[], object]) -> tuple[int, int]:
+        """Return exit code and ending signal once the command has ended; it is not reaped yet.
+
+        Args:
+            look: Called about every second meanwhile.
+        """
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while (ended := os.waitid(os.P_PID, self.pid, flags)) is None:
+            self._stop_with_command()
+            if not self._pass_on(_LOOK_EVERY_SEC):
+                look()
+        if self._failed is not None:
+            return self._failed
+        if ended.si_code == os.CLD_EXITED:
+            return ended.si_status, 0
+        return 128 + ended.si_status, ended.si_status
+
+    def wait_while(self, is_busy: Callable[[], bool]) -> None:
+        """Wait after the command's end until others have ended too, or a signal comes.
+
+        Args:
+            is_busy: Whether to go on waiting.
+        """
+        before = len(self.received)
+        while len(self.received) == before and is_busy():
+            self._pass_on(0.1)
+
+    def _pass_on(self, timeout_sec: float) -> bool:
+        """Wait for a signal and pass it on; return whether one came in time."""
+        came = signal.sigtimedwait({*self._passed_on, signal.SIGCHLD}, timeout_sec)
+        if came is None:
+            return False
+        if came.si_signo != signal.SIGCHLD:
+            # Under nohup SIGHUP comes too, and asks nobody to end.
+            if signal.getsignal(came.si_signo) is not signal.SIG_IGN:
+                self.received.append(came.si_signo)
+            # What the kernel sends, as for a key at the terminal, it sent to the command too.
+            if came.si_code <= 0:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self.pid, came.si_signo)
+        return True
+
+    def _stop_with_command(self) -> None:
+        """Stop this process if job control has stopped the command, so that the shell sees it."""
+        stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        if stopped is not None and stopped.si_status in _numbers(_JOB_CONTROL):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def reap(self) -> None:
+        """Collect the command's exit status, so that the kernel can forget it."""
+        os.waitpid(self.pid, 0)
+
+    def allow_interrupt(self) -> None:
+        """Let a new Ctrl-C end our own work; those meant for the command are dropped."""
+        while signal.sigtimedwait(self._passed_on, 0) is not None:
+            pass
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _become(argv: Sequence[str], mask: Any, held: int, said: int) -> NoReturn:
+    """Turn this forked child into the command, once it may start.
+
+    Args:
+        argv: The command.
+        mask: The signals that were blocked before the fork.
+        held: A pipe that says when to start.
+        said: A pipe that takes the number of the error when the command cannot be started.
+    """
+    try:
+        if os.read(held, 1):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            execute(argv)
+    except OSError as error:
+        os.write(said, str(error.errno or errno.EIO).encode())
+    finally:
+        os._exit(NOT_FOUND)
+
+
+def execute(argv: Sequence[str]) -> NoReturn:
+    """Replace this process by a command.
+
+    Raises:
+        OSError: When the command cannot be started.
+    """
+    # Python ignores these two signals; the command gets their defaults.
+    for number in _numbers(("PIPE", "XFSZ")):
+        signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], list(argv))  # noqa: S606 - the command gets no shell
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # Every shell runs a script without a #! line itself.
+    script = shutil.which(argv[0]) or argv[0]
+    os.execv("/bin/sh", ["/bin/sh", script, *argv[1:]])  # noqa: S606 - as above

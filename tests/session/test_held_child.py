@@ -1,0 +1,143 @@
+"""A command below its wrapper: every signal reaches it, and it dies with the wrapper."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+WRAPPER = """
+import sys
+from mlflow_perf.session.held_child import HeldChild
+child = HeldChild(sys.argv[1:])
+child.release()
+code, _ = child.wait(lambda: None)
+child.reap()
+sys.exit(code)
+"""
+# Says its PID, then the name of each signal that it gets, until it gets a line.
+LISTENER = """
+import os, signal, sys
+def tell(number, _):
+    os.write(1, b"%d\\n" % number)
+for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+    signal.signal(number, tell)
+os.write(1, b"%d\\n" % os.getpid())
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def wrapped(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command below a wrapper, with pipes to it."""
+    process = subprocess.Popen(
+        # Job control ignores a process group whose parent is in another session.
+        [sys.executable, "-c", WRAPPER, *argv],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=os.setpgrp,  # noqa: PLW1509
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def read_line(process: subprocess.Popen[str]) -> int:
+    """Return the number in the next line of a process's output."""
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def read_state(pid: int) -> str:
+    """Return a process's state: R, S, T for stopped, Z; empty once it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def wait_for_state(pid: int, states: str) -> None:
+    """Wait until a process is in one of the states."""
+    until = time.monotonic() + 60
+    while read_state(pid) not in states:
+        assert time.monotonic() < until, read_state(pid)
+        time.sleep(0.01)
+
+
+def test_every_signal_is_passed_on() -> None:
+    """Also those that hardly anybody sends: real-time signals, SIGWINCH, SIGURG, SIGPOLL."""
+    faults = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS"}
+    numbers = {
+        n
+        for n in signal.valid_signals()
+        if getattr(n, "name", "") not in {*faults, "SIGKILL", "SIGSTOP"}
+    } - {signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+    with wrapped(sys.executable, "-c", LISTENER) as process:
+        read_line(process)
+        for number in sorted(numbers):
+            process.send_signal(number)
+            assert read_line(process) == number
+        assert process.communicate("\n")[0] == ""
+        assert process.returncode == 0
+
+
+def test_a_killed_wrapper_takes_its_command_along() -> None:
+    """SIGKILL cannot be passed on; the kernel kills the command when its parent dies."""
+    with wrapped("sh", "-c", "echo $$; exec sleep 600") as process:
+        command = read_line(process)
+        process.kill()
+        wait_for_state(command, "Z")
+
+
+def test_a_stopped_command_stops_its_wrapper_and_both_go_on() -> None:
+    """So the shell's Ctrl-Z, `kill -TSTP`, `fg` and `kill -CONT` work as without the wrapper."""
+    with wrapped("sh", "-c", "echo $$; read line; exit 3") as process:
+        command = read_line(process)
+        process.send_signal(signal.SIGTSTP)
+        wait_for_state(command, "T")
+        wait_for_state(process.pid, "T")
+        process.send_signal(signal.SIGCONT)
+        wait_for_state(command, "S")
+        process.communicate("\n")
+        assert process.returncode == 3
+
+
+@pytest.fixture
+def one_process() -> Iterator[Path]:
+    """Return a control group that lets one process live."""
+    group = Path(f"/sys/fs/cgroup/pids/mlflow-perf-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "pids.max").write_text("1")
+    except OSError:
+        pytest.skip("needs the right to make a control group for the number of processes")
+    yield group
+    group.rmdir()
+
+
+def test_without_a_process_for_it_the_command_replaces_the_wrapper(
+    one_process: Path, tmp_path: Path
+) -> None:
+    """Where no further process may start, the command itself runs, unreported: one warning."""
+    script = (
+        "import logging, sys; from mlflow_perf.core.settings import Settings; "
+        "from mlflow_perf.session.command import run_command; logging.basicConfig(); "
+        "sys.exit(run_command(['sh', '-c', 'echo ran; exit 5'], 'x', Settings()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False,
+        preexec_fn=lambda: (one_process / "cgroup.procs").write_text(str(os.getpid())),
+        env={**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:1"}, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, "ran\n"), done.stderr
+    assert done.stderr.count("without a report") == 1
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*spool*"))
