@@ -44,22 +44,22 @@ def _json(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_import_says_what_it_found(loaded: Any) -> None:
-    """What each source gave; what has not changed is left out."""
+def test_import_prints_its_results(loaded: Any) -> None:
+    """The import prints the result of each source, and skips a source that has not changed."""
     assert "unchanged" in loaded("import", "monitoring.db").stdout
     (row,) = _json(loaded("import", "monitoring.db", "--db", "other.db", "--json"))
     assert row["importer"] == "parsl-monitoring"
     assert row["spans"] == 31
 
 
-def test_types_have_the_contracts_shape(loaded: Any) -> None:
-    """`[{"type", "spans", "events"}]`."""
+def test_types_have_the_documented_keys(loaded: Any) -> None:
+    """The rows of --json have the keys `type`, `spans` and `events`."""
     rows = _json(loaded("types", "--json"))
     assert {"type": "parsl.monitoring.task", "spans": 13, "events": 26} in rows
     assert all(list(row) == ["type", "spans", "events"] for row in rows)
 
 
-def test_sequences_have_the_contracts_shape(loaded: Any) -> None:
+def test_sequences_have_the_documented_keys(loaded: Any) -> None:
     """The most frequent ordering first; the default root is Parsl's task."""
     rows = _json(loaded("sequences", "--json"))
     assert rows == _json(loaded("sequences", "parsl.monitoring.task", "--json"))
@@ -72,8 +72,8 @@ def test_sequences_have_the_contracts_shape(loaded: Any) -> None:
     assert len(_json(loaded("sequences", "--json", "--limit", "1"))) == 1
 
 
-def test_between_has_the_contracts_shape(loaded: Any) -> None:
-    """`[{"start_s", "duration_s"}]`, one for each root that has both."""
+def test_between_has_the_documented_keys(loaded: Any) -> None:
+    """There is a row of `start_s` and `duration_s` for each root that has both events."""
     rows = _json(loaded("between", "invoked", "returned", "--json"))
     assert len(rows) == 13
     assert all(list(row) == ["start_s", "duration_s"] for row in rows)
@@ -84,7 +84,7 @@ def test_between_has_the_contracts_shape(loaded: Any) -> None:
 
 
 def test_sql_prints_objects_csv_or_a_table(loaded: Any) -> None:
-    """One query in three forms."""
+    """A query prints JSON, CSV or a table."""
     query = "SELECT type, count(*) AS n FROM span WHERE type LIKE '%task' GROUP BY 1"
     assert _json(loaded("sql", query, "--json")) == [{"type": "parsl.monitoring.task", "n": 13}]
     rows = list(csv.DictReader(io.StringIO(loaded("sql", query, "--csv").stdout)))
@@ -114,7 +114,7 @@ def test_sql_writes_only_when_asked(loaded: Any) -> None:
     ],
 )
 def test_every_analysis_prints_a_table_and_json(loaded: Any, arguments: tuple[str, ...]) -> None:
-    """A table for people; with --json a list of objects for programs."""
+    """Each analysis prints a table, and with --json a list of objects."""
     assert loaded(*arguments).stdout.count("\n") >= 2
     rows = _json(loaded(*arguments, "--json"))
     assert rows
@@ -126,13 +126,13 @@ def test_every_analysis_prints_a_table_and_json(loaded: Any, arguments: tuple[st
     [("durations",), ("states",), ("concurrency",), ("between", "invoked", "returned")],
 )
 def test_pictures_are_drawn(loaded: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """--plot writes a picture of the kind that its ending says."""
+    """--plot writes a picture in the format of the file's ending."""
     loaded(*arguments, "--plot", "picture.svg")
     assert "<svg" in (tmp_path / "picture.svg").read_text("utf-8")
 
 
 def test_the_graph_goes_to_stdout_or_a_file(loaded: Any, tmp_path: Path) -> None:
-    """DOT by default, data as JSON, a file when asked."""
+    """The graph is printed as DOT or JSON, or written to a file."""
     assert loaded("graph").stdout.startswith("digraph")
     assert set(_json(loaded("graph", "--json"))) == {"types", "relations"}
     loaded("graph", "-o", "graph.dot")
@@ -140,7 +140,7 @@ def test_the_graph_goes_to_stdout_or_a_file(loaded: Any, tmp_path: Path) -> None
 
 
 def test_exports(loaded: Any, tmp_path: Path) -> None:
-    """A Chrome trace, Parquet, or both; neither is a question."""
+    """`spans export` writes a Chrome trace, Parquet or both; with neither option it fails."""
     loaded("export", "--chrome", "trace.json", "--parquet", "lake")
     assert json.loads((tmp_path / "trace.json").read_text("utf-8"))["traceEvents"]
     assert (tmp_path / "lake" / "event.parquet").is_file()
@@ -148,7 +148,7 @@ def test_exports(loaded: Any, tmp_path: Path) -> None:
 
 
 def test_spans_are_bound(loaded: Any) -> None:
-    """Two types, by key or by name."""
+    """`spans bind` binds two types by key or by name."""
     assert (
         loaded("bind", "parsl.monitoring.workflow", "parsl.monitoring.task").stdout
         == "1 new pairs\n"
@@ -165,14 +165,14 @@ def test_spans_are_bound(loaded: Any) -> None:
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_two(run: Any, arguments: Any, words: str) -> None:
-    """What was wrong, where, what to do; no traceback."""
+    """The error says in one line what is wrong; there is no traceback."""
     result = run(*arguments, code=2)
     assert words in result.stderr
     assert "Traceback" not in result.output
 
 
 def test_names_cannot_steer_the_terminal(run: Any, tmp_path: Path) -> None:
-    """Control characters in a name are shown, not obeyed."""
+    """Control characters in a name are spelled out."""
     (tmp_path / "x.log").write_text("1669383194.39 x METRIC \x1b[31mred key a=1\n")
     run("import", "x.log")
     shown = run("types").stdout
@@ -181,7 +181,7 @@ def test_names_cannot_steer_the_terminal(run: Any, tmp_path: Path) -> None:
 
 
 def test_binding_a_type_that_is_not_there_says_which_are(loaded: Any) -> None:
-    """A misspelt type is an error, and leaves no word behind; a misspelt database is not made."""
+    """A misspelt type is an error and is not stored; a misspelt database is not created."""
     result = loaded("bind", "parsl.monitoring.tsk", "parsl.monitoring.try", code=2)
     assert "parsl.monitoring.task" in result.output
     rows = loaded("sql", "SELECT 1 FROM string WHERE text LIKE '%.tsk'", "--json").output
@@ -191,12 +191,12 @@ def test_binding_a_type_that_is_not_there_says_which_are(loaded: Any) -> None:
 
 
 def test_one_form_at_a_time(loaded: Any) -> None:
-    """Rows cannot be JSON and CSV at once."""
+    """--json and --csv exclude each other."""
     assert "--json and --csv" in loaded("sql", "SELECT 1", "--json", "--csv", code=2).output
 
 
 def test_csv_holds_what_the_database_holds(loaded: Any) -> None:
-    """A program gets back each text, also one that a spreadsheet would take for a formula."""
+    """CSV keeps each text as it is, even if a spreadsheet would read it as a formula."""
     texts = ["=1+1", "-3", "@x", 'a "b", c', "two\nlines"]
     values = " UNION ALL ".join("SELECT '" + text + "' AS text" for text in texts)
     rows = csv.DictReader(io.StringIO(loaded("sql", values, "--csv").output, newline=""))

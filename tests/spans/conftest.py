@@ -107,11 +107,7 @@ def build_database(
     ids = {n: store.span(f"kind{n % 2}", scope, n) for n in range(8)}
     store.add_subspans((ids[a], ids[b], b) for a, b in subspans)
     store.add_facets(((ids[a], ids[b]) for a, b in facets), note="same")
-    store.add_events(
-        [ids[n] for n, _, _ in events],
-        [t for _, t, _ in events],
-        [store.string(name) for _, _, name in events],
-    )
+    store.add_events((ids[n], time, name) for n, time, name in events)
     db.execute("COMMIT")
     return db
 

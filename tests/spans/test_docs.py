@@ -16,8 +16,8 @@ _PAGE = (Path(__file__).parents[2] / "docs" / "spans.md").read_text("utf-8")
 _SQL = re.findall(r"```sql\n(.*?)```", _PAGE, re.DOTALL)
 
 
-def test_every_command_stands_on_the_page_and_has_help() -> None:
-    """A command that nobody can find does not exist; its help is a sentence."""
+def test_every_command_is_on_the_page_and_has_help() -> None:
+    """The page names each command; each command and option has help."""
     for name, found in command.commands.items():
         assert re.search(rf"(`|spans ){name}\b", _PAGE), name
         assert found.help
@@ -35,7 +35,7 @@ def test_the_pages_sql_runs(query: str, make: Any, tmp_path: Path, spans_of: Any
 def test_the_pages_duckdb_query_runs(
     make: Any, tmp_path: Path, spans_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over the Parquet of a recorded run it finds its apps."""
+    """It finds the apps of a recorded run in its Parquet files."""
     duckdb = pytest.importorskip("duckdb")
     db = spans_of(make.recorded("text", tmp_path))
     spans.to_parquet(db, tmp_path / "lake" / "monday", name="monday")
@@ -45,7 +45,7 @@ def test_the_pages_duckdb_query_runs(
     assert found["src"] == 6
 
 
-def test_the_table_of_sources_names_what_importers_make(
+def test_the_table_of_sources_names_the_types_of_a_run(
     make: Any, tmp_path: Path, spans_of: Any
 ) -> None:
     """Each type of a recorded run is on the page, in full or by its last word."""

@@ -21,7 +21,7 @@ def simple(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
 
 
 def test_the_critical_path_follows_what_each_task_needed(simple: Path) -> None:
-    """From the task that ended last back to the first, waiting told from running."""
+    """The path leads from the last task back to the first, with waiting and running times."""
     rows = spans.critical_path(simple)
     assert [r["task"] for r in rows] == [0, 1, 2]
     assert rows[0]["waited_s"] == pytest.approx(0.5)
@@ -39,7 +39,7 @@ def test_the_critical_path_of_a_cycle_ends(make: Any, tmp_path: Path, utc: None)
 
 
 def test_what_ended_later_kept_nothing_waiting(make: Any, tmp_path: Path, utc: None) -> None:
-    """A task cannot have waited for what ended after it, whatever the database says it needed."""
+    """A task cannot have waited for a task that ended later, even if the database says so."""
     rows = [
         (0, "f", make.at(0), make.at(9), ""),
         (1, "f", make.at(0), make.at(2), "0"),
@@ -53,7 +53,7 @@ def test_what_ended_later_kept_nothing_waiting(make: Any, tmp_path: Path, utc: N
 
 
 def test_the_critical_path_of_one_run(make: Any, tmp_path: Path, spans_of: Any) -> None:
-    """Of several runs, the one that is named by a part of its id."""
+    """A part of its id selects one of several runs."""
     for run, tasks in (("run-a", 2), ("run-b", 3)):
         make.simple_monitoring(tmp_path / "m.db", run=run, tasks=tasks)
     db = spans_of(tmp_path / "m.db")

@@ -44,14 +44,14 @@ _events = st.lists(
 @settings(max_examples=25)
 @given(_pairs, _events)
 def test_sequences_are_those_of_plain_python(subspans: list[Any], events: list[Any]) -> None:
-    """Each root counts in one ordering, whose means are the means of its roots."""
+    """Each root is counted in one sequence, and the means are those of its roots."""
     with tempfile.TemporaryDirectory() as folder:
         db = build_database(Path(folder) / "db", subspans, [], events)
         streams = load_columns(db).streams("kind0")
         plain: dict[tuple[Any, ...], list[list[float]]] = {}
         for root in sorted(set(streams.root.tolist())):
             at = streams.root == root
-            name = tuple(streams.columns.kinds[k] for k in streams.kind[at])
+            name = tuple(streams.kinds[k] for k in streams.kind[at])
             plain.setdefault(name, []).append((streams.time[at] / 1e6).tolist())
         rows = sequences(db, "kind0")
         assert sum(r["count"] for r in rows) == sum(map(len, plain.values()))

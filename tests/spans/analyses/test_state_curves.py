@@ -45,7 +45,7 @@ _events = st.lists(
 @settings(max_examples=25)
 @given(_pairs, _events)
 def test_states_add_up_to_the_roots_that_have_begun(subspans: list[Any], events: list[Any]) -> None:
-    """At each time every root whose first event has come is in exactly one state."""
+    """At each time, every root that has begun is in exactly one state."""
     with tempfile.TemporaryDirectory() as folder:
         db = build_database(Path(folder) / "db", subspans, [], events)
         streams = load_columns(db).streams("kind0")

@@ -26,7 +26,7 @@ def test_times_between_two_events(simple: Path) -> None:
     ]
 
 
-def test_an_event_can_be_told_by_its_span_type(simple: Path) -> None:
+def test_an_event_can_be_given_with_its_span_type(simple: Path) -> None:
     """`span type/event type` names one event where the bare type names several."""
     rows = spans.between(simple, "parsl.monitoring.try/running", "parsl.monitoring.task/returned")
     assert [r["duration_s"] for r in rows] == [1.5] * 3

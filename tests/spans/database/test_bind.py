@@ -20,7 +20,7 @@ def test_spans_are_bound_by_rule(make: Any, tmp_path: Path, spans_of: Any) -> No
 
 
 def test_monitoring_and_logs_of_a_run_are_one(make: Any, tmp_path: Path, spans_of: Any) -> None:
-    """The same workflow, tasks and tries are bound, and no state is told twice."""
+    """The same workflow, tasks and tries are bound, and each state is stored once."""
     db = spans_of(make.recorded("text", tmp_path))
     counts = spans.sql(
         db,

@@ -47,7 +47,7 @@ def test_the_cache_holds_what_the_tables_hold(
 
 
 def test_a_cache_that_others_made_stale_is_not_used(tmp_path: Path) -> None:
-    """What another program adds to the tables is seen, although the cache does not hold it."""
+    """Analyses see rows that another program adds, although the cache does not hold them."""
     db = build_database(tmp_path / "db", [], [], [(0, 1, "a")])
     cache.update(db)
     db.execute("INSERT INTO event_row SELECT id, 99, type_id, 0 FROM span_row WHERE key = 0")
@@ -61,8 +61,7 @@ def _import(db: sqlite3.Connection, pieces: cache.EventPieces, events: list[Any]
     pieces.start()
     store = Store(db, pieces=pieces)
     spans = store.add_spans("kind0", store.scope("test"), sorted({key for key, _ in events}))
-    kind = store.string("a")
-    store.add_events([spans[k] for k, _ in events], [t for _, t in events], [kind] * len(events))
+    store.add_events((spans[key], time, "a") for key, time in events)
     pieces.write()
     db.execute("COMMIT")
 

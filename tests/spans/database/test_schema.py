@@ -23,7 +23,7 @@ def simple(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
 
 
 def test_a_new_database_has_the_version(tmp_path: Path) -> None:
-    """The schema's version stands in the file; opening it again changes nothing."""
+    """The file records the schema's version; opening it again changes nothing."""
     for _ in range(2):
         db = connect(tmp_path / "db", write=True)
         assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
@@ -31,14 +31,14 @@ def test_a_new_database_has_the_version(tmp_path: Path) -> None:
 
 
 def test_a_missing_database_is_not_made_by_reading(tmp_path: Path) -> None:
-    """Reading says how to make one, and leaves no empty file behind."""
+    """Reading a missing file fails with a hint how to make one, and creates no file."""
     with pytest.raises(SpansError, match="spans import"):
         spans.types(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_newer_database_is_refused(simple: Path) -> None:
-    """A file of a later program says so instead of giving half an answer."""
+    """A file of a newer version is refused."""
     db = sqlite3.connect(simple)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     db.close()
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_database(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_damaged_schema_is_one_line(tmp_path: Path) -> None:
-    """A file of which SQLite says that it has no memory for it; found by fuzzing."""
+    """SQLite reports some damaged schemas as out of memory; found by fuzzing."""
     damaged = Path(__file__).parents[1] / "data" / "damaged_schema.sqlite3.gz"
     (tmp_path / "db").write_bytes(gzip.decompress(damaged.read_bytes()))
     with pytest.raises(SpansError, match=r"cannot be used as a spans database: .+\."):
@@ -94,7 +94,7 @@ def test_other_tables_may_live_beside(simple: Path) -> None:
     assert rows == [{"owner": "me", "name": "app"}]
 
 
-def test_what_is_read_is_of_one_moment(
+def test_a_read_sees_one_snapshot(
     make: Any, simple: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An import that ends between two tables' reading is not taken for damage."""
@@ -123,7 +123,7 @@ def test_what_is_read_is_of_one_moment(
 def test_a_database_that_another_writes_is_not_called_damaged(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has to wait too long is told to try again, in one line."""
+    """A lock that is held too long is an error that says to try again."""
     source, db = make.simple_monitoring(tmp_path / "monitoring.db"), tmp_path / "db"
     spans.import_sources(source, db)
     monkeypatch.setattr(schema, "_BUSY_SEC", 0.0)

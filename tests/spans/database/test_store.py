@@ -1,4 +1,4 @@
-"""What importers store: events, attributes."""
+"""Storing events and attributes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_events_of_one_microsecond_are_all_kept(tmp_path: Path) -> None:
     """The same event twice in one microsecond counts twice; written again, still twice."""
     db = build_database(tmp_path / "db", [], [], [(0, 5, "a"), (0, 5, "a"), (0, 5, "b")])
     store = Store(db)
-    span, kind = store.span("kind0", store.scope("test"), 0), store.string("a")
-    store.add_events([span, span], [5, 5], [kind, kind])
+    span = store.span("kind0", store.scope("test"), 0)
+    store.add_events([(span, 5, "a"), (span, 5, "a")])
     assert store.events == 0
     assert db.execute("SELECT count(*) FROM event").fetchone() == (3,)
     db.close()
@@ -34,7 +34,7 @@ def _event(phase: str, name: str, at: int, **more: Any) -> dict[str, Any]:
 
 
 def test_attributes_are_json_that_others_read(tmp_path: Path) -> None:
-    """What is not finite stands as a word: neither SQLite nor Perfetto reads a bare NaN."""
+    """A value that is not finite becomes a string: neither SQLite nor Perfetto reads a bare NaN."""
     args = {"loss": float("nan"), "rate": [float("inf"), 0.5], "NaN": "NaN"}
     db = _imported(tmp_path, [_event("X", "step", 0, dur=1, args=args)])
     (row,) = spans.sql(db, "SELECT json_extract(attributes, '$.rate') AS rate FROM interval")

@@ -28,7 +28,7 @@ def _parents(db: Path) -> dict[str, str]:
     return {row["lower"]: row["upper"] for row in spans.sql(db, _PARENTS)}
 
 
-def test_a_span_without_an_end_is_no_part_of_one_that_ended_before(tmp_path: Path) -> None:
+def test_an_open_span_is_not_part_of_a_span_that_ended_before(tmp_path: Path) -> None:
     """A trace that was cut off: what was under way then is not put below what had ended."""
     events = [
         _event("X", "epoch", 0, dur=10),
@@ -40,7 +40,7 @@ def test_a_span_without_an_end_is_no_part_of_one_that_ended_before(tmp_path: Pat
 
 
 def test_a_span_without_an_end_holds_what_began_with_it(tmp_path: Path) -> None:
-    """Of two that begin in the same microsecond, the one that did not end is the longer."""
+    """Of two spans that begin in the same microsecond, the open one encloses the other."""
     events = [_event("B", "outer", 0), _event("X", "inner", 0, dur=5)]
     assert _parents(_imported(tmp_path, events)) == {"inner": "outer"}
 

@@ -245,7 +245,7 @@ def files_of(source: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def test_every_importer_is_taken_through_the_contract() -> None:
-    """A new importer gets a source here, or says where else it is tested."""
+    """Each importer has a source here, or a test elsewhere."""
     names = [importer.name for importer in IMPORTERS]
     assert sorted(names) == sorted({*_SOURCES, *_ELSEWHERE})
     assert all(isinstance(importer, Importer) for importer in IMPORTERS)
@@ -346,7 +346,7 @@ def test_a_cut_source_is_read_as_far_as_it_goes(
 def test_a_failed_import_leaves_the_database_as_it_was(
     kind: str, source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails halfway through one source is undone; the sources before it stay."""
+    """A source that fails halfway is undone; the sources before it stay."""
     good, other = source(0), source(1)
     db = tmp_path / "db"
     import_sources(good, db)

@@ -7,8 +7,8 @@ from pathlib import Path
 from mlflow_perf.spans.importers import lines
 
 
-def test_a_line_longer_than_is_looked_at_is_not_the_whole_log(tmp_path: Path) -> None:
-    """Its time is not known then; it is never that of the log's first line."""
+def test_a_very_long_line_is_cut_at_its_start(tmp_path: Path) -> None:
+    """Its time is unknown; it does not take the time of the log's first line."""
     path = tmp_path / "log"
     long = b"x" * (lines._LINE_BYTES + 10)
     path.write_bytes(b"1795000000.0 first\n" + long + b" the words\n1795000001.0 the words\n")

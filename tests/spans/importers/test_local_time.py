@@ -1,4 +1,4 @@
-"""Local times, against those of datetime."""
+"""Parsing local times, compared with datetime."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_times_are_those_of_datetime(times: list[datetime]) -> None:
         "ä" * 26, "?" * 26,
     ],
 )  # fmt: skip
-def test_what_is_no_time_is_told(text: str) -> None:
-    """A date that does not exist, a letter, another separator: none is taken for a time."""
+def test_malformed_times_are_not_times(text: str) -> None:
+    """A date that does not exist, a letter or another separator gives `NO_TIME`."""
     good = "1970-01-01T00:00:00.000001"
     assert parse_times(good + text + good).tolist() == [1, NO_TIME, 1]
 
@@ -43,5 +43,5 @@ def test_what_is_no_time_is_told(text: str) -> None:
 @settings(max_examples=100)
 @given(st.text(max_size=60))
 def test_no_text_is_an_error(text: str) -> None:
-    """Whatever stands where times should, there are as many answers as texts of that length."""
+    """Any text gives one answer for each 26 characters, or none."""
     assert len(parse_times(text)) in (0, len(text) // 26)

@@ -221,7 +221,7 @@ def test_many_runs_in_one_database(make: Any, tmp_path: Path, spans_of: Any) -> 
     ],
 )
 def test_another_schema_is_named(make: Any, tmp_path: Path, damage: str, words: str) -> None:
-    """What is missing is said, and nothing is imported."""
+    """The error names the missing table or column, and nothing is imported."""
     path = make.simple_monitoring(tmp_path / "m.db")
     db = sqlite3.connect(path)
     db.execute(damage)
@@ -263,7 +263,7 @@ def test_a_locked_database_is_said_to_be(
 def test_a_recorded_run_has_its_blocks_nodes_and_resources(
     make: Any, tmp_path: Path, spans_of: Any
 ) -> None:
-    """What dnpcsql ignored is there: block, node, resources; the join app and the retry too."""
+    """Blocks, nodes, resources, the join app and the retry are imported; dnpcsql ignored them."""
     folder = make.recorded("text", tmp_path)
     db = spans_of(folder / "monitoring.db")
     counts = {row["type"].rpartition(".")[2]: row["spans"] for row in types(db)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlflow_perf import spans
 
 
-def test_what_is_known_of_a_span_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_a_second_import_updates_the_attributes_of_a_span(tmp_path: Path) -> None:
     """A source that is imported again once its job has ended does not say that it still runs."""
     path = tmp_path / "node-0.json"
     for status, more in (("RUNNING", {}), ("FINISHED", {"duration_sec": 2.0})):
@@ -20,7 +20,7 @@ def test_what_is_known_of_a_span_is_brought_up_to_date(tmp_path: Path) -> None:
 
 
 def test_counters_and_transfers_of_a_document_are_imported(tmp_path: Path) -> None:
-    """A counter is a figure of its node, what was transferred stands with its transfer."""
+    """A counter is a figure of its node; the size of a transfer is its attribute."""
     node = {
         "started": 1795000000.0,
         "duration_sec": 2.0,

@@ -31,7 +31,7 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_read_is_named(
     call: str, tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is forbidden, or whose files vanish on the way, is an error that names it."""
+    """A folder that cannot be read, or loses files meanwhile, is an error that names it."""
     folder = make.recorded("text", tmp_path / "in")
     run = next(folder.rglob("parsl.log")).parent
 

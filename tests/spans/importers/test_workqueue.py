@@ -1,4 +1,4 @@
-"""Work Queue's transaction log, against a regular expression on each line."""
+"""Work Queue's transaction log, compared with a regular expression on each line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _lines = st.lists(st.one_of(_shaped, _moved), max_size=12)
 @settings(max_examples=40, deadline=None)
 @given(_lines)
 def test_every_line_of_a_task_or_a_transfer_is_an_event(lines: list[str]) -> None:
-    """Each line is an event of its task or counted as not read; none is lost or invented."""
+    """Each line is an event of its task, or is counted as not read."""
     with tempfile.TemporaryDirectory() as folder:
         log, db = Path(folder) / "transaction_log", Path(folder) / "db"
         log.write_text(_HEAD + "".join(line + "\n" for line in lines), "utf-8")

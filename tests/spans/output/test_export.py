@@ -30,7 +30,7 @@ def real(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A database whose names try to break out of whatever holds them."""
+    """A database whose names hold quotes, HTML and line ends."""
     db = connect(tmp_path / "hostile.sqlite3", write=True)
     db.execute("BEGIN")
     store = Store(db)
@@ -38,8 +38,8 @@ def hostile(tmp_path: Path) -> Path:
     outer = store.span(_HOSTILE, scope, "k", name=_HOSTILE, host=_HOSTILE)
     inner = store.span("inner", scope, _HOSTILE)
     store.add_subspans([(outer, inner, _HOSTILE)])
-    event = store.string(_HOSTILE)
-    store.add_events([outer, outer, inner, inner], [1, 5_000_000, 2, 3], [event] * 4)
+    times = ((outer, 1), (outer, 5_000_000), (inner, 2), (inner, 3))
+    store.add_events((span, time, _HOSTILE) for span, time in times)
     db.execute("COMMIT")
     db.close()
     return tmp_path / "hostile.sqlite3"
@@ -82,10 +82,9 @@ def test_a_reader_that_nests_by_time_drops_and_misplaces_nothing(placed: list[An
         db = spans.connect(Path(folder) / "db", write=True)
         store = Store(db)
         db.execute("BEGIN")
-        kind = store.string("e")
         for key, (host, span_type, (start, length)) in enumerate(placed):
             span = store.span(span_type, store.scope("s"), key, host=host)
-            store.add_events([span, span], [start, start + length], [kind, kind])
+            store.add_events((span, time, "e") for time in (start, start + length))
         db.execute("COMMIT")
         path = spans.to_chrome_trace(db, Path(folder) / "trace.json")
         db.close()
@@ -100,14 +99,14 @@ def test_a_reader_that_nests_by_time_drops_and_misplaces_nothing(placed: list[An
 
 
 def test_a_try_is_named_by_its_task(real: Path, tmp_path: Path) -> None:
-    """What has no name of its own takes that of the span that it is part of."""
+    """A span without a name takes the name of the span that it is part of."""
     trace = json.loads(spans.to_chrome_trace(real, tmp_path / "trace.json").read_text("utf-8"))
     names = {e["name"] for e in trace["traceEvents"] if e.get("cat") == "parsl.monitoring.try"}
     assert {"src", "flaky", "bad", "dep"} <= names
 
 
 def test_a_chrome_trace_comes_back(real: Path, tmp_path: Path) -> None:
-    """What we export we import: as many spans of each type, with the same times."""
+    """An exported trace can be imported again, with the same spans and times."""
     trace = spans.to_chrome_trace(real, tmp_path / "trace.json", events=True)
     spans.import_sources(trace, tmp_path / "back.sqlite3")
     there = {row["type"]: row["count"] for row in spans.durations(real)}
@@ -131,7 +130,7 @@ def test_hostile_names_survive_the_exports(hostile: Path, tmp_path: Path) -> Non
 
 
 def test_an_export_of_no_database_leaves_no_folder(tmp_path: Path) -> None:
-    """What cannot be read is said before anything is made."""
+    """An unreadable database is an error before a folder is created."""
     with pytest.raises(SpansError, match="no spans database"):
         spans.to_parquet(tmp_path / "none.sqlite3", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

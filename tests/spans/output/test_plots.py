@@ -27,7 +27,7 @@ def real(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A database whose names try to break out of whatever holds them."""
+    """A database whose names hold quotes, HTML and line ends."""
     db = connect(tmp_path / "hostile.sqlite3", write=True)
     db.execute("BEGIN")
     store = Store(db)
@@ -35,8 +35,8 @@ def hostile(tmp_path: Path) -> Path:
     outer = store.span(_HOSTILE, scope, "k", name=_HOSTILE, host=_HOSTILE)
     inner = store.span("inner", scope, _HOSTILE)
     store.add_subspans([(outer, inner, _HOSTILE)])
-    event = store.string(_HOSTILE)
-    store.add_events([outer, outer, inner, inner], [1, 5_000_000, 2, 3], [event] * 4)
+    times = ((outer, 1), (outer, 5_000_000), (inner, 2), (inner, 3))
+    store.add_events((span, time, _HOSTILE) for span, time in times)
     db.execute("COMMIT")
     db.close()
     return tmp_path / "hostile.sqlite3"
@@ -90,7 +90,7 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_extra(
     hostile: Path, tmp_path: Path, monkeypatch: Any, package: str, use: Any
 ) -> None:
-    """What is optional says how to get it."""
+    """A missing optional dependency is an error that says how to install it."""
     for name in [m for m in sys.modules if m.split(".")[0] == package]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, package, None)

@@ -1,4 +1,4 @@
-"""The pictures of spans in reports; `test_mlflow_run.py` logs to a real run."""
+"""The pictures of spans in reports; `test_mlflow_runs.py` logs to a real run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def real(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A database whose names try to break out of whatever holds them."""
+    """A database whose names hold quotes, HTML and line ends."""
     db = connect(tmp_path / "hostile.sqlite3", write=True)
     db.execute("BEGIN")
     store = Store(db)
@@ -31,15 +31,15 @@ def hostile(tmp_path: Path) -> Path:
     outer = store.span(_HOSTILE, scope, "k", name=_HOSTILE, host=_HOSTILE)
     inner = store.span("inner", scope, _HOSTILE)
     store.add_subspans([(outer, inner, _HOSTILE)])
-    event = store.string(_HOSTILE)
-    store.add_events([outer, outer, inner, inner], [1, 5_000_000, 2, 3], [event] * 4)
+    times = ((outer, 1), (outer, 5_000_000), (inner, 2), (inner, 3))
+    store.add_events((span, time, _HOSTILE) for span, time in times)
     db.execute("COMMIT")
     db.close()
     return tmp_path / "hostile.sqlite3"
 
 
 def test_pictures_for_a_page_are_svg_elements(real: Path, hostile: Path) -> None:
-    """They stand in a page as they are: small, words as text, names escaped."""
+    """The SVG elements are small, their words are text, and names are escaped."""
     pictures = spans.report_pictures(real)
     assert list(pictures) == ["States over time", "Durations"]
     for svg in pictures.values():

@@ -119,7 +119,7 @@ def _read_nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
 
 def _draw(db: Path, root: str | None) -> Mapping[str, str]:
     from mlflow_perf import spans
-    from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT
+    from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT
 
     if root is None:
         counts = {row["type"]: row["spans"] for row in spans.types(db)}

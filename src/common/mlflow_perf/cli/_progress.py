@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.cli._tables import clean
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -49,7 +51,10 @@ class ProgressBar:
             self._shown.add_task("", total=1.0)
             self._shown.start()
         self._shown.update(
-            self._shown.task_ids[0], description=what, completed=min(1.0, share), refresh=True
+            self._shown.task_ids[0],
+            description=clean(what),
+            completed=min(1.0, share),
+            refresh=True,
         )
         self._due = self._clock() + _EVERY_SEC
 

@@ -21,8 +21,11 @@ _WIDTH_MAX = 120
 _COLUMN_MIN = 8
 _GAP = 2
 
-# Control characters, and those that change the direction of the text around them.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Control characters, those that change the direction of the text around them, and lone surrogates,
+# which cannot be encoded.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _LINE_END = re.compile(r"(?: |\x1b\[[\d;]*m)+$", re.MULTILINE)
 _STYLES: dict[str, dict[str, Any]] = {
     "worse": {"fg": "red"},

@@ -9,36 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# Public name → the module that defines it; `__getattr__` below imports it.
-_PUBLIC = {
-    "Imported": "importers.load_sources",
-    "between": "analyses.times",
-    "bind": "database.bind",
-    "concurrency": "analyses.concurrency",
-    "connect": "database.schema",
-    "critical_path": "analyses.critical_path",
-    "draw_graph": "analyses.type_graph",
-    "durations": "analyses.times",
-    "headline_figures": "output.run_log",
-    "import_sources": "importers.load_sources",
-    "log_to_run": "output.run_log",
-    "plot_concurrency": "output.plots",
-    "plot_states": "output.plots",
-    "plot_times": "output.plots",
-    "report_pictures": "output.run_log",
-    "sequences": "analyses.sequences",
-    "span_durations": "analyses.times",
-    "sql": "database.sql",
-    "state_counts": "analyses.state_curves",
-    "states": "analyses.state_curves",
-    "to_chrome_trace": "output.export",
-    "to_dot": "analyses.type_graph",
-    "to_parquet": "output.export",
-    "type_graph": "analyses.type_graph",
-    "types": "analyses.type_graph",
+# Module → the public names that it defines; `__getattr__` below imports it.
+_MODULES = {
+    "analyses.concurrency": "concurrency",
+    "analyses.critical_path": "critical_path",
+    "analyses.sequences": "sequences",
+    "analyses.state_curves": "state_counts states",
+    "analyses.times": "between durations span_durations",
+    "analyses.type_graph": "draw_graph to_dot type_graph types",
+    "database.bind": "bind",
+    "database.schema": "connect",
+    "database.sql": "sql",
+    "importers.load_sources": "Imported import_sources",
+    "output.export": "to_chrome_trace to_parquet",
+    "output.plots": "plot_concurrency plot_states plot_times",
+    "output.run_log": "headline_figures log_to_run report_pictures",
 }
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the names come from the table above
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the names of the table above
 
 
 def __getattr__(name: str) -> Any:

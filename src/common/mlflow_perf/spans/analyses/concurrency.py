@@ -5,19 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT, Database, Row, read_columns
 from mlflow_perf.spans.analyses.times import between
-from mlflow_perf.spans.database.event_arrays import Ints
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Ints, Row, read_columns
 
 __all__ = ["concurrency", "count_running", "summarise_concurrency"]
 
 
 def concurrency(
-    db: Database,
-    root: str = DEFAULT_ROOT,
-    *,
-    start: str | None = None,
-    end: str | None = None,
+    db: Database, root: str = DEFAULT_ROOT, *, start: str | None = None, end: str | None = None
 ) -> list[Row]:
     """Return how many root spans were under way at once, at each change.
 
@@ -41,10 +36,7 @@ def concurrency(
         ends = begins + np.array([r["duration_s"] * 1e6 for r in rows]).round().astype(np.int64)
         begins, ends = begins[ends >= begins], ends[ends >= begins]
     else:
-        columns = read_columns(db, root)
-        spans, begins, ends = columns.timed_spans
-        wanted = columns.find_types(spans) == columns.number(root)
-        begins, ends = begins[wanted], ends[wanted]
+        _, begins, ends = read_columns(db).timed_spans(root)
     times, counts = count_running(begins, ends)
     pairs = zip(times.tolist(), counts.tolist(), strict=True)
     return [{"time_s": time / 1e6, "spans": count} for time, count in pairs]

@@ -7,8 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT, Database, Row
-from mlflow_perf.spans.database.event_arrays import load_columns
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Row, load_columns
 from mlflow_perf.spans.database.schema import open_for_reading
 
 __all__ = ["critical_path"]
@@ -45,18 +44,18 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
         needs: dict[int, list[int]] = defaultdict(list)
         for span, needed in connection.execute("SELECT span_id, needs_id FROM dependency_row"):
             needs[span].append(needed)
-    spans, firsts, lasts = (array.tolist() for array in columns.timed_spans)
-    start = {s: time for s, time in zip(spans, firsts, strict=True) if s in about}
-    end = {s: time for s, time in zip(spans, lasts, strict=True) if s in about}
+    timed = np.stack(columns.timed_spans(), axis=1).tolist()
+    start = {span: first for span, first, _ in timed if span in about}
+    end = {span: last for span, _, last in timed if span in about}
     if not end:
         where = f" of the run {run!r}" if run else ""
         raise SpansError(f"There are no spans of type {root!r}{where} that have ended.")
     streams = columns.streams(root)
-    codes = [code for code, (_, event) in enumerate(columns.kinds) if event in _RUNNING]
-    at = np.flatnonzero(np.isin(streams.kind, codes))
+    codes = [code for code, (_, event) in enumerate(streams.kinds) if event in _RUNNING]
+    at = np.isin(streams.kind, codes)
     runs: dict[int, list[int]] = defaultdict(list)
-    owners = streams.roots[streams.root[at]].tolist()
-    for task, time in zip(owners, streams.time[at].tolist(), strict=True):
+    pairs = np.stack([streams.roots[streams.root[at]], streams.time[at]], axis=1)
+    for task, time in pairs.tolist():
         runs[task].append(time)
     rows: list[Row] = []
     seen: set[int] = set()
@@ -70,9 +69,7 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
         # Only the last try counts: the time of earlier, failed tries is waiting too.
         running = max((t for t in runs[last] if released <= t <= ended), default=None)
         began = released if running is None else running
-        row = {
-            "task": about[last][0],
-            "name": about[last][1],
+        row = dict(zip(("task", "name"), about[last], strict=True)) | {
             "released_s": released / 1e6,
             "running_s": None if running is None else running / 1e6,
             "ended_s": ended / 1e6,

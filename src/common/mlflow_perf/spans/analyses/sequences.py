@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT, Database, Row, read_streams
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Row, read_streams
 
 __all__ = ["PERCENTILES", "sequences"]
 
@@ -14,11 +14,7 @@ PERCENTILES = (50, 95, 99)
 
 
 def sequences(
-    db: Database,
-    root: str = DEFAULT_ROOT,
-    *,
-    limit: int | None = None,
-    percentiles: bool = False,
+    db: Database, root: str = DEFAULT_ROOT, *, limit: int | None = None, percentiles: bool = False
 ) -> list[Row]:
     """Return the sequences of events of the root spans, the most frequent first.
 
@@ -43,7 +39,7 @@ def sequences(
     lengths = np.diff(np.append(starts, len(streams.kind)))
     # Roots have the same sequence if they have the same hash: 64 random bits for each kind of
     # event, weighted by its position.
-    bits = np.random.default_rng(0).integers(1, 1 << 63, len(streams.columns.kinds), np.uint64)
+    bits = np.random.default_rng(0).integers(1, 1 << 63, len(streams.kinds), np.uint64)
     position = np.arange(len(streams.kind)) - np.repeat(starts, lengths)
     powers = np.cumprod(np.full(int(lengths.max()), 0x9E3779B97F4A7C15, dtype=np.uint64))
     hashes = np.add.reduceat(bits[streams.kind] * powers[position], starts)
@@ -69,7 +65,7 @@ def sequences(
             columns |= {f"p{p}_s": row for p, row in zip(PERCENTILES, values, strict=True)}
         events: list[dict[str, Any]] = []
         for i, code in enumerate(streams.kind[begin : begin + length].tolist()):
-            span_type, event_type = streams.columns.kinds[code]
+            span_type, event_type = streams.kinds[code]
             times = {name: float(column[i]) for name, column in columns.items()}
             events.append({"span_type": span_type, "event_type": event_type, **times})
         rows.append({"count": len(table), "events": events})

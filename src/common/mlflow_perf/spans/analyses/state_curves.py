@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT, Database, Row, read_streams
-from mlflow_perf.spans.database.event_arrays import Ints
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Ints, Row, read_streams
 
 __all__ = ["States", "state_counts", "states"]
 
@@ -77,13 +76,12 @@ def state_counts(
         grid = np.unique(np.linspace(time.min(), time.max(), points).round().astype(np.int64))
     # A change is visible from this point of the grid on.
     point = np.searchsorted(grid, time)
-    shape = (int(kind.max()) + 1, len(grid))
-    cell = kind * len(grid) + point
-    change = np.bincount(cell, minlength=shape[0] * shape[1])
+    change = np.zeros((int(kind.max()) + 1, len(grid)), dtype=np.int64)
+    np.add.at(change, (kind, point), 1)
     # A root leaves its state when it enters its next one.
     left = np.flatnonzero(np.diff(streams.root[entered]) == 0)
-    change -= np.bincount(kind[left] * len(grid) + point[left + 1], minlength=len(change))
-    counts = np.cumsum(change.reshape(shape), axis=1)
+    np.subtract.at(change, (kind[left], point[left + 1]), 1)
+    counts = np.cumsum(change, axis=1)
     codes = np.flatnonzero(np.bincount(kind)).tolist()
     codes.sort(key=lambda code: int(time[kind == code].min()))
-    return States(grid, {"/".join(streams.columns.kinds[code]): counts[code] for code in codes})
+    return States(grid, {"/".join(streams.kinds[code]): counts[code] for code in codes})

@@ -6,14 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.analyses.roots import (
+from mlflow_perf.spans.database.event_arrays import (
     DEFAULT_ROOT,
     Database,
+    Ints,
     Row,
+    Streams,
     read_columns,
     read_streams,
 )
-from mlflow_perf.spans.database.event_arrays import Ints, Streams
 
 __all__ = ["between", "durations", "span_durations", "summarise_times"]
 
@@ -55,13 +56,12 @@ def durations(db: Database, root: str | None = None) -> list[Row]:
     Raises:
         SpansError: There are no spans of type `root`.
     """
-    columns = read_columns(db, root)
-    spans, start, end = columns.timed_spans
-    types = columns.find_types(spans)
-    wanted = types if root is None else types[types == columns.number(root)]
+    columns = read_columns(db)
+    spans, start, end = columns.timed_spans(root)
+    types, seconds = columns.type_by_span[spans], (end - start) / 1e6
     rows = [
-        {"type": columns.names[int(kind)], **_calculate(((end - start)[types == kind]) / 1e6)}
-        for kind in np.unique(wanted)
+        {"type": columns.names[number], **_summarise(seconds[types == number])}
+        for number in np.unique(types).tolist()
     ]
     return sorted(rows, key=lambda row: str(row["type"]))
 
@@ -72,18 +72,16 @@ def span_durations(db: Database, root: str) -> list[Row]:
     Raises:
         SpansError: There are no spans of type `root`.
     """
-    columns = read_columns(db, root)
-    spans, start, end = columns.timed_spans
-    wanted = columns.find_types(spans) == columns.number(root)
-    return _to_rows(start[wanted], (end - start)[wanted])
+    _, start, end = read_columns(db).timed_spans(root)
+    return _to_rows(start, end - start)
 
 
 def summarise_times(rows: list[Row]) -> Row:
     """Return the statistics of the rows that `between` returned."""
-    return _calculate(np.array([row["duration_s"] for row in rows], dtype=np.float64))
+    return _summarise(np.array([row["duration_s"] for row in rows], dtype=np.float64))
 
 
-def _calculate(seconds: npt.NDArray[np.float64]) -> Row:
+def _summarise(seconds: npt.NDArray[np.float64]) -> Row:
     """Return count, sum, mean, extremes and percentiles; of no times only the count."""
     if not len(seconds):
         return {"count": 0}
@@ -112,7 +110,7 @@ def _find_first(streams: Streams, event: str) -> tuple[Ints, Ints]:
     Raises:
         SpansError: The database has no such event.
     """
-    kinds = streams.columns.kinds
+    kinds = streams.kinds
     codes = [
         code
         for code, (span_type, event_type) in enumerate(kinds)

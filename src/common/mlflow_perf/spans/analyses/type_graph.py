@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.analyses.roots import Database, Row, read_columns
+from mlflow_perf.spans.database.event_arrays import Database, Row, read_columns
 
 __all__ = ["draw_graph", "to_dot", "type_graph", "types"]
 
@@ -22,7 +22,7 @@ def types(db: Database) -> list[Row]:
     columns = read_columns(db)
     kinds, spans = np.unique(columns.span_type, return_counts=True)
     events = np.bincount(
-        np.searchsorted(kinds, columns.find_types(columns.event_span)), minlength=len(kinds)
+        np.searchsorted(kinds, columns.type_by_span[columns.event_span]), minlength=len(kinds)
     )
     rows = [
         {"type": columns.names[int(k)], "spans": int(s), "events": int(e)}
@@ -41,25 +41,19 @@ def type_graph(db: Database) -> dict[str, list[Row]]:
     columns = read_columns(db)
     kinds, counts = np.unique(columns.span_type, return_counts=True)
     spans = [
-        {"type": columns.names[int(kind)], "spans": int(count)}
-        for kind, count in zip(kinds, counts, strict=True)
+        {"type": columns.names[kind], "spans": count}
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
     ]
-    relations = []
+    relations: list[Row] = []
     for kind, upper, lower in (
         ("subspan", columns.superspan, columns.subspan),
         ("facet", columns.left, columns.right),
     ):
-        pairs = (columns.find_types(upper) << 32) | columns.find_types(lower)
+        pairs = (columns.type_by_span[upper] << 32) | columns.type_by_span[lower]
         found, numbers = np.unique(pairs, return_counts=True)
-        relations += [
-            {
-                "from": columns.names[pair >> 32],
-                "to": columns.names[pair & 0xFFFFFFFF],
-                "kind": kind,
-                "count": count,
-            }
-            for pair, count in zip(found.tolist(), numbers.tolist(), strict=True)
-        ]
+        for pair, count in zip(found.tolist(), numbers.tolist(), strict=True):
+            start, end = columns.names[pair >> 32], columns.names[pair & 0xFFFFFFFF]
+            relations.append({"from": start, "to": end, "kind": kind, "count": count})
     return {"types": spans, "relations": relations}
 
 

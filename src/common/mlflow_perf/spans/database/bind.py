@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from mlflow_perf.spans.database import cache
-from mlflow_perf.spans.database.event_arrays import load_columns
-from mlflow_perf.spans.database.schema import connect, name_damage, open_for_reading
+from mlflow_perf.spans.database.event_arrays import read_columns
+from mlflow_perf.spans.database.schema import connect, name_damage
 from mlflow_perf.spans.database.store import Store
 
 __all__ = ["bind", "bind_known"]
@@ -51,19 +52,14 @@ def bind(db: str | Path, left: str, right: str, *, by: str = "key") -> int:
     """
     if by not in _RULES:
         raise ValueError(f"Spans can be bound by 'key' or by 'name', not by {by!r}.")
-    with open_for_reading(db) as connection:
-        columns = load_columns(connection)
+    columns = read_columns(db)
     for span_type in (left, right):
-        columns.check_type(span_type)
-    connection = connect(db, write=True)
-    try:
-        with name_damage(db):
-            connection.execute("BEGIN IMMEDIATE")
-            bound = _bind(Store(connection), left, right, by=by, note=f"same {by}")
-            connection.execute("COMMIT")
-            cache.update(connection)
-    finally:
-        connection.close()
+        columns.find_spans(span_type)  # raises the error that lists the types
+    with closing(connect(db, write=True)) as connection, name_damage(db):
+        connection.execute("BEGIN IMMEDIATE")
+        bound = _bind(Store(connection), left, right, by=by, note=f"same {by}")
+        connection.execute("COMMIT")
+        cache.update(connection)
     return bound
 
 
@@ -79,7 +75,6 @@ def bind_known(store: Store) -> int:
 
 
 def _bind(store: Store, left: str, right: str, *, by: str, note: str) -> int:
-    return store.execute(
-        _RULES[by],
-        {"left": store.string(left), "right": store.string(right), "note": store.string(note)},
-    )
+    words = {"left": left, "right": right, "note": note}
+    numbers = {name: store.string(word) for name, word in words.items()}
+    return store.db.execute(_RULES[by], numbers).rowcount

@@ -1,4 +1,4 @@
-"""Whole numbers in bulk: written to tables, read from tables, sorted.
+"""Whole numbers in bulk: written to tables, read from tables, sorted, also beyond the memory.
 
 For a million events this takes a third to half of the time of one call per row: SQLite joins whole
 columns to text, which numpy parses, and inserts hundreds of rows with one statement.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, islice
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "EventSorter",
     "Ints",
     "concatenate",
     "distinct",
-    "distinct_rows",
     "insert",
     "insert_columns",
     "occurrence",
@@ -33,11 +36,13 @@ Ints = npt.NDArray[np.int64]
 
 # More rows in a statement make it no faster.
 _ROWS = 250
-# Arrays are converted to Python's numbers in pieces, to save memory.
-_PIECE = _ROWS * 100
 # A row takes about thirty characters of text; parts of this size save memory.
 _PART_ROWS = 100_000
 _KEY_BITS = 63
+# The sorter holds some 350,000 events; more wait in a file.
+_HELD_BYTES = 8 << 20
+_RANGE_EVENTS = 100_000
+_EVENT_COLUMNS = 3
 
 
 def insert(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> int:
@@ -61,13 +66,10 @@ def insert(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) ->
 
 def insert_columns(db: sqlite3.Connection, table: str, columns: Sequence[Ints] | Ints) -> int:
     """Store rows as `insert` does, given as columns of the same length."""
-    new, width = 0, len(columns)
-    for start in range(0, len(columns[0]), _PIECE):
-        piece = np.stack([column[start : start + _PIECE] for column in columns], axis=1)
-        values = piece.ravel().tolist()
-        for at in range(0, len(values), _ROWS * width):
-            several = values[at : at + _ROWS * width]
-            new += db.execute(_statement(table, len(several) // width, width), several).rowcount
+    new = 0
+    for start in range(0, len(columns[0]), _ROWS):
+        some = np.stack([column[start : start + _ROWS] for column in columns], axis=1)
+        new += db.execute(_statement(table, *some.shape), some.ravel().tolist()).rowcount
     return new
 
 
@@ -105,14 +107,9 @@ def distinct(values: Ints) -> Ints:
     return ordered[_is_first(ordered[None])]
 
 
-def distinct_rows(columns: Ints) -> Ints:
-    """Return the distinct rows, ascending. The array is sorted in place."""
-    return sort(columns)[:, _is_first(columns)]
-
-
 def concatenate(tables: list[Ints]) -> Ints:
     """Concatenate tables of three columns; the list is emptied meanwhile, to save memory."""
-    whole = np.empty((3, sum(table.shape[1] for table in tables)), dtype=np.int64)
+    whole = np.empty((_EVENT_COLUMNS, sum(table.shape[1] for table in tables)), dtype=np.int64)
     at = whole.shape[1]
     while tables:
         table = tables.pop()
@@ -150,15 +147,59 @@ def occurrence(columns: Ints) -> Ints:
     return position - np.maximum.accumulate(np.where(_is_first(columns), position, 0))
 
 
+class EventSorter:
+    """Takes events in any order, and gives them back by ascending ranges of spans.
+
+    Args:
+        spans: The lowest and the highest span number of most events.
+        events: Roughly how many events there will be.
+        folder: Where to keep the file of waiting events; the system's own folder may be in memory.
+    """
+
+    def __init__(self, spans: tuple[int, int], events: int, folder: Path) -> None:
+        ranges = events // _RANGE_EVENTS + 1
+        low, high = spans
+        self._edges = low + np.arange(1, ranges) * (high - low + 1) // ranges
+        # For each range, the file offset and number of events of each piece of it.
+        self._pieces: list[list[tuple[int, int]]] = [[] for _ in range(ranges)]
+        self._file = SpooledTemporaryFile(_HELD_BYTES, dir=str(folder))  # noqa: SIM115 - closed by __exit__
+
+    def __enter__(self) -> EventSorter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def add(self, rows: Ints) -> None:
+        """Add events: columns of span, time and type. The array is sorted in place."""
+        sort(rows)
+        ends = np.searchsorted(rows[0], self._edges).tolist()
+        bounds = zip(self._pieces, [0, *ends], [*ends, rows.shape[1]], strict=True)
+        for pieces, start, end in bounds:
+            if start < end:
+                pieces.append((self._file.tell(), end - start))
+                self._file.write(rows[:, start:end].tobytes())
+
+    def ranges(self) -> Iterator[Ints]:
+        """Yield the events of each range of spans, ascending; a range itself is not sorted."""
+        for pieces in self._pieces:
+            tables = []
+            for offset, count in pieces:
+                self._file.seek(offset)
+                data = self._file.read(count * 8 * _EVENT_COLUMNS)
+                tables.append(np.frombuffer(data, np.int64).reshape(_EVENT_COLUMNS, count))
+            if tables:
+                yield concatenate(tables)
+
+
 def _is_first(columns: Ints) -> npt.NDArray[np.bool_]:
     """Return which of the sorted rows differ from the row before."""
     first = np.ones(columns.shape[1], dtype=bool)
-    first[1:] = False
-    for column in columns:
-        first[1:] |= column[1:] != column[:-1]
+    first[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
     return first
 
 
+@lru_cache(32)
 def _statement(table: str, rows: int, width: int) -> str:
     row = f"({', '.join('?' * width)})"
     return f"INSERT OR IGNORE INTO {table} VALUES {', '.join([row] * rows)}"  # noqa: S608 - names of ours

@@ -46,13 +46,11 @@ class EventPieces:
 
     def start(self) -> None:
         """Find the end of the stored pieces; call it at the beginning of the transaction."""
-        (version,) = self._db.execute("PRAGMA data_version").fetchone()
-        if version == self._version:
-            return  # no other process has written
-        query = "SELECT max(last) FROM column_cache WHERE name = 'event'"
-        (last,) = self._db.execute(query).fetchone()
-        self._version, self._last = version, -1 if last is None else last
-        self._whole = _is_fresh(self._db, "event")
+        version = _fetch_int(self._db, "PRAGMA data_version")
+        if version != self._version:  # another process has written
+            query = "SELECT coalesce(max(last), -1) FROM column_cache WHERE name = 'event'"
+            self._version, self._last = version, _fetch_int(self._db, query)
+            self._whole = _is_fresh(self._db, "event")
 
     def add(self, rows: Ints, *, new: int) -> None:
         """Add sorted columns of span, time and type, of which `new` events were not known."""
@@ -123,9 +121,13 @@ def _write_piece(db: sqlite3.Connection, name: str, piece: Ints) -> None:
 
 
 def _is_fresh(db: sqlite3.Connection, name: str) -> bool:
-    query = "SELECT coalesce(sum(rows), 0) FROM column_cache WHERE name = ?"
-    return bool(db.execute(query, (name,)).fetchone()[0] == _count_rows(db, ARRAYS[name][0]))
+    cached = "SELECT coalesce(sum(rows), 0) FROM column_cache WHERE name = ?"
+    return _fetch_int(db, cached, name) == _count_rows(db, ARRAYS[name][0])
 
 
 def _count_rows(db: sqlite3.Connection, table: str) -> int:
-    return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of ours
+    return _fetch_int(db, f"SELECT count(*) FROM {table}")  # noqa: S608 - names of ours
+
+
+def _fetch_int(db: sqlite3.Connection, query: str, *parameters: str) -> int:
+    return int(db.execute(query, parameters).fetchone()[0])

@@ -1,4 +1,7 @@
-"""The spans database as numpy arrays, and the events of each root span with all below it."""
+"""The spans database as numpy arrays, and the events of each root span with all below it.
+
+The arrays come from the column cache if it is fresh, else from the tables.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,31 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database import bulk, cache
 from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.schema import Database, open_for_reading
 
-__all__ = ["Columns", "Ints", "Streams", "load_columns"]
+__all__ = [
+    "DEFAULT_ROOT",
+    "Columns",
+    "Database",
+    "Ints",
+    "Row",
+    "Streams",
+    "load_columns",
+    "read_columns",
+    "read_streams",
+]
+
+DEFAULT_ROOT = "parsl.monitoring.task"
+
+Row = dict[str, Any]
+"""One row of an analysis's answer."""
 
 # Spans and strings are numbered from 1; lookup tables are as long as the highest number.
 _MOST = 1 << 31
@@ -26,6 +46,7 @@ class Columns:
     """The whole database as arrays.
 
     Attributes:
+        names: The names by their number.
         span: Number of each span, ascending.
         span_type: Number of the name of its type.
         event_span: Number of each event's span; events are ordered by span, then time.
@@ -35,9 +56,9 @@ class Columns:
         subspan: Its lower end.
         left: One end of each facet.
         right: The other.
-        names: The names by their number.
     """
 
+    names: dict[int, str]
     span: Ints
     span_type: Ints
     event_span: Ints
@@ -47,31 +68,19 @@ class Columns:
     subspan: Ints
     left: Ints
     right: Ints
-    names: dict[int, str]
-
-    def number(self, name: str) -> int:
-        """Return the number of a name, or -1 if the database does not have it."""
-        return self._numbers.get(name, -1)
 
     def find_spans(self, span_type: str) -> Ints:
-        """Return the numbers of the spans of a type."""
-        found: Ints = self.span[self.span_type == self.number(span_type)]
-        return found
-
-    def check_type(self, name: str) -> None:
-        """Check that there are spans of a type.
+        """Return the numbers of the spans of a type.
 
         Raises:
             SpansError: There are none; the message lists the existing types.
         """
-        if not len(self.find_spans(name)):
+        numbers = [number for number, name in self.names.items() if name == span_type]
+        found: Ints = self.span[np.isin(self.span_type, numbers)]
+        if not len(found):
             kinds = sorted(self.names[int(k)] for k in np.unique(self.span_type))
             known = f"there are: {', '.join(kinds)}" if kinds else "the database is empty"
-            raise SpansError(f"There are no spans of type {name!r}; {known}.")
-
-    def find_types(self, spans: Ints) -> Ints:
-        """Return the number of the type's name of each span."""
-        found: Ints = self._type_by_span[spans]
+            raise SpansError(f"There are no spans of type {span_type!r}; {known}.")
         return found
 
     def closure(self, roots: Ints) -> tuple[Ints, Ints]:
@@ -86,7 +95,10 @@ class Columns:
             Two arrays of the same length: the position of the root in `roots`, and the number of
             the span. A root comes first, then its nearest spans.
         """
-        sources, targets = self._edges
+        sources = np.concatenate([self.superspan, self.left, self.right])
+        targets = np.concatenate([self.subspan, self.right, self.left])
+        order = np.argsort(sources, kind="stable")
+        sources, targets = sources[order], targets[order]
         width = int(self.span[-1]) + 1 if len(self.span) else 1
         root, span = np.arange(len(roots)), roots
         found = [(root, span)]
@@ -119,29 +131,35 @@ class Columns:
         else:
             order = np.lexsort((time, root))
         event, root, time = event[order], root[order], time[order]
-        return Streams(self, roots, root, time, self._kind_by_event[event])
+        kinds, codes = self._find_kinds()
+        return Streams(kinds, roots, root, time, codes[event])
 
-    @cached_property
-    def timed_spans(self) -> tuple[Ints, Ints, Ints]:
-        """The spans with two or more events, with the times of their first and last event."""
+    def timed_spans(self, span_type: str | None = None) -> tuple[Ints, Ints, Ints]:
+        """Return the spans with two or more events, and the times of their first and last event.
+
+        Args:
+            span_type: Only spans of this type; default: of every type.
+
+        Raises:
+            SpansError: There are no spans of type `span_type`.
+        """
         first = np.flatnonzero(np.diff(self.event_span, prepend=-1))
         last = np.append(first[1:], len(self.event_span)) - 1
-        timed = last > first
-        first, last = first[timed], last[timed]
+        wanted = last > first
+        if span_type is not None:
+            wanted &= np.isin(self.event_span[first], self.find_spans(span_type))
+        first, last = first[wanted], last[wanted]
         return self.event_span[first], self.event_time[first], self.event_time[last]
 
-    @property
-    def kinds(self) -> list[tuple[str, str]]:
-        """The kinds of events, `(span type, event type)`, in the order of their codes."""
-        return self._kinds[0]
-
-    @property
-    def _kind_by_event(self) -> Ints:
-        return self._kinds[1]
-
     @cached_property
-    def _kinds(self) -> tuple[list[tuple[str, str]], Ints]:
-        """The kinds of events by their codes, and the code of each event."""
+    def type_by_span(self) -> Ints:
+        """The number of the type's name of each span, by the number of the span."""
+        table = np.zeros(int(self.span[-1]) + 1 if len(self.span) else 1, dtype=np.int64)
+        table[self.span] = self.span_type
+        return table
+
+    def _find_kinds(self) -> tuple[list[tuple[str, str]], Ints]:
+        """Return the kinds of events by their codes, and the code of each event."""
         size = 1 + max(int(self.span_type.max(initial=0)), int(self.event_type.max(initial=0)))
         used = np.bincount(self.span_type, minlength=size)
         used += np.bincount(self.event_type, minlength=size)
@@ -149,7 +167,7 @@ class Columns:
         # Short lookup tables: searching a sorted array a million times takes ten times as long.
         place = np.zeros(size, dtype=np.int64)
         place[types] = np.arange(len(types))
-        by_span = place[self._type_by_span] * len(types)
+        by_span = place[self.type_by_span] * len(types)
         pair_by_event = by_span[self.event_span] + place[self.event_type]
         pairs = np.flatnonzero(np.bincount(pair_by_event))
         code = np.zeros(int(pairs.max(initial=0)) + 1, dtype=np.int64)
@@ -158,37 +176,20 @@ class Columns:
         kinds = [divmod(pair, len(types)) for pair in pairs.tolist()]
         return [(names[span], names[event]) for span, event in kinds], code[pair_by_event]
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in self.names.items()}
-
-    @cached_property
-    def _type_by_span(self) -> Ints:
-        table = np.zeros(int(self.span[-1]) + 1 if len(self.span) else 1, dtype=np.int64)
-        table[self.span] = self.span_type
-        return table
-
-    @cached_property
-    def _edges(self) -> tuple[Ints, Ints]:
-        sources = np.concatenate([self.superspan, self.left, self.right])
-        targets = np.concatenate([self.subspan, self.right, self.left])
-        order = np.argsort(sources, kind="stable")
-        return sources[order], targets[order]
-
 
 @dataclass(frozen=True)
 class Streams:
     """The events of each root in time order.
 
     Attributes:
-        columns: The database they come from.
+        kinds: The kinds of events, `(span type, event type)`, in the order of their codes.
         roots: Numbers of the root spans.
         root: Position in `roots` of each event's root, ascending.
         time: Unix microseconds of each event.
-        kind: Code of each event's kind; see `columns.kinds`.
+        kind: Code of each event's kind.
     """
 
-    columns: Columns
+    kinds: list[tuple[str, str]]
     roots: Ints
     root: Ints
     time: Ints
@@ -200,26 +201,34 @@ class Streams:
         return np.flatnonzero(np.diff(self.root, prepend=-1))
 
 
+def read_columns(db: Database) -> Columns:
+    """Return the database as arrays.
+
+    Raises:
+        SpansError: The database cannot be used; see also `load_columns`.
+    """
+    with open_for_reading(db) as connection:
+        return load_columns(connection)
+
+
+def read_streams(db: Database, root: str) -> Streams:
+    """Return the events of each span of type `root` and of all that belongs to it.
+
+    Raises:
+        SpansError: There are no spans of type `root`.
+    """
+    return read_columns(db).streams(root)
+
+
 def load_columns(db: sqlite3.Connection) -> Columns:
-    """Return the database as arrays: from the cache if it is fresh, else from the tables.
+    """Return the database as arrays.
 
     Raises:
         SpansError: A row refers to a span or a name that does not exist, or has an invalid time.
     """
     names = dict(db.execute("SELECT id, CAST(text AS TEXT) FROM string"))
     span, event, subspan, facet = (cache.read(db, name) for name in cache.ARRAYS)
-    columns = Columns(
-        span=span[0],
-        span_type=span[1],
-        event_span=event[0],
-        event_time=event[1],
-        event_type=event[2],
-        superspan=subspan[0],
-        subspan=subspan[1],
-        left=facet[0],
-        right=facet[1],
-        names=names,
-    )
+    columns = Columns(names, *span, *event, *subspan, *facet)
     if found := list(_find_dangling(columns)):
         (file,) = db.execute("PRAGMA database_list").fetchone()[2:]
         raise SpansError(

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from mlflow_perf.errors import SpansError
 
 __all__ = [
+    "DAMAGE",
     "DEFAULT_DB",
     "SCHEMA_VERSION",
     "Database",
@@ -29,8 +30,9 @@ SCHEMA_VERSION = 1
 # "MPSP" in the file's header: we never write into an SQLite file of someone else.
 _APPLICATION_ID = 0x4D505350
 _BUSY_SEC = 30.0
-# Raised while reading a database that is damaged or was made by another program.
-_DAMAGE = (sqlite3.Error, ValueError, TypeError, LookupError, OverflowError)
+DAMAGE = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError)
+"""The errors that reading a damaged file, or one that only looks like its kind, may raise."""
+
 # Script N brings a database of version N to version N + 1.
 _MIGRATIONS: tuple[str, ...] = ("schema.sql",)
 
@@ -63,22 +65,22 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
         raise SpansError(f"{path} cannot be opened: {error}.") from error
     try:
         _check_version(db, path, write=write)
-    except (sqlite3.Error, UnicodeError, MemoryError) as error:
+    except BaseException as error:
         db.close()
+        if not isinstance(error, sqlite3.Error | UnicodeError | MemoryError):
+            raise
         # SQLite reports some damaged schemas as "out of memory".
         reason = "it is damaged" if isinstance(error, MemoryError) else error
         raise SpansError(f"{path} cannot be used as a spans database: {reason}.") from error
-    except SpansError:
-        db.close()
-        raise
     return db
 
 
 def _check_version(db: sqlite3.Connection, path: Path, *, write: bool) -> None:
     """Refuse a database that is not ours or is newer; create or upgrade its tables."""
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    application: int = db.execute("PRAGMA application_id").fetchone()[0]
-    tables: int = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    version, application, tables = db.execute(
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)"
+        " FROM pragma_user_version, pragma_application_id"
+    ).fetchone()
     if application != _APPLICATION_ID and (tables or not write):
         raise SpansError(
             f"{path} is not a spans database of mlflow-perf: import it with "
@@ -153,7 +155,7 @@ def name_damage(path: str | Path) -> Iterator[None]:
         yield
     except SpansError:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
             raise SpansError(f"{path} is being written by another program: try again.") from error
         raise SpansError(

@@ -10,12 +10,11 @@ import json
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mlflow_perf.spans.database import bulk
 from mlflow_perf.spans.database.bulk import Ints
@@ -137,32 +136,20 @@ class Store:
             numbers |= dict(found)
         return numbers
 
-    def add_events(
-        self,
-        spans: Sequence[int] | npt.NDArray[np.int64],
-        times_us: Sequence[int] | npt.NDArray[np.int64],
-        types: Sequence[int] | npt.NDArray[np.int64],
-    ) -> None:
-        """Store events, in any order.
-
-        Args:
-            spans: The number of each event's span.
-            times_us: The Unix time of each event in microseconds.
-            types: The number of each event's type, from `string`.
-        """
-        self.add_event_table(np.array([spans, times_us, types], dtype=np.int64))
+    def add_events(self, rows: Iterable[tuple[int, int, str]]) -> None:
+        """Store events, in any order: `(span, time in microseconds, type)`."""
+        numbered = [(span, time, self.string(name)) for span, time, name in rows]
+        self.add_event_table(np.array(numbered, dtype=np.int64).reshape(-1, 3).T.copy())
 
     def add_event_table(self, rows: Ints) -> None:
-        """Store events given as one array; the array is sorted in place.
+        """Store events given as columns of span, time and the type's number from `string`.
 
-        Args:
-            rows: The columns span, time and type, as `add_events` takes them.
+        The array is sorted in place.
         """
         if not rows.shape[1]:
             return
         bulk.sort(rows)
-        columns = [*rows, bulk.occurrence(rows)]
-        new = bulk.insert_columns(self.db, "event_row", columns)
+        new = bulk.insert_columns(self.db, "event_row", [*rows, bulk.occurrence(rows)])
         self.events += new
         if self._pieces is not None:
             self._pieces.add(rows, new=new)
@@ -199,10 +186,6 @@ class Store:
                 self.not_read("a figure or a time that is not finite")
         self.db.executemany("INSERT OR REPLACE INTO metric_row VALUES (?, ?, ?, ?)", good)
 
-    def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
-        """Run an INSERT statement of an importer; return how many rows it stored."""
-        return max(0, self.db.execute(sql, parameters or {}).rowcount)
-
     def count_spans(self) -> int:
         """Return how many spans the database holds."""
         return self._one("SELECT count(*) FROM span_row")
@@ -214,21 +197,18 @@ class Store:
 
     def _describe(self, about: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
         """Return a span's name and host by their numbers, and its attributes as strict JSON."""
-        if not about:
-            return None, None, None
-        name, host = about.get("name"), about.get("host")
+        words = [about.get("name"), about.get("host")]
+        name, host = (None if word is None else self.string(str(word)) for word in words)
         rest = {k: v for k, v in about.items() if k not in ("name", "host") and v is not None}
+        if not rest:
+            return name, host, None
         try:
             attributes = json.dumps(rest, default=str, allow_nan=False)
         except ValueError:
             # SQLite and Perfetto read no NaN: it becomes a string.
             plain = json.loads(json.dumps(rest, default=str), parse_constant=str)
             attributes = json.dumps(plain)
-        return (
-            None if name is None else self.string(str(name)),
-            None if host is None else self.string(str(host)),
-            attributes if rest else None,
-        )
+        return name, host, attributes
 
     def _one(self, sql: str, *parameters: Any) -> int:
         value: int = self.db.execute(sql, parameters).fetchone()[0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +13,7 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.store import Store
 
-__all__ = ["HEAD_BYTES", "SQLITE_MAGIC", "Importer", "list_tables", "read_head"]
+__all__ = ["HEAD_BYTES", "SQLITE_MAGIC", "Importer", "list_tables", "read_head", "read_statements"]
 
 HEAD_BYTES = 1 << 16
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -76,3 +79,12 @@ def list_tables(source: Path) -> set[str]:
             "again; if its writer crashed, open it once with `sqlite3`, which repairs it."
         ) from error
     return {name for (name,) in rows}
+
+
+@cache
+def read_statements(file: str) -> dict[str, str]:
+    """Return the statements of one of our SQL files by the names in the comments above them."""
+    text = files(__package__).joinpath(file).read_text("utf-8")
+    named = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
+    texts = (statement.strip().removesuffix(";") for statement in named[1::2])
+    return dict(zip(named[::2], texts, strict=True))

@@ -122,27 +122,25 @@ class _Trace:
 
 def _nest(spans: list[Nested], instants: list[tuple[int, str]]) -> None:
     """Assign each span and instant of one track to the innermost span that encloses it."""
-    # A span without an end outlasts all others.
-    spans.sort(key=lambda s: (s.start_us or 0, -inf if s.end_us is None else -s.end_us))
-    instants = sorted(instants, reverse=True)
+    # In order of time, the longest span first, and spans before the instants of their beginning. A
+    # span without an end outlasts all others.
+    timeline: list[tuple[float, float, Nested | str]] = [
+        (span.start_us or 0, -inf if span.end_us is None else -span.end_us, span) for span in spans
+    ]
+    timeline += [(time, inf, name) for time, name in instants]
     stack: list[Nested] = []
-    for span in [*spans, None]:
-        start = inf if span is None else span.start_us or 0
-        while instants and instants[-1][0] < start:
-            time, name = instants.pop()
-            within = [s for s in stack if s.end_us is None or time <= s.end_us]
+    for time, _, item in sorted(timeline, key=lambda entry: entry[:2]):
+        if isinstance(item, str):
+            within = [span for span in stack if span.end_us is None or time <= span.end_us]
             if within:
-                within[-1].events.append((time, name))
-        if span is None:
-            return
-        end = span.end_us or 0
-        while stack and stack[-1].end_us is not None and stack[-1].end_us < end:
-            stack.pop()
-        while stack and stack[-1].end_us is not None and stack[-1].end_us <= start:
+                within[-1].events.append((int(time), item))
+            continue
+        end = item.end_us or 0
+        while stack and (top := stack[-1].end_us) is not None and (top < end or top <= time):
             stack.pop()
         if stack:
-            span.parent = (stack[-1].scope, stack[-1].key)
-        stack.append(span)
+            item.parent = (stack[-1].scope, stack[-1].key)
+        stack.append(item)
 
 
 def _parse_events(source: Path, data: bytes) -> list[dict[str, Any]]:

@@ -9,80 +9,47 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from mlflow_perf.spans.database.store import Key, Store
-from mlflow_perf.spans.importers.lines import Log, strip_numbers
-from mlflow_perf.spans.importers.local_time import Offset, offsets_of_log
+from mlflow_perf.spans.importers.lines import Log
+from mlflow_perf.spans.importers.local_time import Offset
 
-__all__ = ["find_htex_labels", "import_htex"]
+__all__ = ["find_htex_labels", "find_logs", "import_htex"]
 
 _PREFIX = "parsl.executor.htex"
-_KINDS = ("log", "jsonlog")
 _NUMBER = re.compile(rb"\d+")
 _REGISTERED = re.compile(rb"[Rr]egistration info for manager b?'([^']+)'.*?'hostname': '([^']+)'")
 
-
-class _Wording(NamedTuple):
-    """A fixed wording, the pattern of its lines, and the event of the tasks that they name."""
-
-    words: bytes
-    pattern: re.Pattern[bytes]
-    event: str
-
-
-# The last entries are those of Parsl before 2023.
+# For each level: a fixed wording, the pattern of what follows it with the tasks' numbers, and the
+# event of those tasks. The last entries are those of Parsl before 2023.
 _WORDINGS = {
     "interchange": (
-        _Wording(
-            b"Sent tasks: [",
-            re.compile(rb"Sent tasks: \[([\d, ]*)\] to manager"),
-            "interchange_to_manager",
-        ),
-        _Wording(
-            b"Removing task ",
-            re.compile(rb"Removing task (\d+) from manager"),
-            "interchange_removing_task",
-        ),
+        (b"Sent tasks: [", rb"([\d, ]*)\] to manager", "interchange_to_manager"),
+        (b"Removing task ", rb"(\d+) from manager", "interchange_removing_task"),
     ),
     "manager": (
-        _Wording(
-            b"Got executor tasks: [",
-            re.compile(rb"Got executor tasks: \[([\d, ]*)\]"),
-            "manager_got_task",
-        ),
-        _Wording(b"Got tasks: [", re.compile(rb"Got tasks: \[([\d, ]*)\]"), "manager_got_task"),
+        (b"Got executor tasks: [", rb"([\d, ]*)\]", "manager_got_task"),
+        (b"Got tasks: [", rb"([\d, ]*)\]", "manager_got_task"),
     ),
     "worker": (
-        _Wording(
-            b"Received executor task ",
-            re.compile(rb"Received executor task (\d+)"),
-            "worker_received_task",
-        ),
-        _Wording(
-            b"Completed executor task ",
-            re.compile(rb"Completed executor task (\d+)"),
-            "worker_completed_task",
-        ),
-        _Wording(
-            b"All processing finished for executor task ",
-            re.compile(rb"finished for executor task (\d+)"),
-            "worker_all_finished_task",
-        ),
-        _Wording(b"Received task ", re.compile(rb"Received task (\d+)"), "worker_received_task"),
-        _Wording(b"Completed task ", re.compile(rb"Completed task (\d+)"), "worker_completed_task"),
-        _Wording(
-            b"All processing finished for task ",
-            re.compile(rb"finished for task (\d+)"),
-            "worker_all_finished_task",
-        ),
+        (b"Received executor task ", rb"(\d+)", "worker_received_task"),
+        (b"Completed executor task ", rb"(\d+)", "worker_completed_task"),
+        (b"All processing finished for executor task ", rb"(\d+)", "worker_all_finished_task"),
+        (b"Received task ", rb"(\d+)", "worker_received_task"),
+        (b"Completed task ", rb"(\d+)", "worker_completed_task"),
+        (b"All processing finished for task ", rb"(\d+)", "worker_all_finished_task"),
     ),
 }
 
 
 def find_htex_labels(run: Path) -> set[str]:
     """Return the labels of the executors in a run's folder that have an interchange's log."""
-    return {p.parent.name for kind in _KINDS for p in run.glob(f"*/interchange.{kind}")}
+    return {log.parent.name for log in find_logs(run, "*/interchange")}
+
+
+def find_logs(folder: Path, name: str) -> list[Path]:
+    """Return the text and JSON logs of a name, which may be a pattern, in a folder."""
+    return sorted(p for kind in ("log", "jsonlog") for p in folder.glob(f"{name}.{kind}"))
 
 
 def import_htex(
@@ -103,15 +70,14 @@ def import_htex(
     executor = _Executor(label, store, scope, offsets)
     folder = run / label
     hosts = {}
-    for path in _existing_logs(folder, "interchange"):
+    for path in find_logs(folder, "interchange"):
         with Log(path, offsets) as log:
             for line in log.find(b"egistration info for manager"):
                 if found := _REGISTERED.search(line):
                     hosts[found[1].decode()] = found[2].decode("utf-8", "replace")
-        executor.read_log(path, "interchange", offsets)
-    names = [f"{name}.{kind}" for kind in _KINDS for name in ("manager", "worker_*")]
-    managers = {path.parent for name in names for path in folder.rglob(name)}
-    for manager in sorted(managers):
+        executor.read_log(path, "interchange")
+    logs = find_logs(folder, "**/manager") + find_logs(folder, "**/worker_*")
+    for manager in sorted({log.parent for log in logs}):
         executor.read_manager(manager, hosts.get(manager.name))
     return executor.nest_tasks()
 
@@ -132,34 +98,25 @@ class _Executor:
         # The folder of a manager may lie in the folder of its block.
         about = {"name": folder.name, "host": host, "block": folder.parent.name}
         manager = store.span(f"{_PREFIX}.manager", self._scope, key, **about)
-        for path in _existing_logs(folder, "manager"):
-            shown = offsets_of_log(path) or self._offsets
-            tasks = self.read_log(path, "manager", shown, host=host)
-            store.add_subspans((manager, span, task) for task, span in tasks.items())
-        for path in [p for kind in _KINDS for p in sorted(folder.glob(f"worker_*.{kind}"))]:
-            name = path.stem
-            worker = store.span(
-                f"{_PREFIX}.worker", self._scope, f"{key}/{name}", name=name, host=host
-            )
+        for path in find_logs(folder, "manager"):
+            self.read_log(path, "manager", inside=manager, host=host)
+        for path in find_logs(folder, "worker_*"):
+            name, kind = path.stem, f"{_PREFIX}.worker"
+            worker = store.span(kind, self._scope, f"{key}/{name}", name=name, host=host)
             store.add_subspans([(manager, worker, name)])
-            shown = offsets_of_log(path) or self._offsets
-            tasks = self.read_log(path, "worker", shown, host=host)
-            store.add_subspans((worker, span, task) for task, span in tasks.items())
+            self.read_log(path, "worker", inside=worker, host=host)
 
     def read_log(
-        self, path: Path, level: str, offsets: Sequence[Offset], *, host: str | None = None
-    ) -> dict[str, int]:
-        """Read one log; return the span of each task that it names."""
+        self, path: Path, level: str, *, inside: int | None = None, host: str | None = None
+    ) -> None:
+        """Read one log: its tasks become spans, which are part of the span `inside`."""
         store = self._store
         found: list[tuple[str, int, str]] = []
-        with Log(path, offsets) as log:
+        with Log(path, self._offsets) as log:
             log.count_unended(store)
-            for words, pattern, event in _WORDINGS[level]:
-                for line in log.find(words):
-                    match, time = pattern.search(line), log.time_us(line)
-                    if match is None or time is None:
-                        store.not_read(strip_numbers(line))
-                        continue
+            for words, rest, event in _WORDINGS[level]:
+                pattern = re.compile(re.escape(words) + rest)
+                for match, time in log.search(words, pattern, store):
                     found += [(n.decode(), time, event) for n in _NUMBER.findall(match[1])]
             if not found and log.size and level != "worker":
                 store.not_read(f"{path.name}: no line about a task in it (worker_debug is off?)")
@@ -167,13 +124,10 @@ class _Executor:
         about = {key: {"host": host} for key in keys.values()}
         numbers = store.add_spans(f"{_PREFIX}.{level}.task", self._scope, about)
         spans = {task: numbers[key] for task, key in keys.items()}
-        store.add_events(
-            [spans[task] for task, _, _ in found],
-            [time for _, time, _ in found],
-            [store.string(event) for _, _, event in found],
-        )
+        store.add_events((spans[task], time, event) for task, time, event in found)
+        if inside is not None:
+            store.add_subspans((inside, span, task) for task, span in spans.items())
         self._levels[level] |= spans
-        return spans
 
     def nest_tasks(self) -> dict[str, int]:
         """Make each task's span part of its span of the level above; return the topmost spans."""
@@ -186,7 +140,3 @@ class _Executor:
             lowest |= level
             topmost = level | topmost
         return topmost
-
-
-def _existing_logs(folder: Path, name: str) -> list[Path]:
-    return [p for kind in _KINDS if (p := folder / f"{name}.{kind}").is_file()]

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.local_time import Offset
@@ -52,12 +51,7 @@ class Log:
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if isinstance(self._data, mmap.mmap):
             self._data.close()
         self._file.close()
@@ -77,6 +71,20 @@ class Log:
                 return
             yield data[start:end]
             at = end + 1
+
+    def search(
+        self, wording: bytes, pattern: re.Pattern[bytes], store: Store
+    ) -> Iterator[tuple[re.Match[bytes], int]]:
+        """Yield the match and the Unix microseconds of each line with a fixed wording.
+
+        A line that does not match, or has no time, is counted as not read.
+        """
+        for line in self.find(wording):
+            match, time = pattern.search(line), self.time_us(line)
+            if match is None or time is None:
+                store.not_read(strip_numbers(line))
+            else:
+                yield match, time
 
     def has(self, wording: bytes) -> bool:
         """Return whether the log contains a fixed wording."""

@@ -7,14 +7,14 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.errors import MlflowPerfError, SpansError
 from mlflow_perf.spans.database import cache
 from mlflow_perf.spans.database.bind import bind_known
-from mlflow_perf.spans.database.schema import DEFAULT_DB, connect, name_damage
+from mlflow_perf.spans.database.schema import DAMAGE, DEFAULT_DB, connect, name_damage
 from mlflow_perf.spans.database.store import Progress, Store
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
@@ -23,17 +23,8 @@ __all__ = ["Imported", "import_sources"]
 
 # Rows arrive in the order of the tables, so few pages are needed at once.
 _CACHE_KB = 24_000
-# Raised by importers for a source that is damaged or only looks like its kind.
-_DAMAGE = (
-    sqlite3.Error,
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
+# What importers may raise for a damaged source.
+_DAMAGE = (*DAMAGE, OSError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +75,7 @@ def import_sources(
     paths = [sources] if isinstance(sources, str | Path) else list(sources)
     # First: a misspelt source must not leave an empty database behind.
     found = [(importer, path) for source in paths for importer, path in expand(Path(source))]
-    connection = connect(db, write=True)
-    try:
+    with closing(connect(db, write=True)) as connection:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         connection.execute("PRAGMA temp_store = MEMORY")
         pieces = cache.EventPieces(connection)
@@ -95,8 +85,6 @@ def import_sources(
             results.append(_import(importer, path, store, pieces))
         with name_damage(db):
             cache.update(connection)
-    finally:
-        connection.close()
     return results
 
 
@@ -137,7 +125,8 @@ def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventP
             _detach(db)
         if isinstance(error, _DAMAGE) and not isinstance(error, MlflowPerfError):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise SpansError(f"{source} could not be imported: {reason}.") from error
+            hint = " If it is being written, try again." if isinstance(error, sqlite3.Error) else ""
+            raise SpansError(f"{source} could not be imported: {reason}.{hint}") from error
         raise
     _detach(db)
     return Imported(

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlflow_perf.spans.database.store import Store
-from mlflow_perf.spans.importers.lines import Log, make_log_scope, strip_numbers
-from mlflow_perf.spans.importers.local_time import Offset, machine_offsets, offsets_of_log
+from mlflow_perf.spans.importers.base import read_head
+from mlflow_perf.spans.importers.lines import Log, make_log_scope
+from mlflow_perf.spans.importers.local_time import Offset, find_offsets
 
 __all__ = ["MetricLinesImporter", "import_metric_lines"]
 
 _WORD = b" METRIC "
 _LINE = re.compile(rb"(?<= METRIC )(\S+) (\S+) +([^\"]*)")
-_LOCAL = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 # A NUL byte within these marks a binary file.
 _TEXT_BYTES = 4096
 
@@ -40,40 +40,28 @@ class MetricLinesImporter:
 
     def load(self, source: Path, store: Store) -> None:
         """Import each line as an event `METRIC` of its span, with the figures."""
-        with source.open("rb") as file:
-            head = file.read(1 << 16)
-        local = _LOCAL.search(head.decode("utf-8", "replace"))
-        offsets = offsets_of_log(source) or (machine_offsets(local[0]) if local else [])
-        scope = store.scope(make_log_scope("metric", source, head))
-        import_metric_lines(source, store, scope, offsets)
+        scope = store.scope(make_log_scope("metric", source, read_head(source)))
+        import_metric_lines(source, store, scope, find_offsets(source))
 
 
 def import_metric_lines(source: Path, store: Store, scope: int, offsets: Sequence[Offset]) -> None:
     """Import the METRIC lines of a log into a scope; incomplete lines are counted as not read."""
-    found: list[tuple[str, str, int]] = []
-    # Each figure with the position of its line in `found`.
-    figures: list[tuple[int, str, float]] = []
+    spans: dict[tuple[str, str], int] = {}
+    events: list[tuple[int, int, str]] = []
+    figures: list[tuple[int, str, int, float]] = []
     with Log(source, offsets) as log:
         log.count_unended(store)
-        for line in log.find(_WORD):
-            match, time = _LINE.search(line), log.time_us(line)
-            if match is None or time is None:
-                store.not_read(strip_numbers(line))
-                continue
+        for match, time in log.search(_WORD, _LINE, store):
             span_type, key, rest = (part.decode("utf-8", "replace") for part in match.groups())
+            if (span_type, key) not in spans:
+                spans[span_type, key] = store.span(span_type, scope, key, name=key)
+            span = spans[span_type, key]
+            events.append((span, time, "METRIC"))
             for word in rest.split():
                 name, equals, value = word.partition("=")
                 try:
-                    figures.append((len(found), name, float(value)))
+                    figures.append((span, name, time, float(value)))
                 except ValueError:
                     store.not_read(f"METRIC … {name}{equals}… is not a number")
-            found.append((span_type, key, time))
-    numbers = {}
-    for span_type in {t for t, _, _ in found}:
-        keys = {key: {"name": key} for t, key, _ in found if t == span_type}
-        for key, number in store.add_spans(span_type, scope, keys).items():
-            numbers[span_type, key] = number
-    spans = [numbers[span_type, key] for span_type, key, _ in found]
-    times = [time for _, _, time in found]
-    store.add_events(spans, times, [store.string("METRIC")] * len(found))
-    store.add_metrics((spans[i], name, times[i], value) for i, name, value in figures)
+    store.add_events(events)
+    store.add_metrics(figures)

@@ -13,19 +13,19 @@ import numpy as np
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database import bulk
-from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.bulk import EventSorter, Ints
 from mlflow_perf.spans.database.schema import source_uri
-from mlflow_perf.spans.database.sorting import EventSorter
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables
 from mlflow_perf.spans.importers.local_time import NO_TIME
-from mlflow_perf.spans.importers.monitoring_clock import Clock, add_runs
 from mlflow_perf.spans.importers.monitoring_source import (
     RUN_BITS,
     STATES,
     TRY_BITS,
+    Clock,
     MonitoringSource,
     SpanIndex,
+    add_runs,
 )
 
 __all__ = ["MonitoringImporter"]
@@ -74,17 +74,13 @@ class MonitoringImporter:
         """Import workflows, tasks, tries, states, dependencies, blocks, nodes and resources.
 
         Raises:
-            SpansError: Tables or columns are missing, or the file is locked.
+            SpansError: Tables or columns are missing.
+            sqlite3.Error: The file is damaged or locked.
         """
-        try:
-            store.db.execute("ATTACH ? AS source", (source_uri(source),))
-            # Else SQLite indexes a table of a million rows by their single run.
-            store.db.execute("PRAGMA automatic_index = OFF")
-            _Load(source, store).run()
-        except sqlite3.Error as error:
-            raise SpansError(
-                f"{source} cannot be read: {error}. If it is being written, try again."
-            ) from error
+        store.db.execute("ATTACH ? AS source", (source_uri(source),))
+        # Else SQLite indexes a table of a million rows by their single run.
+        store.db.execute("PRAGMA automatic_index = OFF")
+        _Load(source, store).run()
 
 
 class _Load:

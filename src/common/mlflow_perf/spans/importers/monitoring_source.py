@@ -1,21 +1,39 @@
-"""An attached monitoring database of Parsl: its statements, and its large tables as arrays."""
+"""An attached monitoring database of Parsl: its statements, clocks, and large tables as arrays."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlflow_perf.spans.database.bulk import Ints, parse_ints
-from mlflow_perf.spans.importers.local_time import NO_TIME, parse_times
+from mlflow_perf.spans.database.store import Store
+from mlflow_perf.spans.importers.base import read_statements
+from mlflow_perf.spans.importers.local_time import (
+    NO_TIME,
+    Offset,
+    machine_offsets,
+    offsets_of_run,
+    parse_times,
+)
 
-__all__ = ["RUN_BITS", "STATES", "TRY_BITS", "MonitoringSource", "Part", "SpanIndex"]
+__all__ = [
+    "RUN_BITS",
+    "STATES",
+    "TRY_BITS",
+    "Clock",
+    "MonitoringSource",
+    "Part",
+    "SpanIndex",
+    "add_runs",
+]
 
 RUN_BITS, TRY_BITS = 44, 16
 """A span's key in an index: the run's number, then 44 bits; the last 16 are the number of a try."""
@@ -28,16 +46,31 @@ STATES = (
 # In joined texts this character stands for the first state, the next one for the second.
 _FIRST_STATE = 0x100
 _ROWS = 100_000
-# The levels of care with which a query reads values: as Parsl writes them; also times without a
-# fraction, which are rare; any value, and missing ones.
-_AS_WRITTEN, _ANY_VALUE = 0, 2
+_NO_TIME = "?" * 26
+# The SQL that reads a value of each kind, with three levels of care: as Parsl writes it; also a
+# time without a fraction, which is rare; any value, and a missing one.
+_ANY_TIME = (
+    "coalesce(substr(substr({0}, 1, 19) || '.' || substr(substr({0}, 21) || '000000', 1, 6)"
+    f" || '{_NO_TIME}', 1, 26), '{_NO_TIME}')"
+)
+_SHAPES = {
+    "int": ("{0}", "{0}", "CASE typeof({0}) WHEN 'integer' THEN {0} ELSE -1 END"),
+    "time": (
+        "{0}",
+        "CASE length({0}) WHEN 26 THEN {0} ELSE {0} || '.000000' END",
+        _ANY_TIME,
+    ),
+}
 
 # The aliases of the source's tables in the statements.
 _ALIASES = {"w": "workflow", "t": "task", "y": "try", "try": "try"}
 _OPTIONAL = re.compile(r"@optional\((\w+)\.(\w+)\)")
 _OF_RUN = re.compile(r"@of_run\(([\w.]+) (\w)\)")
 _TIME = re.compile(r"@(time|sample_time)\(([\w.]+)\)")
-_NO_TIME = "?" * 26
+# A worker's clock that is off by this much is in another time zone: zones lie on quarters of an
+# hour, and no result takes half of that to return.
+_QUARTER_HOUR_SEC = 900
+_NEVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -52,8 +85,8 @@ class Part:
     """
 
     scope: Ints
-    ints: Mapping[str, Ints]
-    times: Mapping[str, Ints]
+    ints: dict[str, Ints]
+    times: dict[str, Ints]
     state: Ints
 
 
@@ -118,7 +151,7 @@ class MonitoringSource:
             outer, inner = reversed(tables) if self.runs == 1 else tables
             return f"{outer} CROSS JOIN {inner} ON r.run_id = {match[2]}.run_id"
 
-        text = _OPTIONAL.sub(fill_optional, _read_statements()[name])
+        text = _OPTIONAL.sub(fill_optional, read_statements("monitoring.sql")[name])
         return _TIME.sub(self._fill_time, _OF_RUN.sub(fill_of_run, text))
 
     def execute(self, name: str, parameters: Any = ()) -> sqlite3.Cursor:
@@ -149,48 +182,29 @@ class MonitoringSource:
         Raises:
             ValueError: A value cannot be read.
         """
-        for care in range(_AS_WRITTEN, _ANY_VALUE + 1):
-            query = self._join_columns(table, wanted, care=care)
+        for care in range(3):
+            query = self._join_columns(table, wanted, care)
             part = _parse_part(self.db.execute(query, rows).fetchone(), wanted)
             if part is not None and (
-                care == _ANY_VALUE or not any((t == NO_TIME).any() for t in part.times.values())
+                care == 2 or not any((time == NO_TIME).any() for time in part.times.values())
             ):
                 return part
         raise ValueError(f"rows {rows[0]} to {rows[1]} of the table {table} cannot be read")
 
-    def _join_columns(self, table: str, wanted: Mapping[str, str], *, care: int) -> str:
+    def _join_columns(self, table: str, wanted: Mapping[str, str], care: int) -> str:
         """Return the query that joins each column of some rows to one text.
 
-        Args:
-            table: The table.
-            wanted: Its columns, each with its kind: `int`, `time` or `state`.
-            care: How irregular values may be: from `_AS_WRITTEN` to `_ANY_VALUE`.
-
-        Returns:
-            A query with the first and the last row number as parameters. It gives the number of
-            rows, the scopes of their runs (a single one if there is one run) and the columns: whole
-            numbers with commas, times of 26 characters each, states of one character each.
+        It gives the number of rows, the scopes of their runs (a single one if there is one run) and
+        the columns: whole numbers with commas, times of 26 characters each, states of one.
         """
+        names = (state.replace("'", "''") for state in self.states)
+        cases = (f"WHEN '{s}' THEN '{chr(_FIRST_STATE + n)}'" for n, s in enumerate(names))
+        state = f"CASE {{0}} {' '.join(cases)} ELSE '{chr(_FIRST_STATE - 1)}' END"
         columns = []
-        for name, kind in wanted.items():
-            column = f"s.{name}"
-            if kind == "int":
-                whole = f"CASE typeof({column}) WHEN 'integer' THEN {column} ELSE -1 END"
-                columns.append(f"group_concat({whole if care == _ANY_VALUE else column})")
-            elif kind == "time":
-                micros = f"substr(substr({column}, 21) || '000000', 1, 6)"
-                padded = f"substr({column}, 1, 19) || '.' || {micros} || '{_NO_TIME}'"
-                shapes = (
-                    column,
-                    f"CASE length({column}) WHEN 26 THEN {column} ELSE {column} || '.000000' END",
-                    f"coalesce(substr({padded}, 1, 26), '{_NO_TIME}')",
-                )
-                columns.append(f"group_concat({shapes[care]}, '')")
-            else:
-                names = (state.replace("'", "''") for state in self.states)
-                cases = (f"WHEN '{s}' THEN '{chr(_FIRST_STATE + n)}'" for n, s in enumerate(names))
-                state = f"CASE {column} {' '.join(cases)} ELSE '{chr(_FIRST_STATE - 1)}' END"
-                columns.append(f"group_concat({state}, '')")
+        for column, kind in wanted.items():
+            value = _SHAPES.get(kind, (state,) * 3)[care].replace("{0}", f"s.{column}")
+            separator = "," if kind == "int" else ""
+            columns.append(f"group_concat({value}, '{separator}')")
         joined = ", ".join(columns)
         if self.runs == 1:
             # Twice as fast as the join.
@@ -222,25 +236,118 @@ class MonitoringSource:
         return f"{utc} - m.shift_us" if kind == "sample_time" else utc
 
 
+def add_runs(path: Path, source: MonitoringSource, store: Store) -> None:
+    """Fill the table `temp.run`: each run of the database, its scope and its offset from UTC.
+
+    The offset is the one that the run's logs show. A run without logs takes that of the latest run
+    before it whose logs show one, or else this machine's own.
+    """
+    source.execute("run_table")
+    rundir = "rundir" if "rundir" in source.columns["workflow"] else "''"
+    rows = source.db.execute(f"SELECT run_id, time_began, {rundir} FROM source.workflow")  # noqa: S608 - one of two words of ours
+    runs = [(str(run), str(began), str(folder or "")) for run, began, folder in rows]
+    offsets_by_time: dict[str, list[Offset]] = {}
+    for run, began, folder in runs:
+        # Beside the database first: the recorded path is that of the machine of the run.
+        name = folder.replace("\\", "/").rstrip("/").rpartition("/")[2]
+        for place in (path.parent / name, Path(folder)) if name else ():
+            if found := offsets_of_run(place, run, began):
+                offsets_by_time[began] = found
+                break
+    for run, began, _ in runs:
+        offsets = offsets_by_time.get(began)
+        if offsets is None and offsets_by_time:
+            before = (time for time in offsets_by_time if time <= began)
+            offsets = offsets_by_time[max(before, default=min(offsets_by_time))][-1:]
+        if offsets is None and not (offsets := machine_offsets(began[:19])):
+            store.not_read("workflow row whose time_began is not a time")
+            offsets = [Offset("", 0)]
+        first, change = offsets[0], offsets[1] if offsets[1:] else Offset("", offsets[0].seconds)
+        source.runs += 1
+        source.changes |= len(offsets) > 1
+        scope = store.scope(f"parsl:{run}")
+        seconds = (first.seconds * 1_000_000, change.since, change.seconds * 1_000_000)
+        source.db.execute("INSERT INTO temp.run VALUES (?, ?, ?, ?, ?)", (run, scope, *seconds))
+
+
+class Clock:
+    """Turns local times to Unix time.
+
+    Attributes:
+        shifts: For each try, how many microseconds its worker's clock is ahead of the run's.
+    """
+
+    def __init__(self, source: MonitoringSource, tries: SpanIndex) -> None:
+        self._source = source
+        self._tries = tries
+        self.shifts = np.zeros(len(tries.key), dtype=np.int64)
+        runs = []
+        query = "SELECT scope_id, offset_us, change, later_us FROM temp.run ORDER BY 1"
+        for scope, offset, since, later in source.db.execute(query):
+            change = int(parse_times(f"{since[:19]}.000000")[0]) if since else _NEVER
+            runs.append((scope, offset, change, later))
+        self._offsets = np.array(runs, dtype=np.int64).reshape(-1, 4).T
+
+    def to_utc(self, scope: Ints, local: Ints) -> Ints:
+        """Return Unix microseconds of local times, by the offsets of their runs."""
+        scopes, offset, change, later = self._offsets
+        place = np.searchsorted(scopes, scope)
+        ahead: Ints = np.where(local >= change[place], later[place], offset[place])
+        return local - ahead
+
+    def find_other_zones(self) -> None:
+        """Find the workers whose clocks are in another time zone than the submitting process."""
+        tries = self._tries
+        starts = np.searchsorted(tries.key, self._offsets[0] << RUN_BITS).tolist()
+        for start, stop in itertools.pairwise([*starts, len(tries.key)]):
+            host = tries.host[start:stop]
+            workers, first = np.unique(host, return_index=True)
+            last = len(host) - 1 - np.unique(host[::-1], return_index=True)[1]
+            # A result may be late, but not that of both the first and the last try of a worker.
+            for worker, *ends in np.stack([workers, first, last], axis=1).tolist():
+                if not worker:
+                    continue
+                delays = [d for end in set(ends) for d in self._find_delays(tries.key[start + end])]
+                zones = round(-min(delays, key=abs, default=0.0) / _QUARTER_HOUR_SEC)
+                if zones:
+                    shift = zones * _QUARTER_HOUR_SEC * 1_000_000
+                    self.shifts[start:stop][host == worker] = shift
+                    self._source.changes = True
+
+    def _find_delays(self, key: int) -> list[float]:
+        """Return the seconds from a try's end, by the worker's clock, to its result's return."""
+        run, inside = divmod(int(key), 1 << RUN_BITS)
+        task, attempt = divmod(inside, 1 << TRY_BITS)
+        which = {"scope": run, "task": task, "attempt": attempt}
+        delays = []
+        for ended, returned in self._source.execute("worker_delay", which):
+            try:
+                delay = datetime.fromisoformat(returned) - datetime.fromisoformat(ended)
+                delays.append(delay.total_seconds())
+            except (TypeError, ValueError):
+                delays.append(0.0)
+        return delays
+
+
 def _parse_part(row: tuple[Any, ...], wanted: Mapping[str, str]) -> Part | None:
     """Return the rows that a query joined; None if a value is not of its kind."""
     count, scope, *texts = row
     scopes = _parse_ints(scope)
     if len(scopes) == 1:
         scopes = np.repeat(scopes, count)
-    ints, times, state = {}, {}, None
+    part = Part(scopes, {}, {}, np.zeros(0, dtype=np.int64))
     for (column, kind), text in zip(wanted.items(), texts, strict=True):
         if kind == "int":
-            ints[column] = _parse_ints(text)
+            array = part.ints[column] = _parse_ints(text)
         elif kind == "time":
-            times[column] = parse_times(str(text or ""))
+            array = part.times[column] = parse_times(str(text or ""))
         else:
             codes = np.frombuffer(str(text or "").encode("utf-32-le", "replace"), dtype=np.uint32)
-            state = codes.astype(np.int64) - _FIRST_STATE
-    found = [scopes, *ints.values(), *times.values(), *([] if state is None else [state])]
-    if any(len(array) != count for array in found):
-        return None
-    return Part(scopes, ints, times, np.zeros(0, dtype=np.int64) if state is None else state)
+            array = codes.astype(np.int64) - _FIRST_STATE
+            part = replace(part, state=array)
+        if len(array) != count:
+            return None
+    return part if len(scopes) == count else None
 
 
 def _parse_ints(text: object) -> Ints:
@@ -248,11 +355,3 @@ def _parse_ints(text: object) -> Ints:
     joined = "" if text is None else str(text)
     rest = joined.encode("utf-8", "replace").translate(None, b"0123456789-,")
     return parse_ints("" if rest else joined)
-
-
-@cache
-def _read_statements() -> dict[str, str]:
-    text = files(__package__).joinpath("monitoring.sql").read_text("utf-8")
-    named = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    texts = (statement.strip().removesuffix(";") for statement in named[1::2])
-    return dict(zip(named[::2], texts, strict=True))

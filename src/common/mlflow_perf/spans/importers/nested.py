@@ -59,17 +59,11 @@ def store_nested(store: Store, spans: list[Nested]) -> None:
     rows = []
     for span in spans:
         for time, name in ((span.start_us, "started"), (span.end_us, "ended"), *span.events):
-            if time is None:
-                continue
-            if is_time(time):
+            if time is not None and is_time(time):
                 rows.append((numbers[span.scope, span.key], time, name))
-            else:
+            elif time is not None:
                 store.not_read("a time that is out of range")
-    store.add_events(
-        [number for number, _, _ in rows],
-        [time for _, time, _ in rows],
-        [store.string(name) for _, _, name in rows],
-    )
+    store.add_events(rows)
     store.add_subspans(
         (numbers[s.parent], numbers[s.scope, s.key], s.key)
         for s in spans

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.json_io import read_number, read_numbers
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.nested import Nested, store_nested
@@ -36,12 +36,10 @@ class PerfDocumentImporter:
         """Import each node as a span, its reports as figures, its operations as spans within it.
 
         Raises:
-            SpansError: It is not JSON, or holds no nodes.
+            SpansError: It holds no nodes.
+            ValueError: It is not JSON.
         """
-        try:
-            document = json.loads(source.read_text("utf-8"))
-        except ValueError as error:
-            raise SpansError(f"{source} is not JSON: {error}.") from error
+        document = json.loads(source.read_text("utf-8"))
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), dict):
             raise SpansError(f"{source} holds no `nodes`: it is not a performance document.")
         store_nested(store, read_document(document, store))
@@ -53,7 +51,7 @@ def read_document(document: dict[str, Any], store: Store) -> list[Nested]:
     components: dict[str, Nested] = {}
     for index, node in document["nodes"].items():
         started = node.get("started") if isinstance(node, dict) else None
-        if not isinstance(started, int | float):
+        if read_number(started) is None:
             store.not_read("a node without a start")
             continue
         # The scope is the MLflow run, or else the node's own name and start.
@@ -63,39 +61,35 @@ def read_document(document: dict[str, Any], store: Store) -> list[Nested]:
         about = {"name": name, "run_id": run}
         component = components.setdefault(scope, Nested(_COMPONENT, scope, key, about=about))
         span = _read_node(str(index), node, component)
-        starts = (component.start_us, span.start_us)
-        ends = (component.end_us, span.end_us)
-        component.start_us = min((time for time in starts if time is not None), default=None)
-        component.end_us = max((time for time in ends if time is not None), default=None)
+        nodes = [component, span]
+        component.start_us = min(n.start_us for n in nodes if n.start_us is not None)
+        component.end_us = max((n.end_us for n in nodes if n.end_us is not None), default=None)
         found += [span, *_read_parts(node, span)]
     return [*components.values(), *found]
 
 
 def _read_node(index: str, node: dict[str, Any], component: Nested) -> Nested:
     facts, summary = _dict(node.get("node")), _dict(node.get("summary"))
-    duration = node.get("duration_sec")
-    seconds = duration if isinstance(duration, int | float) else None
-    end = node["started"] + (seconds or 0)
+    start, seconds = round(node["started"] * 1e6), read_number(node.get("duration_sec"))
+    end = None if seconds is None else start + round(seconds * 1e6)
     metrics = []
-    columns = _dict(node.get("reports"))
-    times = columns.get("timestamp")
-    for name, values in columns.items():
-        if name == "timestamp" or not (isinstance(values, list) and isinstance(times, list)):
-            continue
-        for time, value in zip(times, values, strict=False):
-            if isinstance(time, int | float) and _is_figure(value):
-                metrics.append((name, round(time * 1e6), float(value)))
+    reports = _dict(node.get("reports"))
+    lists = {name: values for name, values in reports.items() if isinstance(values, list)}
+    times = lists.pop("timestamp", [])
+    for name, values in lists.items():
+        for when, figure in zip(times, values, strict=False):
+            time, value = read_number(when), read_number(figure)
+            if time is not None and value is not None:
+                metrics.append((name, round(time * 1e6), value))
     # Counters are sums: they get their metric's name and the time of the node's end.
-    for name, value in _dict(_dict(node.get("operations")).get("counters")).items():
-        if _is_figure(value):
-            metrics.append((f"ops/{name}/count", round(end * 1e6), float(value)))
-    start = round(node["started"] * 1e6)
+    for name, value in read_numbers(_dict(node.get("operations")).get("counters")).items():
+        metrics.append((f"ops/{name}/count", start if end is None else end, value))
     return Nested(
         type=_NODE,
         scope=component.scope,
         key=index,
         start_us=start,
-        end_us=None if seconds is None else start + round(seconds * 1e6),
+        end_us=end,
         parent=(component.scope, component.key),
         about={
             "name": node.get("component"),
@@ -119,7 +113,8 @@ def _read_parts(node: dict[str, Any], parent: Nested) -> Iterator[Nested]:
             # Transfers hold distributions here; their figures are in the summary only.
             head = f"{kind}s/{name}/"
             figures = {k.removeprefix(head): v for k, v in summary.items() if k.startswith(head)}
-            plain = {k: v for k, v in (figures | stats).items() if _is_figure(v) and k not in _OURS}
+            figures |= stats
+            plain = {k: v for k, v in figures.items() if read_number(v) is not None}
             yield Nested(
                 type=f"mlflow_perf.{kind}",
                 scope=parent.scope,
@@ -131,9 +126,3 @@ def _read_parts(node: dict[str, Any], parent: Nested) -> Iterator[Nested]:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _is_figure(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Not `math.isfinite`, which fails for whole numbers beyond the floats: counters may be larger.
-    return number and abs(value) <= sys.float_info.max

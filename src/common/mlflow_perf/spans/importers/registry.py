@@ -10,8 +10,7 @@ from mlflow_perf.spans.importers.base import Importer, read_head
 from mlflow_perf.spans.importers.chrome import ChromeTraceImporter
 from mlflow_perf.spans.importers.dnpcsql import DnpcsqlImporter
 from mlflow_perf.spans.importers.metric_lines import MetricLinesImporter
-from mlflow_perf.spans.importers.mlflow_run import MlflowRunImporter
-from mlflow_perf.spans.importers.mlflow_store import MlflowStoreImporter
+from mlflow_perf.spans.importers.mlflow_runs import MlflowRunImporter, MlflowStoreImporter
 from mlflow_perf.spans.importers.monitoring import MonitoringImporter
 from mlflow_perf.spans.importers.otlp import OtlpImporter
 from mlflow_perf.spans.importers.parsl_run import ParslRunImporter

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from array import array
+from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from mlflow_perf.spans.database.bulk import Ints, concatenate, distinct
 from mlflow_perf.spans.database.store import Key, Store
+from mlflow_perf.spans.importers.base import read_head
 from mlflow_perf.spans.importers.lines import UNENDED, make_log_scope, strip_numbers
 
 __all__ = ["WorkQueueImporter", "import_transactions"]
@@ -18,8 +22,8 @@ _LEGEND = b"# time manager_pid "
 # Comments, blank lines, and lines about the manager and its categories.
 _IGNORED = re.compile(rb"#|\s*$|\d+ \d+ (?:MANAGER|CATEGORY) ")
 _PART_BYTES = 1 << 22
-# Longer numbers need not fit in 64 bits.
-_MAX_DIGITS = 18
+# Numbers of so many digits need not fit in 64 bits.
+_DIGITS = 19
 
 
 class WorkQueueImporter:
@@ -44,11 +48,9 @@ def import_transactions(source: Path, store: Store) -> dict[Key, int]:
     """
     log = _Log()
     size = max(1, source.stat().st_size)
+    head = read_head(source)
+    scope = store.scope(make_log_scope("workqueue", Path("transaction_log"), head))
     with source.open("rb") as file:
-        scope = store.scope(
-            make_log_scope("workqueue", Path("transaction_log"), file.read(1 << 16))
-        )
-        file.seek(0)
         while part := file.read(_PART_BYTES):
             part += file.readline()
             if not part.endswith(b"\n"):
@@ -65,29 +67,28 @@ class _Log:
     def __init__(self) -> None:
         # Columns of the time, the task, and the number of the event in `_words`.
         self._events: list[Ints] = []
-        self._words: dict[bytes, int] = {}
+        self._words: dict[bytes, int] = defaultdict(count().__next__)
         self._workers: list[tuple[str, int, str]] = []
         self._worker_at: dict[bytes, str] = {}
         self._ran_on: list[tuple[str, int]] = []
 
     def read(self, part: bytes, store: Store) -> None:
         """Read some whole lines: `<time> <process> <kind> <word> <word> …`."""
-        times, tasks, events = [], [], []
+        times, tasks, events = array("q"), array("q"), array("q")
         for line in part[:-1].split(b"\n"):
             words = line.split(None, 6)
-            kind = words[2] if len(words) > 4 else b""
+            time, kind = (words[0], words[2]) if len(words) > 4 else (b"", b"")
             if kind == b"TASK":
                 task, event = words[3], words[4]
             elif kind == b"TRANSFER":
                 task, event = words[4], b"TRANSFER_" + words[3]
             else:
                 task, event = b"0", b""
-            time = words[0] if words else b""
-            is_number = (time + task).isdigit() and max(len(time), len(task)) <= _MAX_DIGITS
+            is_number = time.isdigit() and task.isdigit() and len(time) < _DIGITS > len(task)
             if event and is_number:
                 times.append(int(time))
                 tasks.append(int(task))
-                events.append(self._words.setdefault(event, len(self._words)))
+                events.append(self._words[event])
                 if event == b"RUNNING" and len(words) > 5 and words[5] in self._worker_at:
                     self._ran_on.append((self._worker_at[words[5]], int(task)))
             elif kind == b"WORKER" and is_number:
@@ -99,7 +100,7 @@ class _Log:
                 self._workers.append((worker, int(time), _decode(word)))
             elif not _IGNORED.match(line):
                 store.not_read(strip_numbers(line))
-        self._events.append(np.array([times, tasks, events], dtype=np.int64))
+        self._events.append(np.stack([times, tasks, events]))
 
     def write(self, store: Store, scope: int) -> dict[Key, int]:
         """Store the spans and events; return the number of each task's span."""
@@ -110,18 +111,15 @@ class _Log:
         types = np.array([store.string(_decode(w)) for w in self._words], dtype=np.int64)
         store.progress("events", 0.6)
         if len(task):
-            store.add_events(spans[np.searchsorted(numbers, task)], time, types[word])
+            owner = spans[np.searchsorted(numbers, task)]
+            store.add_event_table(np.stack([owner, time, types[word]]))
         hosts = {worker: _decode(address) for address, worker in self._worker_at.items()}
         about = {
             worker: {"name": worker, "host": hosts.get(worker, "").partition(":")[0] or None}
             for worker, _, _ in self._workers
         }
         workers = store.add_spans("workqueue.worker", scope, about)
-        store.add_events(
-            [workers[worker] for worker, _, _ in self._workers],
-            [time for _, time, _ in self._workers],
-            [store.string(event) for _, _, event in self._workers],
-        )
+        store.add_events((workers[worker], time, event) for worker, time, event in self._workers)
         ran_on = sorted({(workers[worker], tasks[task], task) for worker, task in self._ran_on})
         store.add_subspans(ran_on)
         return tasks

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, SpansError
-from mlflow_perf.spans.database.event_arrays import load_columns
-from mlflow_perf.spans.database.schema import Database, open_for_reading
+from mlflow_perf.spans.database.event_arrays import Database, load_columns
+from mlflow_perf.spans.database.schema import open_for_reading
 
 __all__ = ["to_chrome_trace", "to_parquet"]
 
@@ -29,32 +29,19 @@ _SPANS = (
     " GROUP BY s.id ORDER BY start, s.id"
 )
 _EVENTS = "SELECT e.span_id, e.time_us, t.text FROM event_row e JOIN string t ON t.id = e.type_id"
-# Parquet file → its columns, and the query of its rows.
+# Parquet file → the view that it copies, and its columns.
 _TABLES = {
     "span": (
+        "interval",
         ("uuid", "type", "key", "name", "host", "run", "attributes", "start", "end"),
-        (
-            "SELECT uuid, type, CAST(key AS TEXT), name, host, run, attributes, start, end"
-            " FROM interval"
-        ),
     ),
-    "event": (("span_uuid", "time", "type"), "SELECT span_uuid, time, type FROM event"),
-    "subspan": (
-        ("superspan_uuid", "subspan_uuid", "key"),
-        "SELECT superspan_uuid, subspan_uuid, key FROM subspan",
-    ),
-    "facet": (("left_uuid", "right_uuid"), "SELECT left_uuid, right_uuid FROM facet"),
-    "dependency": (("span_uuid", "needs_uuid"), "SELECT span_uuid, needs_uuid FROM dependency"),
-    "metric": (
-        ("span_uuid", "time", "name", "value"),
-        "SELECT span_uuid, time, name, value FROM metric",
-    ),
+    "event": ("event", ("span_uuid", "time", "type")),
+    "subspan": ("subspan", ("superspan_uuid", "subspan_uuid", "key")),
+    "facet": ("facet", ("left_uuid", "right_uuid")),
+    "dependency": ("dependency", ("span_uuid", "needs_uuid")),
+    "metric": ("metric", ("span_uuid", "time", "name", "value")),
 }
-_PARQUET_TYPES = {
-    "start": "float64", "end": "float64", "time": "float64", "value": "float64",
-    "uuid": "int64", "span_uuid": "int64", "superspan_uuid": "int64", "subspan_uuid": "int64",
-    "left_uuid": "int64", "right_uuid": "int64", "needs_uuid": "int64",
-}  # fmt: skip
+_FLOATS = ("start", "end", "time", "value")
 _BATCH_ROWS = 200_000
 
 
@@ -156,12 +143,18 @@ def to_parquet(db: Database, folder: str | Path, *, name: str | None = None) -> 
             except ImportError as error:
                 raise MissingDependencyError("pyarrow", "spans") from error
             text = pa.dictionary(pa.int32(), pa.string())
-            for table, (names, query) in _TABLES.items():
-                types = [_PARQUET_TYPES.get(n) for n in names]
-                kinds = [text, *(pa.type_for_alias(t) if t else text for t in types)]
+            for table, (view, names) in _TABLES.items():
+                kinds = [text]
+                for column in names:
+                    is_number = column.endswith("uuid")
+                    kinds.append(
+                        pa.float64() if column in _FLOATS else pa.int64() if is_number else text
+                    )
                 schema = pa.schema(list(zip(("database", *names), kinds, strict=True)))
                 files.append(folder / f"{table}.parquet")
-                cursor = connection.execute(query)
+                # A key is a number or a text.
+                columns = ", ".join(f"CAST({n} AS TEXT)" if n == "key" else n for n in names)
+                cursor = connection.execute(f"SELECT {columns} FROM {view}")  # noqa: S608 - names of ours
                 with parquet.ParquetWriter(files[-1], schema, compression="zstd") as writer:
                     while rows := cursor.fetchmany(_BATCH_ROWS):
                         values = [[label] * len(rows), *map(list, zip(*rows, strict=True))]

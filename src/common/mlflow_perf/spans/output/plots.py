@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlflow_perf.errors import MissingDependencyError, SpansError
-from mlflow_perf.spans.analyses.roots import Row
 from mlflow_perf.spans.analyses.state_curves import States
+from mlflow_perf.spans.database.event_arrays import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -11,12 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.analyses.concurrency import concurrency
-from mlflow_perf.spans.analyses.roots import DEFAULT_ROOT
 from mlflow_perf.spans.analyses.sequences import sequences
 from mlflow_perf.spans.analyses.state_curves import state_counts
 from mlflow_perf.spans.analyses.times import durations, span_durations
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT
 from mlflow_perf.spans.database.schema import connect
 from mlflow_perf.spans.output import plots
 
@@ -30,9 +30,6 @@ _DATABASE = "spans.sqlite3"
 _MAX_METRICS_PER_BATCH = 1000
 # About the width of a page in pixels.
 _PAGE_POINTS = 300
-_KEY_CHARS = 250
-# The characters that MLflow refuses in a metric's key, and the colon, which some stores refuse.
-_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
 def headline_figures(db: str | Path, root: str = DEFAULT_ROOT) -> dict[str, float]:
@@ -61,7 +58,8 @@ def headline_figures(db: str | Path, root: str = DEFAULT_ROOT) -> dict[str, floa
     for number, event in enumerate(found[0]["events"] if found else ()):
         figures[f"step_{number:02}_{event['event_type']}_mean_sec"] = event["mean_s"]
     return {
-        _NOT_ALLOWED.sub("_", f"{_FOLDER}/{name}")[:_KEY_CHARS]: float(value)
+        # Some stores refuse colons.
+        clean_metric_key(f"{_FOLDER}/{name}".replace(":", "_")): float(value)
         for name, value in figures.items()
         if math.isfinite(value)
     }

@@ -115,7 +115,7 @@ def test_a_run_and_its_store_tell_the_same(
 
 
 def test_an_unknown_run_is_one_line(parent: str, tmp_path: Path) -> None:
-    """A wrong id says so."""
+    """A wrong id is an error that names it."""
     with pytest.raises(RunNotFoundError, match="does not exist") as caught:
         spans.import_sources(f"runs:/{'0' * 32}", tmp_path / "db")
     assert "\n" not in str(caught.value)
