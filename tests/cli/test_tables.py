@@ -95,3 +95,10 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_characters_that_a_terminal_cannot_show_are_spelled_out() -> None:
+    """Control characters, marks that change the direction, and lone surrogates are escaped."""
+    assert _tables.clean("a\x1b[1m\u061c\u202e\ud800\udfffb") == (
+        "a\\x1b[1m\\u061c\\u202e\\ud800\\udfffb"
+    )
