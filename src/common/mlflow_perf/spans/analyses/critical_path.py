@@ -44,7 +44,7 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
         needs: dict[int, list[int]] = defaultdict(list)
         for span, needed in connection.execute("SELECT span_id, needs_id FROM dependency_row"):
             needs[span].append(needed)
-    timed = np.stack(columns.timed_spans(), axis=1).tolist()
+    timed = list(zip(*(array.tolist() for array in columns.timed_spans()), strict=True))
     start = {span: first for span, first, _ in timed if span in about}
     end = {span: last for span, _, last in timed if span in about}
     if not end:
@@ -54,8 +54,8 @@ def critical_path(db: Database, root: str = DEFAULT_ROOT, *, run: str | None = N
     codes = [code for code, (_, event) in enumerate(streams.kinds) if event in _RUNNING]
     at = np.isin(streams.kind, codes)
     runs: dict[int, list[int]] = defaultdict(list)
-    pairs = np.stack([streams.roots[streams.root[at]], streams.time[at]], axis=1)
-    for task, time in pairs.tolist():
+    owners = streams.roots[streams.root[at]].tolist()
+    for task, time in zip(owners, streams.time[at].tolist(), strict=True):
         runs[task].append(time)
     rows: list[Row] = []
     seen: set[int] = set()
