@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from mlflow import MlflowClient
 
 from mlflow_perf import load
+from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.cli import main
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.publish import node_writer
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -116,3 +121,84 @@ def test_an_overview_written_while_our_own_run_went_on_stays(store: str) -> None
     run = client.get_run(run_id)
     assert run.data.tags["mlflow.note.content"] == "Mine."
     assert run.info.status == "FINISHED"
+
+
+def _report(name: str, started: float, **facts: object) -> NodeDocument:
+    document = _document(0)
+    document.component, document.started = name, started
+    document.node = {"index": 0, "count": 1, "hostname": "host", "pid": 1, **facts}
+    document.summary = {**document.summary, "duration_sec": started}
+    document.duration_sec = 5.0
+    return document
+
+
+def test_two_components_in_one_run_are_both_there(store: str) -> None:
+    """The first keeps the plain keys; the other is below its name, everywhere."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for name, started in (("train", 100.0), ("test", 200.0)):
+        tags = {"mlflow_perf.component": name}
+        write_node(Delivery(_report(name, started), RunHandle(store, run_id=run_id), tags=tags))
+    run = client.get_run(run_id)
+    assert run.data.metrics["duration_sec"] == 100.0
+    assert run.data.metrics["test/duration_sec"] == 200.0
+    assert run.data.metrics["test/run_duration_sec"] == 200.0
+    assert run.data.tags["mlflow_perf.component"] == "train"
+    assert run.data.tags["mlflow_perf.components"] == '["test"]'
+    files = [file.path for file in client.list_artifacts(run_id, "perf")]
+    assert files == ["perf/node-0.json", "perf/test"]
+    document = load(run_id)
+    assert document.nodes[0].component == "train"
+    assert document.components["test"].nodes[0].summary["duration_sec"] == 200.0
+    page = Path(client.download_artifacts(run_id, "perf_report.html")).read_text("utf-8")
+    assert "<bdi>test</bdi>" in page
+    result = CliRunner().invoke(main, ["show", run_id, "--json"])
+    shown = json.loads(result.stdout)
+    assert shown["nodes"]["0"]["duration_sec"] == 100.0
+    assert shown["components"]["test"]["nodes"]["0"]["duration_sec"] == 200.0
+    assert list(load_step_runs([run_id])[0].steps) == ["train", "test"]
+
+
+@pytest.mark.parametrize("order", [(100.0, 200.0), (200.0, 100.0)])
+def test_of_two_attempts_the_later_counts_and_the_other_stays_beside(
+    store: str, caplog: pytest.LogCaptureFixture, order: tuple[float, float]
+) -> None:
+    """In whatever order they arrive, one line says which was kept where."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for started in order:
+        own = started == 100.0  # the first attempt made the run, and is recovered perhaps
+        run = RunHandle(store, run_id=run_id, own_run=own)
+        document = _report("train", started)
+        document.status = "KILLED" if own else "FINISHED"
+        write_node(Delivery(document, run))
+    assert client.get_run(run_id).data.metrics["duration_sec"] == 200.0
+    assert load(run_id).nodes[0].started == 200.0
+    names = [file.path for file in client.list_artifacts(run_id, "perf")]
+    assert names == ["perf/node-0.json", "perf/replaced-node-0-19700101T000140.000000Z.json"]
+    said = [r.getMessage() for r in caplog.records if names[1] in r.getMessage()]
+    assert len(said) == 1
+    if order[0] > order[1]:
+        info = client.get_run(run_id).info
+        assert (info.status, info.end_time) == ("FINISHED", 205_000)
+
+
+def test_a_process_that_takes_the_place_at_the_same_moment_is_noticed(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds another report in its place moves: no report is lost."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    theirs = Delivery(_report("train", 99.0, hostname="other"), RunHandle(store, run_id=run_id))
+    original, calls = node_writer._write_alone, []
+
+    def interrupted(client: MlflowClient, delivery: Delivery) -> None:
+        original(client, delivery)
+        if not calls:
+            calls.append(1)
+            original(client, theirs)
+
+    monkeypatch.setattr(node_writer, "_write_alone", interrupted)
+    write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id)))
+    hosts = {index: node.node["hostname"] for index, node in load(run_id).nodes.items()}
+    assert hosts == {0: "other", 1: "host"}

@@ -7,6 +7,8 @@ import contextlib
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Sequence
@@ -178,6 +180,51 @@ def test_a_failed_block_in_a_run_that_goes_on_is_failed(store: str) -> None:
     result = mlflow_perf.check(runs[0], runs[1], "duration_sec=+1000000%")
     assert not result.passed
     assert "FAILED" in result.failures[0]
+
+
+_REPORTS = """
+import multiprocessing, sys, time, mlflow_perf
+
+def report(name):
+    with mlflow_perf.report(name):
+        time.sleep(0.5)
+
+if __name__ == "__main__":
+    name, count = sys.argv[1], int(sys.argv[2])
+    if count == 1:
+        report(name)
+    else:
+        with multiprocessing.get_context("fork").Pool(count) as pool:
+            pool.map(report, [name] * count, chunksize=1)
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("place", ["store", "server"])
+def test_no_report_of_one_run_is_lost(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Commands and the workers of a pool report to one run at once; each report is there."""
+    request.getfixturevalue(place)
+    client = MlflowClient()
+    run_id = client.create_run("0" if place == "server" else os.environ["MLFLOW_EXPERIMENT_ID"])
+    run_id = run_id.info.run_id
+    script = tmp_path / "reports.py"
+    script.write_text(_REPORTS)
+    environ = {**os.environ, "MLFLOW_RUN_ID": run_id}
+    jobs = [
+        subprocess.Popen([sys.executable, str(script), *arguments], env=environ, cwd=tmp_path)
+        for arguments in (("first", "1"), ("second", "1"), ("pool", "3"))
+    ]
+    assert [job.wait(400) for job in jobs] == [0, 0, 0]
+    document = mlflow_perf.load(run_id)
+    assert {node.component for node in document.all_nodes()} == {"first", "second", "pool"}
+    metrics = client.get_run(run_id).data.metrics
+    assert "duration_sec" in metrics
+    assert {f"{name}/duration_sec" for name in document.components} <= metrics.keys()
+    folders = ["perf", *(f"perf/{name}" for name in document.components)]
+    files = [file.path for folder in folders for file in client.list_artifacts(run_id, folder)]
+    assert len([file for file in files if "replaced-node-" in file]) == 2  # of the pool
 
 
 def test_an_active_run_is_used_and_not_ended(store: str) -> None:

@@ -114,7 +114,7 @@ def _read_nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
             raise
         return
     for document in chain([first], documents):
-        yield from document.nodes.values()
+        yield from document.all_nodes()
 
 
 def _draw(db: Path, root: str | None) -> Mapping[str, str]:

@@ -46,6 +46,9 @@ def command(run: str, *, as_json: bool) -> None:
         return
     if found.has_figures:
         _show_run(found)
+        for other in found.components.values():
+            click.echo()
+            _show_run(other)
     if found.has_figures and steps:
         click.echo()
     workflow = build_workflow(found, steps) if steps else None
@@ -60,6 +63,10 @@ def _collect_data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
         "nodes": {str(index): dict(summary) for index, summary in run.nodes.items()},
         "run": run.figures,
     }
+    if run.components:
+        data["components"] = {
+            name: _collect_data(other, ()) for name, other in run.components.items()
+        }
     if steps:
         data["steps"] = [{"step": step.step, **_collect_data(step, ())} for step in steps]
     return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from datetime import datetime, timezone
 
 __all__ = [
     "MISSING",
+    "clean_folder_name",
     "clean_metric_key",
     "clean_name",
     "clock_time",
@@ -147,7 +149,16 @@ def clean_name(text: str, *, keep: str = "") -> str:
     return re.sub(rf"[^\w{re.escape(keep)}]", "_", text, flags=re.ASCII)
 
 
+def clean_folder_name(text: str) -> str:
+    """Return a text as the name of one folder; different texts have different names."""
+    name = clean_name(text, keep="-. ").strip(". ")[:_MAX_FOLDER]
+    if name == text:
+        return name
+    return f"{name}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
 _MAX_METRIC_KEY = 250
+_MAX_FOLDER = 100
 
 
 def clean_metric_key(key: str) -> str:

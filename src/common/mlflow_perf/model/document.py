@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,11 +135,13 @@ class PerfDocument:
 
     Attributes:
         nodes: Node index → the node's report.
-        extra: Keys besides `schema` and `nodes`, kept for the round trip.
+        extra: Keys besides `schema`, `nodes` and `components`, kept for the round trip.
+        components: Name of a further component that reported to the same run → its document.
     """
 
     nodes: dict[int, NodeDocument] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    components: dict[str, PerfDocument] = field(default_factory=dict)
 
     @property
     def run_summary(self) -> dict[str, float]:
@@ -148,7 +151,15 @@ class PerfDocument:
     def as_dict(self) -> dict[str, Any]:
         """Return the document as plain data."""
         nodes = {str(index): self.nodes[index].as_dict() for index in sorted(self.nodes)}
-        return {"schema": SCHEMA, **self.extra, "nodes": nodes}
+        data: dict[str, Any] = {"schema": SCHEMA, **self.extra, "nodes": nodes}
+        if self.components:
+            data["components"] = {n: self.components[n].as_dict() for n in sorted(self.components)}
+        return data
+
+    def all_nodes(self) -> list[NodeDocument]:
+        """Return the nodes by their indexes, then those of the further components."""
+        others = [self.components[name].all_nodes() for name in sorted(self.components)]
+        return [*(self.nodes[index] for index in sorted(self.nodes)), *chain(*others)]
 
     @classmethod
     def from_dict(cls, data: Any) -> PerfDocument:
@@ -171,7 +182,15 @@ class PerfDocument:
             raise DocumentError(f"This is not a performance document: its schema is {schema!r}.")
         if not isinstance(nodes, dict):
             raise DocumentError("A performance document needs 'nodes': an object by node index.")
-        document = cls(extra={k: v for k, v in data.items() if k not in ("schema", "nodes")})
+        known = ("schema", "nodes", "components")
+        document = cls(extra={k: v for k, v in data.items() if k not in known})
+        components = data.get("components", {})
+        if not isinstance(components, dict):
+            raise DocumentError("A performance document's 'components' must be an object by name.")
+        for name, other in components.items():
+            if not isinstance(other, dict) or "schema" not in other or "components" in other:
+                raise DocumentError(f"The component {name!r} must be a performance document.")
+            document.components[str(name)] = cls.from_dict(other)
         for key, node in nodes.items():
             index = _read_index(key)
             if not isinstance(node, dict):
@@ -211,7 +230,10 @@ class PerfDocument:
             key: max((d.extra[key] for d in (self, other) if key in d.extra), key=to_json)
             for key in {*self.extra, *other.extra}
         }
-        return PerfDocument(nodes, extra)
+        components = dict(self.components)
+        for name, document in other.components.items():
+            components[name] = components.get(name, PerfDocument()).merge(document)
+        return PerfDocument(nodes, extra, components)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the document to a file, whole or not at all, and return its path.

@@ -7,19 +7,28 @@ per thread, and would open a second run beside ours.
 from __future__ import annotations
 
 import logging
-import re
+import math
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.uris import first_line
-from mlflow_perf.errors import DocumentError, NotUploadedError
-from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.errors import NotUploadedError
+from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.publish.note import REPORT_FILE, renew_note, tag_run, write_run_note
+from mlflow_perf.publish.slots import (
+    Reports,
+    RunReports,
+    Slot,
+    find_slot,
+    is_same_recording,
+    merge_reports,
+    name_replaced,
+)
 from mlflow_perf.reports import html
 from mlflow_perf.tracking.batches import find_limits, rank_metrics, split_batches
 from mlflow_perf.tracking.client import (
@@ -30,7 +39,6 @@ from mlflow_perf.tracking.client import (
     provide_experiment,
 )
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.run_handle import Claim
 
 if TYPE_CHECKING:
@@ -72,55 +80,132 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
             discard_run(info.run_id, tracking_uri=run.tracking_uri)
             raise TimeoutError("the run came after the time for sending")
     document.run_id = run.run_id
-    is_alone = int(document.node.get("count", 1)) <= 1 and delivery.index == 0
     try:
-        (_write_alone if is_alone else _write_with_others)(client, delivery)
+        latest = _write(client, delivery)
     except NotUploadedError:
         # Artifacts may never arrive, say for want of a credential. The run ends all the same.
-        _end_if_own(client, delivery)
+        _end_if_own(client, delivery, [document])
         raise
-    _end_if_own(client, delivery)
+    _end_if_own(client, delivery, latest)
     return str(run.run_id)
 
 
+def _write(client: MlflowClient, delivery: Delivery) -> list[NodeDocument]:
+    """Write the report to its place in the run, and return the reports that say how it ended."""
+    present = RunReports(client, str(delivery.run.run_id), delivery.artifact_path)
+    try:
+        reports = present.look()
+    # A store that cannot show its artifacts still takes figures, and maybe artifacts.
+    except Exception:  # noqa: BLE001
+        _log.debug("The run's artifacts cannot be read:", exc_info=True)
+        reports = {}
+    is_alone = int(delivery.document.node.get("count", 1)) <= 1 and delivery.index == 0
+    if reports or not is_alone:
+        return _write_with_others(client, delivery, present, reports)
+    _write_alone(client, delivery)
+    if not delivery.run.own_run:
+        # Another process may report to the same run at this moment.
+        reports = present.look(again=Slot().path)
+        if len(merge_reports(reports).all_nodes()) > 1 or not _is_there(delivery, Slot(), reports):
+            return _write_with_others(client, delivery, present, reports)
+    return [delivery.document]
+
+
 def _write_alone(client: MlflowClient, delivery: Delivery) -> None:
-    """Write a job of one node: figures and artifacts side by side."""
+    """Write the only report of a run: figures and artifacts side by side."""
     mine = PerfDocument({delivery.index: delivery.document})
     # One after the other, each would wait for the way to a distant server and back.
     upload = BackgroundCall(
-        lambda: _upload(client, delivery, mine, page_of=mine), name="perf-upload"
+        lambda: _upload(client, delivery, {Slot().path: mine}, page_of=mine), name="perf-upload"
     )
-    _log_figures(client, delivery, mine)
+    _log_figures(client, delivery, mine, Slot())
     with _as_not_uploaded():
         upload.result(_UPLOAD_SEC)
 
 
-def _write_with_others(client: MlflowClient, delivery: Delivery) -> None:
-    """Write this node's figures, and the whole run's until no other node has come meanwhile.
+def _write_with_others(
+    client: MlflowClient, delivery: Delivery, present: RunReports, reports: Reports
+) -> list[NodeDocument]:
+    """Write this report, and the whole run's until no other report has come meanwhile.
 
     Nodes end at about the same time. Each uploads its own document first, then looks which others
-    are there, and looks again after it wrote the whole. So the last look of all sees every node.
+    are there, and looks again after it wrote the whole. So the last look of all sees every node,
+    and each process sees whether another one took its place at the same moment.
     """
-    mine = PerfDocument({delivery.index: delivery.document})
+    mine = delivery.document
+    seen: Reports | None = None
+    path = ""
+    for _ in range(_MAX_LOOKS):
+        slot = find_slot(mine, delivery.index, reports)
+        if slot.path != path or not _is_there(delivery, slot, reports):
+            path = slot.path
+            _upload_mine(client, delivery, slot)
+            if slot.is_older:
+                return merge_reports(reports).all_nodes()
+            reports = present.look(again=path)
+        if reports == seen:
+            break
+        seen = reports
+        document = merge_reports(reports)
+        _log_figures(client, delivery, document, slot)
+        _upload(client, delivery, page_of=document)
+        reports = present.look(again=path)
+    return [mine]
+
+
+def _is_there(delivery: Delivery, slot: Slot, reports: Reports) -> bool:
+    """Return whether the report at a place is this one, perhaps in an earlier state."""
+    there = reports.get(slot.folder, {}).get(slot.index)
+    return there is not None and is_same_recording(there, delivery.document)
+
+
+def _upload_mine(client: MlflowClient, delivery: Delivery, slot: Slot) -> None:
+    """Upload this report, and each that it replaces under another name; say so in one line."""
+    mine = delivery.document
+    name, run_id = mine.component, delivery.run.run_id
+    files: dict[str, PerfDocument] = {}
+    if slot.is_older:
+        kept = f"{slot.folder}/{name_replaced(slot.index, mine)}".lstrip("/")
+        files[kept] = PerfDocument({slot.index: mine})
+        _log.warning(
+            "The run %s has a later report of %r on node %d, which stays; this one is kept as %s.",
+            run_id, name, slot.index, f"{delivery.artifact_path}/{kept}",
+        )  # fmt: skip
+    else:
+        if slot.index != delivery.index:
+            mine.node = {**mine.node, "index": slot.index}
+            _log.warning(
+                "Two hosts report to the run %s as node %d; %s is node %d there.",
+                run_id, delivery.index, mine.node.get("hostname"), slot.index,
+            )  # fmt: skip
+        for index, older in slot.outdated.items():
+            kept = f"{slot.folder}/{name_replaced(index, older)}".lstrip("/")
+            files[kept] = PerfDocument({index: older})
+            # Not every store can delete an artifact. A document without nodes can replace it.
+            files[f"{slot.folder}/node-{index}.json".lstrip("/")] = PerfDocument()
+            _log.warning(
+                "The run %s had an earlier report of %r on node %d. This one replaces it; it is "
+                "kept as %s.", run_id, name, index, f"{delivery.artifact_path}/{kept}",
+            )  # fmt: skip
+        files[slot.path] = PerfDocument({slot.index: mine})
     try:
         with _as_not_uploaded():
-            _upload(client, delivery, mine)
+            _upload(client, delivery, files)
     except NotUploadedError:
         # Figures of the whole run would be those of this node alone, and replace better ones.
-        _log_figures(client, delivery, mine, with_run=False)
+        if not slot.is_older:
+            document = PerfDocument({slot.index: mine})
+            _log_figures(client, delivery, document, slot, with_run=False)
         raise
-    document, seen = mine, -1
-    for _ in range(_MAX_LOOKS):
-        document = mine.merge(_fetch_other_nodes(client, delivery, document))
-        if len(document.nodes) == seen:
-            break
-        seen = len(document.nodes)
-        _log_figures(client, delivery, document)
-        _upload(client, delivery, page_of=document)
 
 
 def _log_figures(
-    client: MlflowClient, delivery: Delivery, document: PerfDocument, *, with_run: bool = True
+    client: MlflowClient,
+    delivery: Delivery,
+    document: PerfDocument,
+    slot: Slot,
+    *,
+    with_run: bool = True,
 ) -> None:
     """Log the node's metrics, those of the whole run, the tags and the overview.
 
@@ -128,12 +213,15 @@ def _log_figures(
         client: A client of the store.
         delivery: The node's report.
         document: All nodes that are known.
+        slot: The report's place in the run.
         with_run: Whether to log the metrics of the whole run.
     """
     run, run_id = delivery.run, str(delivery.run.run_id)
-    prefix = delivery.metrics_prefix
-    of_node = rank_metrics(delivery.document.summary, prefix, delivery.index)
-    of_run = rank_metrics(document.run_summary if with_run else {}, prefix, 0)
+    prefix = delivery.metrics_prefix + slot.prefix
+    of_component = document.components.get(slot.component or "", document)
+    run_summary = of_component.run_summary if with_run else {}
+    of_node = rank_metrics(delivery.document.summary, prefix, slot.index)
+    of_run = rank_metrics(run_summary, prefix, 0)
     note = renew_note(
         client,
         run_id,
@@ -141,7 +229,9 @@ def _log_figures(
         tracking_uri=run.tracking_uri,
         page=run.has_page,
     )
-    tags = {**delivery.tags, **tag_run(document), **note}
+    # The tags of host and component are those of the first component.
+    own = delivery.tags if slot.component is None else {}
+    tags = {**own, **tag_run(document), **note}
     limits = find_limits(run.tracking_uri)
     for metrics, some_tags in split_batches(of_node, of_run, tags, limits):
         client.log_batch(run_id, metrics=metrics, tags=some_tags)
@@ -150,7 +240,7 @@ def _log_figures(
 def _upload(
     client: MlflowClient,
     delivery: Delivery,
-    document: PerfDocument | None = None,
+    documents: Mapping[str, PerfDocument] | None = None,
     *,
     page_of: PerfDocument | None = None,
 ) -> None:
@@ -159,15 +249,15 @@ def _upload(
     Args:
         client: A client of the store.
         delivery: The node's report.
-        document: What to upload as the node's JSON.
+        documents: Path below the artifact path → what to upload there.
         page_of: What to draw as the run's HTML report.
     """
     with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
         root = Path(folder)
-        if document is not None:
-            place = root / delivery.artifact_path
-            place.mkdir(parents=True)
-            document.save(place / f"node-{delivery.index}.json")
+        for path, document in (documents or {}).items():
+            place = root / delivery.artifact_path / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            document.save(place)
         if page_of is not None:
             try:
                 (root / REPORT_FILE).write_text(html.render(page_of), encoding="utf-8")
@@ -188,33 +278,11 @@ def _as_not_uploaded() -> Iterator[None]:
         ) from error
 
 
-def _end_if_own(client: MlflowClient, delivery: Delivery) -> None:
+def _end_if_own(client: MlflowClient, delivery: Delivery, latest: Iterable[NodeDocument]) -> None:
     """End a run of ours at the time when the job ended, which may be long ago."""
-    document = delivery.document
     if delivery.run.own_run:
-        ended = time.time()
-        if document.started is not None and document.duration_sec is not None:
-            ended = min(ended, document.started + document.duration_sec)
-        status = document.status or "FINISHED"
+        nodes = list(latest)
+        ends = [n.started + n.duration_sec for n in nodes if n.started and n.duration_sec]
+        status = worst_status(node.status or "" for node in nodes) or "FINISHED"
+        ended = min(time.time(), max(ends, default=math.inf))
         end_run(client, str(delivery.run.run_id), status, ended=ended)
-
-
-def _fetch_other_nodes(
-    client: MlflowClient, delivery: Delivery, known: PerfDocument
-) -> PerfDocument:
-    """Return the documents of the run's other nodes; known ones are not fetched again."""
-    run_id = str(delivery.run.run_id)
-    files = [f.path for f in client.list_artifacts(run_id, delivery.artifact_path) if not f.is_dir]
-    document = PerfDocument({i: n for i, n in known.nodes.items() if i != delivery.index})
-    with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        for path in files:
-            name = re.fullmatch(r"node-(\d{1,18})\.json", path.rpartition("/")[2])
-            if name is None or int(name[1]) in (delivery.index, *document.nodes):
-                continue
-            # The path that the server gives may lead out of the folder; ours does not.
-            local = fetch_file(client, run_id, f"{delivery.artifact_path}/{name[0]}", Path(folder))
-            try:
-                document = document.merge(PerfDocument.from_json(local.read_bytes()))
-            except DocumentError as error:
-                _log.warning("%s of run %s is left out: %s", path, run_id, error)
-    return document

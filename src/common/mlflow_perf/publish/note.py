@@ -14,6 +14,8 @@ from urllib.parse import quote, urlencode
 
 from mlflow_perf.analysis.findings import Finding, findings_of
 from mlflow_perf.analysis.markdown import escape
+from mlflow_perf.core.format import duration
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.model.document import PerfDocument, worst_status
 from mlflow_perf.reports.tables import Tile, build_tiles, can_be_judged, choose_verdict
 from mlflow_perf.reports.workflow_page import build_workflow_page
@@ -113,7 +115,16 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
     findings = _judge(document)
     verdict = choose_verdict(findings, (node.extra for node in nodes)).get("advice", "")
     others = [finding.sentence for finding in findings[1:_MOST_FINDINGS]]
+    others += [_describe_component(*item) for item in sorted(document.components.items())]
     return _write_note(name, _find_status(document), links, tiles, [verdict, *others])
+
+
+def _describe_component(name: str, document: PerfDocument) -> str:
+    """Return one line on a further component of a run."""
+    stored = (node.extra for node in document.all_nodes())
+    verdict = choose_verdict(_judge(document), stored).get("advice", "")
+    took = duration(document.run_summary.get("run_duration_sec"))
+    return f"{name}: {_find_status(document).lower() or 'reported'} in {took}. {verdict}".rstrip()
 
 
 def write_workflow_note(data: Mapping[str, Any], links: Links) -> str:
@@ -161,7 +172,7 @@ def _judge(document: PerfDocument) -> list[Finding]:
 
 
 def _find_status(document: PerfDocument) -> str:
-    return worst_status(node.status or "" for node in document.nodes.values())
+    return worst_status(node.status or "" for node in document.all_nodes())
 
 
 def tag_run(document: PerfDocument) -> dict[str, str]:
@@ -169,4 +180,6 @@ def tag_run(document: PerfDocument) -> dict[str, str]:
     stored = (document.nodes[index].extra for index in sorted(document.nodes))
     verdict = choose_verdict(_judge(document), stored)
     tags = {**verdict, "status": _find_status(document)}
+    if document.components:
+        tags["components"] = to_json(sorted(document.components))
     return {f"mlflow_perf.{name}": text for name, text in tags.items() if text}

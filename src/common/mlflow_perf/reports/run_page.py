@@ -60,6 +60,7 @@ class RunPage:
         overhead: Our own cost, as text; empty if unknown.
         notes: What is missing from the report, one sentence each.
         pictures: Ready-made pictures, such as those of the workflow's spans.
+        others: The further components that reported to the same run, without curves.
     """
 
     title: str
@@ -79,6 +80,7 @@ class RunPage:
     overhead: str = ""
     notes: list[str] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
+    others: list[RunPage] = field(default_factory=list)
 
 
 class _Reader:
@@ -129,16 +131,33 @@ def build_run_page(
         source: The document, or its nodes one after another.
         title: Heading; default: the component's name.
     """
-    reader = _Reader()
-    whole: Mapping[str, Any] = {}
+    whole = source.extra if isinstance(source, PerfDocument) else {}
+    readers: dict[str, _Reader] = {}
+    first = ""
+    for index, node in _number_nodes(source):
+        # The first node's component has the page, and each other one a section of it.
+        first = first or node.component or ""
+        readers.setdefault(node.component or first, _Reader()).add(index, node)
+    reader, *others = readers.values() or [_Reader()]
+    page = _make_page(reader, whole, title)
+    page.others = [_make_page(other, {}, None) for other in others]
+    return page
+
+
+def _number_nodes(
+    source: PerfDocument | Iterable[NodeDocument],
+) -> Iterator[tuple[int, NodeDocument]]:
+    """Yield the nodes with their indexes; those of further components come last."""
     if isinstance(source, PerfDocument):
-        whole = source.extra
-        for index in sorted(source.nodes):
-            reader.add(index, source.nodes[index])
-    else:
-        for number, node in enumerate(source):
-            index = node.node.get("index", number)
-            reader.add(index if isinstance(index, int) else number, node)
+        for document in (source, *(source.components[name] for name in sorted(source.components))):
+            yield from sorted(document.nodes.items())
+        return
+    for number, node in enumerate(source):
+        index = node.node.get("index", number)
+        yield index if isinstance(index, int) else number, node
+
+
+def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> RunPage:
     curves = build_curves(reader.curves)
     findings = merge_findings(reader.findings) if reader.findings else []
     costs = [s["perf_overhead_pct"] for s in reader.summaries if "perf_overhead_pct" in s]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -198,7 +199,7 @@ class Recording:
         )
 
     def _describe_node(self) -> dict[str, Any]:
-        return {**self.node.as_dict(), **host_facts()}
+        return {**self.node.as_dict(), "pid": os.getpid(), **host_facts()}
 
     def _list_facts(self) -> dict[str, float]:
         """Return the figures that no reader gives."""

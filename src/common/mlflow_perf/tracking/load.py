@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
+from mlflow_perf.core.format import clean_folder_name
 from mlflow_perf.core.uris import first_line, is_refused, local_database, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
@@ -82,13 +83,13 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         DocumentError: When a file is not a document that this version reads.
     """
     if not is_run_id(source):
-        yield from map(_read_file, _find_files(Path(source)))
+        yield from _read_files(_find_files(Path(source)))
         return
     client = new_client()
     run = fetch_run(client, bare_id(source))
     with _local_artifacts(client, run) as folder:
         if folder is not None:
-            yield from map(_read_file, _find_files(folder))
+            yield from _read_files(_find_files(folder))
             return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
@@ -106,10 +107,24 @@ def save_nodes(document: PerfDocument, folder: Path) -> list[Path]:
         OSError: When the folder cannot be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return [
+    files = [
         PerfDocument({index: node}, document.extra).save(folder / f"node-{index}.json")
         for index, node in sorted(document.nodes.items())
     ]
+    for name, other in sorted(document.components.items()):
+        files += save_nodes(other, folder / clean_folder_name(name))
+    return files
+
+
+def _read_files(paths: list[Path]) -> Iterator[PerfDocument]:
+    """Yield the documents of files; those in another folder than the first are of components."""
+    for path in paths:
+        document = _read_file(path)
+        if path.parent != paths[0].parent and document.nodes:
+            names = (node.component for node in document.nodes.values())
+            name = next(filter(None, names), path.parent.name)
+            document = PerfDocument(components={name: document})
+        yield document
 
 
 def _read_file(path: Path) -> PerfDocument:
@@ -122,23 +137,30 @@ def _read_file(path: Path) -> PerfDocument:
 
 
 def _find_files(path: Path) -> list[Path]:
-    """Return the file itself, or the node files of a folder, sorted by node."""
+    """Return the file itself, or the node files of a folder, sorted by node.
+
+    Those of further components follow, which are in folders of their own.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise RunNotFoundError(f"There is no run, file or folder {str(path)!r}.")
     for folder in (path, path / ARTIFACT_PATH):
-        files = sorted(folder.glob(_NODE_FILES), key=lambda file: (len(file.name), file.name))
+        files = _sort_by_node(folder.glob(_NODE_FILES))
         if files:
-            return files
+            return files + _sort_by_node(folder.glob(f"*/{_NODE_FILES}"))
     raise RunNotFoundError(f"The folder {str(path)!r} holds no {_NODE_FILES}.")
+
+
+def _sort_by_node(files: Iterable[Path]) -> list[Path]:
+    return sorted(files, key=lambda file: (file.parent, len(file.name), file.name))
 
 
 def merge_without_curves(documents: Iterable[PerfDocument]) -> PerfDocument:
     """Return the merged documents without their curves: with summaries, operations and facts."""
     whole = PerfDocument()
     for document in documents:
-        for node in document.nodes.values():
+        for node in document.all_nodes():
             node.reports = {}
         whole = whole.merge(document)
     return whole
@@ -226,7 +248,7 @@ def read_document(client: MlflowClient, run: Run) -> PerfDocument | None:
     with _local_artifacts(client, run) as folder:
         if folder is None:
             return None
-        return merge_without_curves(map(_read_file, _find_files(folder)))
+        return merge_without_curves(_read_files(_find_files(folder)))
 
 
 @contextmanager
@@ -268,7 +290,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
             files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
     except (MlflowException, OSError) as error:
         raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
-    return files[0].parent if files else None
+    return files[0].parent if files else None  # the first component's come first
 
 
 def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Path:
@@ -301,18 +323,28 @@ def _list_documents(client: MlflowClient, run_id: str) -> list[str]:
     """Return the paths of a run's node documents; lists other folders only if `perf` has none."""
     folder, waiting = f"{ARTIFACT_PATH}/", [""]
     for others in range(_OTHER_FOLDERS_MAX + 2):
-        names, folders = [], []
-        for file in client.list_artifacts(run_id, folder.rstrip("/") or None):
-            name = file.path.removeprefix(folder)
-            # A hostile server could name a file outside the folder.
-            if name in ("", ".", "..") or re.search(r"[/\\:\x00]", name):
-                continue
-            if file.is_dir:
-                folders.append(f"{folder}{name}/")
-            elif fnmatch(name, _NODE_FILES):
-                names.append(folder + name)
+        names, folders = _list_folder(client, run_id, folder)
         waiting += sorted(folders) if others else []
-        if names or not waiting:
-            return names
+        if names:
+            return names + [
+                file for place in folders for file in _list_folder(client, run_id, place)[0]
+            ]
+        if not waiting:
+            return []
         folder = waiting.pop(0)
     return []
+
+
+def _list_folder(client: MlflowClient, run_id: str, folder: str) -> tuple[list[str], list[str]]:
+    """Return the paths of the node documents in a folder, and of the folders in it."""
+    names, folders = [], []
+    for file in client.list_artifacts(run_id, folder.rstrip("/") or None):
+        name = file.path.removeprefix(folder)
+        # A hostile server could name a file outside the folder.
+        if name in ("", ".", "..") or re.search(r"[/\\:\x00]", name):
+            continue
+        if file.is_dir:
+            folders.append(f"{folder}{name}/")
+        elif fnmatch(name, _NODE_FILES):
+            names.append(folder + name)
+    return names, folders

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.format import clean_metric_key
+from mlflow_perf.core.json_io import from_json
 from mlflow_perf.model.document import PerfDocument, worst_status
 
 if TYPE_CHECKING:
@@ -89,6 +91,35 @@ class PerfRun:
             status=worst_status(n.status or "" for n in nodes) or None,
             started=min(started, default=None),
             ended=max(ended, default=None),
+            document=document,
+        )
+
+    @property
+    def components(self) -> dict[str, PerfRun]:
+        """Each further component that reported to the run, by its name, as a run of its own."""
+        try:
+            named = from_json(self.tags.get(f"{TAG}components") or "[]")
+        except ValueError:
+            named = []
+        documents = self.document.components if self.document is not None else {}
+        names = {*documents, *(n for n in named if isinstance(n, str))}
+        return {name: self._narrow(name, documents.get(name)) for name in sorted(names)}
+
+    def _narrow(self, component: str, document: PerfDocument | None) -> PerfRun:
+        prefix = f"{clean_metric_key(component)}/"
+        nodes = [] if document is None else document.all_nodes()
+        tags = {k: v for k, v in self.tags.items() if k not in (f"{TAG}step", f"{TAG}components")}
+        return replace(
+            self,
+            label=f"{component} of {self.label}",
+            component=component,
+            status=worst_status(node.status or "" for node in nodes) or self.status,
+            metrics={
+                key.removeprefix(prefix): value
+                for key, value in self.metrics.items()
+                if key.startswith(prefix)
+            },
+            tags={**tags, f"{TAG}component": component},
             document=document,
         )
 

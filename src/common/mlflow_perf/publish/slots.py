@@ -1,0 +1,215 @@
+"""Finds the place of a report in a run that may hold other reports.
+
+The first component of a run has the plain keys and the folder itself; another one is kept below its
+name. Of two reports of the same component and node, the one that began later counts, and the other
+stays beside it under another name. Two hosts that both say that they are node 0 are two nodes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from mlflow_perf.core.format import clean_folder_name, clean_metric_key
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.load import fetch_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = [
+    "Reports",
+    "RunReports",
+    "Slot",
+    "find_slot",
+    "is_same_recording",
+    "merge_reports",
+    "name_replaced",
+]
+
+_NODE_FILE = re.compile(r"node-(\d{1,18})\.json")
+_log = logging.getLogger(__name__)
+
+Reports = Mapping[str, Mapping[int, NodeDocument]]
+"""Folder below the artifact path, empty for the path itself → index of the node → its report."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a report in its run.
+
+    Attributes:
+        component: The component, if another one has the plain keys; else None.
+        index: The node's index.
+        outdated: Index of each node whose report this one replaces → that report.
+        is_older: Whether the run has a later report of this component and node, which stays.
+    """
+
+    component: str | None = None
+    index: int = 0
+    outdated: Mapping[int, NodeDocument] = field(default_factory=dict)
+    is_older: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Folder of the document below the artifact path; empty for the path itself."""
+        return "" if self.component is None else clean_folder_name(self.component)
+
+    @property
+    def prefix(self) -> str:
+        """Put before the keys of the metrics."""
+        return "" if self.component is None else f"{clean_metric_key(self.component)}/"
+
+    @property
+    def path(self) -> str:
+        """The document's path below the artifact path."""
+        return f"{self.folder}/node-{self.index}.json".lstrip("/")
+
+
+def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
+    """Return the place of a report among those that its run has already.
+
+    Args:
+        mine: The report.
+        index: The node's index as the launcher says.
+        reports: The reports in the run; an earlier state of this one may be among them.
+    """
+    plain = reports.get("", {})
+    is_plain = not plain or any(other.component == mine.component for other in plain.values())
+    component = None if is_plain else mine.component or "other"
+    known = plain if component is None else reports.get(clean_folder_name(component), {})
+    known = {i: other for i, other in known.items() if other.component == mine.component}
+    own = next((i for i, other in known.items() if is_same_recording(other, mine)), None)
+    if own is None and index in known and _is_other_host_meanwhile(mine, known[index]):
+        index = max([*known, int(mine.node.get("count", 1)) - 1]) + 1
+    index = index if own is None else own
+    there = known.get(index)
+    if there is None or is_same_recording(there, mine):
+        return Slot(component, index, is_older=_is_left_over(mine, index, known))
+    if _start(mine) < _start(there):
+        return Slot(component, index, is_older=True)
+    # An earlier attempt may have had more nodes than this one.
+    count = int(mine.node.get("count", 1))
+    outdated = {
+        i: other
+        for i, other in known.items()
+        if i == index or (i >= count and _end(other) <= _start(mine))
+    }
+    return Slot(component, index, outdated)
+
+
+def is_same_recording(one: NodeDocument, other: NodeDocument) -> bool:
+    """Return whether two reports are states of one recording, say one sent before its end."""
+    return (one.component, one.started, one.node.get("hostname"), one.node.get("pid")) == (
+        other.component,
+        other.started,
+        other.node.get("hostname"),
+        other.node.get("pid"),
+    )
+
+
+def name_replaced(index: int, document: NodeDocument) -> str:
+    """Return the file name under which a report stays that no longer counts."""
+    began = datetime.fromtimestamp(_start(document), timezone.utc)
+    return f"replaced-node-{index}-{began:%Y%m%dT%H%M%S.%fZ}.json"
+
+
+def _start(document: NodeDocument) -> float:
+    return document.started or 0.0
+
+
+def _end(document: NodeDocument) -> float:
+    return _start(document) + (document.duration_sec or 0.0)
+
+
+def _is_other_host_meanwhile(one: NodeDocument, other: NodeDocument) -> bool:
+    """Return whether two reports of one node are of two hosts that worked at the same time."""
+    hosts = one.node.get("hostname"), other.node.get("hostname")
+    is_meanwhile = _start(one) < _end(other) and _start(other) < _end(one)
+    return None not in hosts and hosts[0] != hosts[1] and is_meanwhile
+
+
+def _is_left_over(mine: NodeDocument, index: int, known: Mapping[int, NodeDocument]) -> bool:
+    """Return whether a later attempt with fewer nodes has no place for this node's report."""
+    return any(
+        index >= int(other.node.get("count", 1)) > 1 and _end(mine) <= _start(other)
+        for other in known.values()
+    )
+
+
+class RunReports:
+    """The reports in a run's artifacts; each is fetched once.
+
+    Args:
+        client: A client of the store.
+        run_id: The run.
+        artifact_path: The folder of the reports.
+    """
+
+    def __init__(self, client: MlflowClient, run_id: str, artifact_path: str) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._path = artifact_path
+        self._fetched: dict[str, NodeDocument | None] = {}
+
+    def look(self, *, again: str = "") -> Reports:
+        """Return the reports that are there now.
+
+        Args:
+            again: Path of a report to fetch again, because another process may have replaced it.
+
+        Raises:
+            Exception: Whatever MLflow raises when the artifacts cannot be read.
+        """
+        self._fetched.pop(again, None)
+        found: dict[str, dict[int, NodeDocument]] = {}
+        names, folders = self._list("")
+        for folder in ("", *folders):
+            for name in self._list(folder)[0] if folder else names:
+                path = f"{folder}/{name}".lstrip("/")
+                if path not in self._fetched:
+                    self._fetched[path] = self._fetch(path)
+                document = self._fetched[path]
+                if document is not None and (match := _NODE_FILE.fullmatch(name)):
+                    found.setdefault(folder, {})[int(match[1])] = document
+        return found
+
+    def _list(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the names of the node files in a folder, and of the folders in it."""
+        files = self._client.list_artifacts(self._run_id, f"{self._path}/{folder}".rstrip("/"))
+        # The path that the server gives may lead elsewhere; the last part of it does not.
+        names = [(bool(file.is_dir), file.path.rpartition("/")[2]) for file in files]
+        return (
+            [name for is_dir, name in names if not is_dir and _NODE_FILE.fullmatch(name)],
+            [name for is_dir, name in names if is_dir and name not in ("", ".", "..")],
+        )
+
+    def _fetch(self, path: str) -> NodeDocument | None:
+        """Return one report; None for a file that is no report, or no longer one."""
+        full = f"{self._path}/{path}"
+        with TemporaryDirectory(prefix="mlflow-perf-") as folder:
+            local = fetch_file(self._client, self._run_id, full, Path(folder))
+            try:
+                nodes = PerfDocument.from_json(local.read_bytes()).nodes
+            except DocumentError as error:
+                _log.warning("%s of run %s is left out: %s", full, self._run_id, error)
+                return None
+        return next(iter(nodes.values()), None)
+
+
+def merge_reports(reports: Reports) -> PerfDocument:
+    """Return the reports as one document: the first component's nodes, and the other components."""
+    whole = [PerfDocument(dict(reports.get("", {})))]
+    for folder in sorted(reports.keys() - {""}):
+        nodes = dict(reports[folder])
+        name = next((n.component for n in nodes.values() if n.component), folder)
+        whole.append(PerfDocument(components={name: PerfDocument(nodes)}))
+    return reduce(PerfDocument.merge, whole)
