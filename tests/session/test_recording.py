@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +93,44 @@ def test_a_report_on_the_way_and_the_one_at_the_end_go_to_one_run() -> None:
     assert MlflowClient().get_run(first).data.tags["mlflow_perf.status"] == "FINISHED"
     experiment = MlflowClient().get_run(first).info.experiment_id
     assert len(MlflowClient().search_runs([experiment])) == 1
+
+
+_SCRIPT = """
+import sys, time
+{first}
+import mlflow_perf
+with mlflow_perf.report("small", interval=0.1) as perf:
+    mine = bytearray(b"x") * (20 << 20)
+    time.sleep(0.25)
+import json
+print(json.dumps(perf.summary))
+"""
+
+
+def run_small(folder: Path, first: str = "", **environ: str) -> dict[str, float]:
+    """Return the figures of a script of 20 MB that sleeps, reported to a store of its own."""
+    environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/m.db", **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT.format(first=first)], cwd=folder, env=environ, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.e2e
+def test_what_reporting_costs_is_not_the_jobs(tmp_path: Path) -> None:
+    """A script of about 30 MB is told as such; our import of MLflow has figures of its own."""
+    found = run_small(tmp_path)
+    assert 25 < found["job_max_mem_mb"] < 45
+    assert found["job_cpu_hours"] * 3600 < 0.3
+    assert found["perf_mem_mb"] > 80
+    # At least a second of CPU time, in a block of about a quarter of one.
+    assert found["perf_overhead_pct"] * found["duration_sec"] / 100 > 0.5
+
+
+@pytest.mark.e2e
+def test_mlflow_is_the_jobs_where_the_job_imports_it(tmp_path: Path) -> None:
+    """What the job imported before us is in its memory, and not in ours."""
+    found = run_small(tmp_path, "import mlflow; mlflow.active_run()")
+    assert found["job_max_mem_mb"] > 100

@@ -11,6 +11,7 @@ from typing import Any
 
 from mlflow_perf._version import __version__
 from mlflow_perf.core.hooks import hooks
+from mlflow_perf.core.own_cost import bring
 
 # Public name -> module that defines it. `__getattr__` below is the only reader.
 _PUBLIC = {
@@ -40,7 +41,8 @@ def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
+    with bring():  # 20 MB for `report`, which are not the job's
+        value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 

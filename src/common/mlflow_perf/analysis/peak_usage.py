@@ -83,11 +83,13 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         total_mb = read_positive(facts.get("mem_total_mb"))
         of_cgroup = usage["max_t_cgroup_mem_percent"] / 100.0 * usage.mem_limit_mb
         of_node = usage["max_t_mem_percent"] / 100.0 * total_mb
+        # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
+        of_job = usage["job_max_mem_mb"] and usage["job_max_mem_mb"] + usage["perf_mem_mb"]
         used_gpus, owned_gpus = _count_gpus(summary, usage)
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
-            memory_mb=usage["job_max_mem_mb"] or of_cgroup or of_node or None,
+            memory_mb=of_job or of_cgroup or of_node or None,
             gpus=used_gpus,
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,

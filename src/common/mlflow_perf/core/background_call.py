@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from mlflow_perf.core.own_cost import bring
+
 __all__ = ["BackgroundCall"]
 
 T = TypeVar("T")
@@ -42,6 +44,7 @@ class BackgroundCall(threading.Thread, Generic[T]):
         self._error: BaseException | None = None
         self.start()
 
+    @bring()
     def run(self) -> None:
         """Make the call and keep its result or its exception."""
         try:

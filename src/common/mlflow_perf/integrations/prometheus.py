@@ -16,6 +16,7 @@ import prometheus_client.openmetrics.parser
 import prometheus_client.parser
 
 from mlflow_perf.core.no_redirect import NoRedirect
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations._scraped import Family, Scraped
@@ -109,6 +110,7 @@ class ScrapeReader:
         with self._lock:
             return self._scraped.transfers()
 
+    @as_own()
     def _run(self) -> None:
         while True:
             started, cpu_started = time.perf_counter(), time.thread_time()

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.model.document import to_json
 from mlflow_perf.node.exit_cause import boot_id
@@ -176,6 +177,7 @@ class Journal:
             thread.start()
             self._thread = thread
 
+    @as_own()
     def _run(self) -> None:
         writes = 0
         while not self._ended.wait(_WRITE_EVERY_SEC):

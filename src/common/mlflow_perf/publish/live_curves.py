@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -65,6 +66,7 @@ class LiveCurves:
             target=self._send_until_closed, name="mlflow-perf-live", daemon=True
         )
 
+    @bring()
     def _log_batch(self, run_id: str, metrics: list[Metric]) -> None:
         open_client(self._run.tracking_uri).log_batch(run_id, metrics=metrics)
 
@@ -77,6 +79,7 @@ class LiveCurves:
         self._waiting.append((self._step, report))
         self._step += 1
 
+    @as_own()
     def _send_until_closed(self) -> None:
         is_last = False
         while not is_last:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.errors import MlflowPerfError
 
 __all__ = ["Background", "warn_left_out"]
@@ -49,6 +50,7 @@ class Background(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @as_own()
     def _run(self) -> None:
         try:
             ask = self._open()

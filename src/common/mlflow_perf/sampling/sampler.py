@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
+from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS, lookup_kind
 from mlflow_perf.model.series import BoundedSeries, keep_finite
@@ -103,7 +104,6 @@ class PerformanceReportingThread(threading.Thread):
         self.time_increment, self.cpu_interval = float(initial_time_increment), float(cpu_interval)
         self.callback_on_loop = callback_on_loop
         self.callback_on_exit = callback_on_exit
-        self.cpu_time_sec = 0.0
         self.started = 0.0
         self._clock = clock or SystemClock()
         self._reader_set = ReaderSet(default_readers() if readers is None else readers)
@@ -134,17 +134,15 @@ class PerformanceReportingThread(threading.Thread):
         """
         if self.ident is not None:
             raise RuntimeError("A sampler can only be started once.")
-        begin = time.thread_time()
         self.started, self._origin = self._clock.time(), self._clock.monotonic()
         first = self._sample()
         # A rate of the first report would be of the time before the start.
         self._held = {name: v for name, v in first.items() if name not in self._rates}
-        self.cpu_time_sec += time.thread_time() - begin
         super().start()
 
+    @as_own()
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
-        begin = time.thread_time()
         self._sample_peaks()
         while True:
             # On a fixed grid from the start, so that the pace does not drift. Samples that a
@@ -165,7 +163,6 @@ class PerformanceReportingThread(threading.Thread):
                 break
         self._all_reported = True
         self._reader_set.close()
-        self.cpu_time_sec += time.thread_time() - begin
         if self.callback_on_exit is not None:
             self._call(self.callback_on_exit)
 
@@ -227,6 +224,8 @@ class PerformanceMetricsCollector:
         readers: The sources; default: those of this node.
         clock: The clock; default: the machine's.
         on_report: Called with each report, in the sampling thread, after it was kept.
+        own_cpu_before_sec: What `own_cpu_sec` returned when our work for this job began; default:
+            now.
 
     Raises:
         SettingError: When a setting is out of its range.
@@ -240,7 +239,9 @@ class PerformanceMetricsCollector:
         readers: Sequence[Reader] | None = None,
         clock: Clock | None = None,
         on_report: Callable[[Report], object] | None = None,
+        own_cpu_before_sec: float | None = None,
     ) -> None:
+        self._own_cpu_before = own_cpu_sec() if own_cpu_before_sec is None else own_cpu_before_sec
         self._interval = check_interval(interval)
         self._readers = readers
         self._clock = clock
@@ -254,6 +255,7 @@ class PerformanceMetricsCollector:
     def _kind(self, name: str) -> Kind:
         return lookup_kind(name) if self.report_thread is None else self.report_thread.kind(name)
 
+    @as_own()
     def start(self) -> None:
         """Take the first sample and start sampling; a second call does nothing."""
         if self.report_thread is None:
@@ -304,6 +306,6 @@ class PerformanceMetricsCollector:
         with self._lock:
             duration = self.summary.duration()
             if self.report_thread is not None and duration:
-                cost = self.report_thread.cpu_time_sec
+                cost = own_cpu_sec() - self._own_cpu_before
                 self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
             return self.summary.metrics()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf._version import __version__
+from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
@@ -25,6 +26,7 @@ from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
+from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri
 from mlflow_perf.session.run_sources import (
@@ -37,6 +39,9 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 
 __all__ = ["Outcome", "Recording"]
+
+_charged_sec = 0.0
+"""Our CPU time in this process that belongs to the recordings so far."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,11 @@ class Recording:
         sent: Whether MLflow has all of it, after `finish`.
     """
 
+    @bring()
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
         self.settings = settings
+        self._is_command = False
         self.node = detect_node(settings.node)
         self.run = RunHandle(find_tracking_uri(), run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
@@ -105,6 +112,7 @@ class Recording:
         self._sending = threading.Lock()
         self._finished = False
 
+    @bring()
     def start(self, *, wait: bool = True, root_pid: int | None = None) -> None:
         """Find or create the run, then take the first sample.
 
@@ -115,6 +123,7 @@ class Recording:
         Raises:
             SettingError: When a store on this machine cannot be used at all.
         """
+        self._is_command = root_pid is not None
         # Another rank reports for a command that does not sample.
         if self.node.samples or root_pid is None:
             self._finder.find(wait=wait)
@@ -134,6 +143,7 @@ class Recording:
             interval=settings.interval,
             readers=[*readers, *self._scrapers],
             on_report=self._take_report,
+            own_cpu_before_sec=_charged_sec,
         )
         if settings.live:
             live = LiveCurves(self.run, node=str(self.node.index) if self.node.count > 1 else "")
@@ -204,7 +214,9 @@ class Recording:
     def _list_facts(self) -> dict[str, float]:
         """Return the figures that no reader gives."""
         price = self.settings.node_price
-        facts = {"node_count": float(self.node.count)}
+        # Beside a command, this whole process is ours.
+        ours = own_memory_bytes() if self._is_command else brought_bytes()
+        facts = {"node_count": float(self.node.count), "perf_mem_mb": ours / MB}
         return facts if price is None else {**facts, "node_price": price}
 
     def _note_run(self) -> None:
@@ -218,6 +230,7 @@ class Recording:
         for listener in self._listeners:
             listener(report)
 
+    @as_own()
     def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         """Take the last sample, make the document and send it.
 
@@ -227,6 +240,7 @@ class Recording:
             outcome: How the block ended.
             limit_sec: Most seconds, where the job has less time than `exit_timeout`.
         """
+        global _charged_sec  # noqa: PLW0603 - of the process
         deadline = time.monotonic() + min(self.settings.exit_timeout, limit_sec or math.inf)
         if not self._sending.acquire(timeout=max(1.0, deadline - time.monotonic())):
             return
@@ -249,8 +263,10 @@ class Recording:
             if self._spool is not None:
                 self._spool.remove()
         finally:
+            _charged_sec = own_cpu_sec()
             self._sending.release()
 
+    @as_own()
     def stop(self) -> None:
         """Take the last sample; `finish` does so too."""
         if self._collector is not None:
@@ -259,6 +275,7 @@ class Recording:
         for listener in listeners:
             listener.close()
 
+    @as_own()
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
         """Send what there is by now. The recording goes on, and its end sends everything again.
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.uris import (
     blocking_file,
     first_line,
@@ -52,6 +53,7 @@ def find_tracking_uri() -> str:
     return str(mlflow.get_tracking_uri())
 
 
+@bring()
 def check_run(run_id: str, timeout_sec: float) -> None:
     """Raise when the store answers that a run does not exist; a store may also not answer.
 

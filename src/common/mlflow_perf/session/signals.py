@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from mlflow_perf.core.own_cost import as_own
+
 __all__ = ["SignalWatch"]
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
@@ -190,6 +192,7 @@ class SignalWatch:
         if callable(previous):
             previous(number, frame)
 
+    @as_own()
     def _run(self) -> None:
         done: set[int] = set()
         while True:

@@ -216,9 +216,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("node_unused_cost", "", "price",
            "`node_cost` × (1 − utilisation of the GPUs, without GPUs of the CPUs)",
            "What of the cost went into capacity that nobody used.", by.unused_cost, "lower"),
-    Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of the sampler / duration",
-           "What mlflow-perf itself cost, as a share of one core.",
+    Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of mlflow-perf / duration",
+           "What mlflow-perf itself cost until the end of the block, importing MLflow included, as "
+           "a share of one core; no part of the job's CPU time.",
            by.fact("perf_overhead_pct"), "lower", essential=True),
+    Metric("perf_mem_mb", "MB", "mlflow-perf", "memory that mlflow-perf added, MLflow included",
+           "Memory of mlflow-perf itself, in the job's process or beside its command; no part of "
+           "the job's memory, but the node needs it too.", by.fact("perf_mem_mb"), "lower"),
 )
 # fmt: on
 """Every metric of a node, in the order in which it is shown."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mlflow_perf.core.own_cost import own_cpu_sec
 from mlflow_perf.readers.process.reaped import (
     EndedChild,
     find_ended_child,
@@ -209,7 +210,7 @@ class ProcessTable:
         ended = None
         if clock is not None and pid == self._own_pid:
             # `stat` of this process costs as much as everything that is asked here.
-            own = clock
+            own = clock - own_cpu_sec()
             pages = (self._read(b"%d/statm" % pid) or b"").split(None, 2)
             if len(pages) > 1:
                 process.rss_bytes = int(pages[1]) * self._page

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from mlflow_perf.core.own_cost import brought_bytes
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
@@ -273,7 +274,10 @@ class ProcessTreeReader:
             return 0
         self._note_peaks()
         # Its size was read before it was seen to run its program: it may be the copy's.
-        return 0 if was_copy else self._memory.total(self._members.values())
+        if was_copy:
+            return 0
+        ours = brought_bytes() if self._table.own_pid in self._members else 0
+        return max(0, self._memory.total(self._members.values()) - ours)
 
     def _note_peaks(self) -> None:
         """Note the most that any one process had during the job, between the reads too."""
@@ -282,7 +286,10 @@ class ProcessTreeReader:
         for process in sorted(moved, key=lambda p: p.rss_bytes, reverse=True)[:_PEAKS_ASKED]:
             peak = table.peak_bytes(process.pid)
             # A peak from before the job's start need not be the job's.
-            if peak > self._peaks_before.get(process.pid, 0):
+            if peak > self._peaks_before.get(process.pid, 0) and peak > self._peak:
+                # A fork of this process began with all that this process had.
+                if process.pid == table.own_pid or table.is_copy(process.pid):
+                    peak -= brought_bytes()
                 self._peak = max(self._peak, peak)
         reaped = read_reaped_peak() if self._reaps else 0
         # A reaped child's peak is surely its own where it exceeds this process's.

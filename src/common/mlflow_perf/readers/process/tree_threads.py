@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mlflow_perf.core.own_threads import own_thread_ids
+from mlflow_perf.core.own_cost import own_thread_ids
 from mlflow_perf.readers.process.process import Process
 
 __all__ = ["ScheduleTable", "TreeThreads"]

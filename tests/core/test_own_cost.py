@@ -1,4 +1,4 @@
-"""The threads of our own and their CPU time."""
+"""What mlflow-perf itself costs: its threads' CPU time, and the memory that it brings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mlflow_perf.core.own_threads import as_own, own_cpu_sec, own_thread_ids
+from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_thread_ids
 
 
 def burn(seconds: float) -> None:
@@ -59,3 +59,35 @@ def test_a_forked_child_begins_with_none() -> None:
         if pid == 0:
             os._exit(0 if not own_thread_ids() and own_cpu_sec() == 0.0 else 1)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_memory_that_was_added_inside_is_brought_once() -> None:
+    """What was added around and between is the job's; a nested one adds nothing of its own."""
+    before = brought_bytes()
+    jobs = bytearray(b"x") * (20 << 20)
+    with bring(), bring():
+        ours = bytearray(b"x") * (30 << 20)
+    more = bytearray(b"x") * (20 << 20)
+    assert (brought_bytes() - before) / 2**20 == pytest.approx(30, abs=3)
+    del jobs, ours, more
+
+
+def test_memory_of_a_job_that_works_meanwhile_is_the_jobs() -> None:
+    """While a thread of ours waits, what the job adds is not ours."""
+    began, done = threading.Event(), threading.Event()
+
+    @bring()
+    def wait() -> None:
+        began.set()
+        done.wait(60)
+
+    before = brought_bytes()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert began.wait(60)
+    jobs = bytearray(b"x") * (40 << 20)
+    burn(0.05)
+    done.set()
+    thread.join()
+    assert (brought_bytes() - before) / 2**20 < 8
+    del jobs
