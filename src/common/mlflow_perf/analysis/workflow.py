@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from mlflow_perf.analysis.shared_nodes import Host, charge_shared_nodes
 from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
@@ -65,7 +66,10 @@ def build_workflow(
     if not runs:
         return None
     cut = time.time() if now is None else now
-    found = [_build_step(name, run, cut) for name, run in name_steps(runs).items()]
+    named = name_steps(runs)
+    hosts = {(name, index): host for name, run in named.items() for index, host in _hosts_of(run)}
+    found = [_build_step(name, run, cut) for name, run in named.items()]
+    found = charge_shared_nodes(found, hosts)
     found.sort(key=lambda step: (step.started, step.name))
     begin = min(step.started for step in found)
     if parent.started is not None:
@@ -132,6 +136,13 @@ def _read_nodes(run: PerfRun, now: float) -> Iterator[StepNode]:
         begin = next(value for value in (started, run.started, now) if value is not None)
         host = document.node.get("hostname") if document else run.tags.get(f"{TAG}hostname")
         yield StepNode(index, begin, duration or 0.0, summary, str(host or ""))
+
+
+def _hosts_of(run: PerfRun) -> Iterator[tuple[int, Host]]:
+    for index, document in (run.document.nodes if run.document is not None else {}).items():
+        name, cores = document.node.get("hostname"), document.node.get("cpu_count")
+        if name:
+            yield index, Host(str(name), float(cores) if isinstance(cores, (int, float)) else 0.0)
 
 
 def _find_dependencies(step: Step, steps: Sequence[Step]) -> list[Step]:

@@ -26,7 +26,8 @@ class Row:
         status: How it ended.
         duration_sec: From its start to its end, including the interpreter's start.
         nodes: Number of nodes.
-        cpu_hours_used: Busy CPU-hours of all nodes.
+        cpu_hours_used: CPU-hours that the step's own processes used on all nodes; where they are
+            unknown, the nodes' busy ones.
         cpu_hours_unused: Idle CPU-hours of all nodes.
         max_mem_mb: Peak memory of the job on the node with the highest.
         io_read_mb: Read from disks by all nodes.
@@ -73,7 +74,7 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
             row = replace(
                 row,
                 nodes=len(nodes),
-                cpu_hours_used=_sum(nodes, "node_used_cpu_hours"),
+                cpu_hours_used=_sum(nodes, "job_cpu_hours", "node_used_cpu_hours"),
                 cpu_hours_unused=_sum(nodes, "node_unused_cpu_hours"),
                 max_mem_mb=max(n.get("job_max_mem_mb", 0.0) for n in nodes)
                 or outcome.max_rss_mb
