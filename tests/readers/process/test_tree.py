@@ -234,6 +234,9 @@ class World:
     def proportional_bytes(self, pid: int) -> int | None:
         return None
 
+    def is_copy(self, pid: int) -> bool:
+        return False
+
     def thread_ids(self, pid: int) -> set[int]:
         return {pid}
 
