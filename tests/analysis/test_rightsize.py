@@ -27,7 +27,7 @@ SERIAL = {**BIG, "job_max_cpu_cores": 1.02, "job_cpu_avg_cores": 0.99, "job_max_
 
 def test_the_peak_on_which_the_best_known_right_sizer_fails(make_run: MakeRun) -> None:
     """A peak of 1,537 MiB is never answered with less: not with 128."""
-    size = right_size([make_run(SERIAL)])
+    size = right_size([make_run(SERIAL)], headroom_pct=20)
     assert size.memory_mb == 1856
     assert size.cpus == 1
     assert any("1,537" in sentence for sentence in size.evidence)
@@ -60,7 +60,7 @@ def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
         make_run({**SERIAL, "job_max_cpu_cores": 7.4}, label="wide"),
         make_run(label="empty"),
     ]
-    size = right_size(runs)
+    size = right_size(runs, headroom_pct=20)
     assert (size.cpus, size.memory_mb) == (8, 6016)
     text = " ".join(size.evidence)
     assert "From 3 runs" in text
@@ -72,8 +72,9 @@ def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
 def test_an_out_of_memory_kill_asks_for_more_than_there_was(make_run: MakeRun) -> None:
     """If the kernel killed a process for want of memory, the true peak is unknown."""
     summary = {**SERIAL, "mem_limit_mb": 2048.0, "job_max_mem_mb": 2040.0, "oom_kills": 1.0}
+    assert right_size([make_run(summary)], headroom_pct=20).memory_mb == 3072
     size = right_size([make_run(summary)])
-    assert size.memory_mb == 3072
+    assert size.memory_mb == 4096
     assert "killed" in " ".join(size.evidence)
 
 
@@ -95,7 +96,8 @@ def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run
         "max_t_cpu_pct_per_cpu_avg": 60.0,
         "max_t_mem_percent": 50.0,
     }
-    size = right_size([make_run(summary, facts={"cpu_count": 4, "mem_total_mb": 8000})])
+    run = make_run(summary, facts={"cpu_count": 4, "mem_total_mb": 8000})
+    size = right_size([run], headroom_pct=20)
     assert (size.cpus, size.memory_mb) == (3, 4800)
     assert sum("everything on the node" in sentence for sentence in size.evidence) == 2
 
@@ -111,7 +113,7 @@ def test_what_is_not_known_is_not_advised_on(make_run: MakeRun) -> None:
 def test_nodes_that_were_hardly_used_are_fewer(make_run: MakeRun) -> None:
     """Four nodes that used two cores each fit on one of 16, which then needs what all had."""
     node = {**SERIAL, "job_max_cpu_cores": 2.0, "job_max_mem_mb": 1000.0}
-    size = right_size([make_run(node, node, node, node)])
+    size = right_size([make_run(node, node, node, node)], headroom_pct=20)
     assert (size.nodes, size.cpus) == (1, 8)
     assert size.memory_mb == 4800
 
@@ -164,6 +166,30 @@ def test_no_run_with_figures_is_an_error(make_run: MakeRun) -> None:
         right_size([make_run()])
     with pytest.raises(SettingError, match="head-room"):
         right_size([make_run(SERIAL)], headroom_pct=-1)
+
+
+def test_one_run_is_little_evidence_and_gets_more_room(make_run: MakeRun) -> None:
+    """Head-room shrinks as runs agree: the first run gets most of it, and it is said."""
+    sizes = [
+        right_size([make_run(SERIAL, label=f"r{i}", started=float(i)) for i in range(runs)])
+        for runs in (1, 3, 10)
+    ]
+    memory = [size.memory_mb or 0 for size in sizes]
+    assert memory[0] > memory[1] >= memory[2] > 1537
+    assert memory[0] >= 1.4 * 1537
+    assert [size.runs for size in sizes] == [1, 3, 10]
+    assert "little evidence" in sizes[0].method
+    assert "little evidence" in " ".join(sizes[0].evidence)
+    assert sizes[0].p_fit is not None
+
+
+def test_a_job_that_did_not_get_its_cpus_is_not_advised_to_take_fewer(make_run: MakeRun) -> None:
+    """Twelve runnable threads that got one of 16 CPUs could use twelve."""
+    starved = {**SERIAL, "job_cpu_avg_cores": 1.0, "job_run_delay_pct": 91.7}
+    size = right_size([make_run(starved)])
+    assert size.cpus is not None
+    assert size.cpus >= 12
+    assert "waited for CPUs" in " ".join(size.evidence)
 
 
 @given(

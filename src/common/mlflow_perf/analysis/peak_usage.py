@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.analysis.usage import Usage, read_positive
@@ -85,6 +84,9 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         of_node = usage["max_t_mem_percent"] / 100.0 * total_mb
         # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
         of_job = usage["job_max_mem_mb"] and usage["job_max_mem_mb"] + usage["perf_mem_mb"]
+        ranks, count = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
+        # A damaged document may hold any number.
+        per_node = min(ranks / count, _MOST_TASKS) if count else 1.0
         used_gpus, owned_gpus = _count_gpus(summary, usage)
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
@@ -95,19 +97,13 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
             owned_memory_mb=usage.mem_limit_mb or total_mb,
             owned_gpus=owned_gpus,
             usage=usage,
-            tasks=_count_tasks(facts),
+            tasks=max(1, math.ceil(per_node)),
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
             job_memory=usage["job_max_mem_mb"] > 0,
             wanted_cores=find_wanted_cores(usage, read_spans(document)),
         )
         found.append(peak)
     return found
-
-
-def _count_tasks(facts: Mapping[str, Any]) -> int:
-    ranks, nodes = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
-    # A damaged document may hold any number.
-    return max(1, math.ceil(min(ranks / nodes, _MOST_TASKS))) if ranks and nodes else 1
 
 
 def _count_gpus(summary: Mapping[str, float], usage: Usage) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
+from mlflow_perf.analysis.sizing import Sizer, Suggestion
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
@@ -24,6 +25,8 @@ _MOST = 1e15  # a damaged document's figure may be infinite
 _OOM_FACTOR = 1.5
 _SATURATED_PCT = 90.0
 _TIME_STEP_MIN = 5
+_TIME_HEADROOM_PCT = 20.0
+_MOST_MB = 1e12
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class RightSize:
         minutes: A time limit, from the longest run; None if unknown.
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
         peak: The largest that they used, with the same keys.
+        p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
+            that was given.
+        runs: How many runs the memory was learned from.
+        method: How the memory was found.
     """
 
     cpus: int | None
@@ -51,27 +58,32 @@ class RightSize:
     minutes: int | None = None
     had: Mapping[str, float] = field(default_factory=dict)
     peak: Mapping[str, float] = field(default_factory=dict)
+    p_fit: float | None = None
+    runs: int = 0
+    method: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recommendation as plain data: the output of `advise --json`."""
-        keys = ("cpus", "memory_mb", "nodes", "gpus")
+        keys = ("cpus", "memory_mb", "nodes", "gpus", "p_fit", "runs", "method")
         return {**{key: getattr(self, key) for key in keys}, "evidence": list(self.evidence)}
 
 
-def right_size(runs: Sequence[PerfRun], *, headroom_pct: float = 20.0) -> RightSize:
+def right_size(runs: Sequence[PerfRun], *, headroom_pct: float | None = None) -> RightSize:
     """Return what to ask for, from one run or from several of one component: the worst counts.
 
     Args:
         runs: Runs with figures; runs without any are left out, and the evidence says so.
-        headroom_pct: What to add to the peak memory and to the longest time, in per cent.
+        headroom_pct: What to add to the peak memory and to the longest time, in per cent; by
+            default 20% for the time, and for memory what the runs themselves teach.
 
     Raises:
         RunNotFoundError: When none of the runs holds figures of its nodes.
         SettingError: When the head-room is negative or not finite.
     """
-    if not (math.isfinite(headroom_pct) and headroom_pct >= 0):
+    if headroom_pct is not None and not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
-    usages = [found for run in runs if (found := read_peak_usage(run))]
+    by_time = sorted(runs, key=lambda run: run.started or 0.0)
+    usages = [found for run in by_time if (found := read_peak_usage(run))]
     if not usages:
         runs_hold = f"The run {runs[0].label} holds no"
         if len(runs) != 1:
@@ -84,14 +96,15 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float = 20.0) -> RightS
         raise RunNotFoundError(f"{why}: there is nothing to advise.")
     peaks = _Peaks(usages)
     cpus, cpu_evidence = _advise_cpus(peaks)
-    memory_mb, memory_evidence = _advise_memory(peaks, headroom_pct)
-    evidence = [*cpu_evidence, *memory_evidence, *_explain_nodes(peaks), *_explain_gpus(peaks)]
+    memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct)
+    evidence = [*cpu_evidence, *memory_evidence, *peaks.explain_nodes(), *peaks.explain_gpus()]
     if len(runs) > 1:
         left_out = len(runs) - len(usages)
         without = f"; {left_out} without figures left out" if left_out else ""
         evidence.insert(0, f"From {len(usages)} runs, the worst of them counts{without}.")
     longest = max(peak.usage["duration_sec"] for peak in peaks.all)
-    minutes = _round_up(longest / 60.0 * (1 + headroom_pct / 100.0), _TIME_STEP_MIN)
+    spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
+    minutes = _round_up(longest / 60.0 * (1 + spare_pct / 100.0), _TIME_STEP_MIN)
     keys = ("cpus", "memory_mb", "gpus")
     had = [(peak.owned_cores, peak.owned_memory_mb, peak.owned_gpus) for peak in peaks.all]
     used = [(peak.cores or 0, peak.memory_mb or 0, peak.gpus) for peak in peaks.all]
@@ -106,6 +119,9 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float = 20.0) -> RightS
             max(peak.tasks for peak in run) * peaks.consolidated(run) for run in usages
         ),
         minutes=minutes if longest else None,
+        p_fit=None if learned is None else learned.p_fit,
+        runs=len(usages) if learned is None else learned.runs,
+        method=f"peak + {spare_pct:g}%" if learned is None else learned.method,
         had={**dict(zip(keys, map(max, zip(*had, strict=True)), strict=True)), **nodes},
         peak={**dict(zip(keys, map(max, zip(*used, strict=True)), strict=True)), **nodes},
     )
@@ -123,48 +139,82 @@ class _Peaks:
     def __init__(self, runs: Sequence[Sequence[PeakUsage]]) -> None:
         self.runs = runs
         self.all = [peak for run in runs for peak in run]
-        self.nodes = max(map(_count_needed_nodes, runs))
+        self.nodes = max(map(self.count_needed_nodes, runs))
 
     def consolidated(self, run: Sequence[PeakUsage]) -> int:
         """Return how many of a run's nodes share one node after consolidation."""
         return math.ceil(len(run) / self.nodes)
 
+    def total(self, run: Sequence[PeakUsage], figure: Callable[[PeakUsage], float | None]) -> float:
+        """Return the largest peak of one node of a run after consolidation."""
+        # A node's work may be one process, so it moves as a whole, beside the largest others.
+        values = sorted((figure(peak) or 0.0 for peak in run), reverse=True)
+        return sum(values[: self.consolidated(run)])
+
     def find_worst(self, figure: Callable[[PeakUsage], float | None]) -> tuple[float, PeakUsage]:
         """Return the largest peak of one node after consolidation, and the node it comes from."""
         best = -1.0, self.all[0]
         for run in self.runs:
-            values = sorted((figure(peak) or 0.0 for peak in run), reverse=True)
-            # A node's work may be one process, so it moves as a whole, beside the largest others.
-            total = sum(values[: self.consolidated(run)])
+            total = self.total(run, figure)
             if total > best[0]:
                 best = total, max(run, key=lambda peak: figure(peak) or 0.0)
         return best
 
+    @staticmethod
+    def count_needed_nodes(run: Sequence[PeakUsage]) -> int:
+        """Return how many of its nodes a run needs if the peaks of several nodes fit on one.
 
-def _count_needed_nodes(run: Sequence[PeakUsage]) -> int:
-    """Return how many of its nodes a run needs if the peaks of several nodes fit on one.
+        The answer is less than the run had only if the job's own cores and memory are known on
+        every node, and no node waited for disks, network or memory: nodes may have been added for
+        their bandwidth.
+        """
+        had = len(run)
+        known = all(peak.job_cores and peak.job_memory and peak.owned_cores for peak in run)
+        if had == 1 or not known or any(peak.is_tight for peak in run):
+            return had
+        limits = [
+            ([peak.cores or 0.0 for peak in run],
+             min(peak.owned_cores for peak in run) * (1 + CPU_TOLERANCE)),
+            ([float(peak.gpus) for peak in run], max(1, min(peak.owned_gpus for peak in run))),
+            # Only four fifths of the memory: tomorrow's peaks may be higher.
+            ([peak.memory_mb or 0.0 for peak in run],
+             0.8 * min(peak.owned_memory_mb for peak in run)),
+        ]  # fmt: skip
+        together = min(
+            sum(total <= room for total in accumulate(sorted(values, reverse=True)))
+            for values, room in limits
+        )
+        return math.ceil(had / max(1, together))
 
-    The answer is less than the run had only if the job's own cores and memory are known on every
-    node, and no node waited for disks, network or memory: nodes may have been added for their
-    bandwidth.
-    """
-    had = len(run)
-    known = all(peak.job_cores and peak.job_memory and peak.owned_cores for peak in run)
-    if had == 1 or not known or any(peak.is_tight for peak in run):
-        return had
-    limits = [
-        ([peak.cores or 0.0 for peak in run],
-         min(peak.owned_cores for peak in run) * (1 + CPU_TOLERANCE)),
-        ([float(peak.gpus) for peak in run], max(1, min(peak.owned_gpus for peak in run))),
-        # Only four fifths of the memory: tomorrow's peaks may be higher.
-        ([peak.memory_mb or 0.0 for peak in run],
-         0.8 * min(peak.owned_memory_mb for peak in run)),
-    ]  # fmt: skip
-    together = min(
-        sum(total <= room for total in accumulate(sorted(values, reverse=True)))
-        for values, room in limits
-    )
-    return math.ceil(had / max(1, together))
+    def learn_memory(self, failed_mb: float) -> Suggestion:
+        """Return what the runs' peaks, from the oldest on, let us expect of the next run."""
+        sizer = Sizer()
+        for run in self.runs:
+            total = self.total(run, lambda peak: peak.memory_mb)
+            if total > 0 and not any(peak.usage["oom_kills"] for peak in run):
+                longest = max(peak.usage["duration_sec"] for peak in run)
+                sizer.observe(peak_mb=min(total, _MOST_MB), duration_sec=min(longest, _MOST))
+        return sizer.suggest(failed_mb=min(failed_mb, _MOST_MB) or None)
+
+    def explain_nodes(self) -> list[str]:
+        """Return why so many nodes are asked for; nothing for one node."""
+        had = max(map(len, self.runs))
+        if had == 1:
+            return []
+        reason = f"the work needs all {had}, or it is not known that it would fit on fewer"
+        if self.nodes < had:
+            reason = f"what {had} used at their peaks, side by side, fits on {self.nodes} of them"
+        return [f"Nodes: {reason}."]
+
+    def explain_gpus(self) -> list[str]:
+        """Return what the GPUs did; nothing without any."""
+        owned = max(peak.owned_gpus for peak in self.all)
+        if not owned:
+            return []
+        worst = max(self.all, key=lambda peak: peak.gpus)
+        busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in self.all)
+        did = f"GPU: {worst.gpus} of {owned} per node did any work"
+        return [f"{did}, {busy:.0f}% busy on average ({worst.where})."]
 
 
 def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
@@ -196,46 +246,35 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
 
 
-def _advise_memory(peaks: _Peaks, headroom_pct: float) -> tuple[int | None, list[str]]:
+def _advise_memory(
+    peaks: _Peaks, headroom_pct: float | None
+) -> tuple[int | None, Suggestion | None, list[str]]:
     if all(peak.memory_mb is None for peak in peaks.all):
-        return None, ["No run says how much memory was used: there is no advice on memory."]
+        return None, None, ["No run says how much memory was used: there is no advice on memory."]
     used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
     user = "the job" if worst.job_memory else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_memory_mb:,.0f}" if worst.owned_memory_mb else ""
     peaked = f"Memory: {user} peaked at {used:,.0f}{had} MB ({worst.where})"
-    evidence = [f"{peaked}; {headroom_pct:g}% head-room added."]
-    wanted = used * (1 + headroom_pct / 100.0)
     killed = [peak for peak in peaks.all if peak.usage["oom_kills"] > 0]
+    failed_mb = max((max(p.owned_memory_mb, p.memory_mb or 0.0) for p in killed), default=0.0)
+    if headroom_pct is None:
+        found = peaks.learn_memory(failed_mb)
+        wanted = max(used, found.memory_mb)
+        runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
+        spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room learned from {runs}"
+        fits = f"the next one fits with a chance of {100 * found.p_fit:.0f}%"
+        evidence = [f"{peaked}; {spare} added, {fits} ({found.method})."]
+    else:
+        found = None
+        wanted = max(used * (1 + headroom_pct / 100.0), failed_mb * _OOM_FACTOR)
+        evidence = [f"{peaked}; {headroom_pct:g}% head-room added."]
     if killed:
-        limit = max(max(peak.owned_memory_mb, peak.memory_mb or 0.0) for peak in killed)
-        wanted = max(wanted, limit * _OOM_FACTOR)
         evidence.append(
             f"Memory: the kernel killed processes for want of it ({killed[0].where}): the true "
-            f"peak is unknown, so {_OOM_FACTOR:g} times what there was is advised."
+            f"peak is unknown, so {wanted / failed_mb:.2g} times what there was is advised."
         )
-    return max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB)), evidence
+    return max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB)), found, evidence
 
 
 def _round_up(value: float, step: int) -> int:
     return math.ceil(min(value, _MOST) / step) * step
-
-
-def _explain_nodes(peaks: _Peaks) -> list[str]:
-    had = max(map(len, peaks.runs))
-    if had == 1:
-        return []
-    if peaks.nodes == had:
-        return [f"Nodes: the work needs all {had}, or it is not known that it would fit on fewer."]
-    return [
-        f"Nodes: what {had} nodes used at their peaks, side by side, fits on {peaks.nodes} of them."
-    ]
-
-
-def _explain_gpus(peaks: _Peaks) -> list[str]:
-    owned = max(peak.owned_gpus for peak in peaks.all)
-    if not owned:
-        return []
-    worst = max(peaks.all, key=lambda peak: peak.gpus)
-    busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in peaks.all)
-    did = f"GPU: {worst.gpus} of {owned} per node did any work"
-    return [f"{did}, {busy:.0f}% busy on average ({worst.where})."]

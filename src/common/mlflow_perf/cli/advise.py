@@ -35,11 +35,10 @@ _NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "
 )
 @click.option(
     "--headroom",
-    default=20.0,
-    show_default=True,
+    default=None,
     type=click.FloatRange(0, 1000),
     metavar="PCT",
-    help="Added to the peak memory and the longest time.",
+    help="Added to the peak memory and the longest time; by default learned from the runs.",
 )
 @click.option("--for", "target", type=click.Choice([*_LINES]), help="Print only these lines.")
 @_options.as_json
@@ -48,7 +47,7 @@ def command(
     *,
     component: str | None,
     last: int,
-    headroom: float,
+    headroom: float | None,
     target: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
