@@ -130,7 +130,7 @@ def test_the_page_of_the_document(folder: Path) -> None:
 def test_the_verdict_of_the_page_of_advice(capsys: pytest.CaptureFixture[str]) -> None:
     """The figures that it shows lead to the verdict that it names."""
     run(examples("advice.md")["verdict"])
-    assert capsys.readouterr().out.startswith("The job waited for disks 71% of the time (")
+    assert capsys.readouterr().out.startswith("The job waited for disks 55% of the time (")
 
 
 @pytest.mark.usefixtures("store")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.memory_trend import MemoryTrend
-from mlflow_perf.analysis.time_shares import Span
+from mlflow_perf.analysis.time_shares import Span, average_demand
 from mlflow_perf.analysis.usage import Usage
-from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus
+from mlflow_perf.analysis.wanted_cpus import SERIAL_PEAK, count_wanted_cpus
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import one_decimal
 
@@ -40,15 +40,6 @@ class Facts:
         return f"{one_decimal(usage.used_cores)} of {one_decimal(usage.cores)} CPUs"
 
     @property
-    def demand(self) -> float:
-        """Threads of the job that ran or waited for a CPU, over the time in which any did."""
-        busy = [s for s in self.spans if s.demand >= 0.5] or list(self.spans)
-        seconds = sum(s.seconds for s in busy)
-        if seconds <= 0:
-            return busy[0].demand
-        return sum(s.demand * s.seconds for s in busy) / seconds
-
-    @property
     def wanted_cpus(self) -> int:
         """How many CPUs the job can use, as `advise` says."""
         return count_wanted_cpus(self.usage, self.spans)
@@ -58,9 +49,8 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
     text = f"The job kept one CPU busy ({facts.used})"
     usage = facts.usage
     threads = usage["job_threads_max"]
-    switches = usage["job_voluntary_switches"] / max(usage["duration_sec"], 1e-9)
     do = "run it in parallel"
-    if threads >= 3 and switches >= 100:
+    if max(span.takes_turns for span in facts.spans) >= 0.5:
         text = (
             f"The job's {threads:.0f} threads took turns on one CPU ({facts.used}), as Python's "
             "threads do under its lock (GIL)"
@@ -69,10 +59,10 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
     wanted = facts.wanted_cpus
     if wanted == 1:
         return text, f"{do}, or ask for one CPU"
-    peak = one_decimal(max(usage["job_max_cpu_cores"], usage.used_cores))
-    return f"{text} for most of its computing, up to {peak} at its peak", (
-        f"{do}; its parallel part uses {wanted} CPUs"
-    )
+    peak = usage.peak_cores or 0.0
+    if peak > SERIAL_PEAK:
+        text += f" for most of its computing, {one_decimal(peak)} at its peak"
+    return text, f"{do}; at times it can use {wanted} CPUs"
 
 
 def describe_saturated(facts: Facts) -> tuple[str, str]:
@@ -108,7 +98,9 @@ def describe_contended(facts: Facts) -> tuple[str, str]:
 def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
     cores = one_decimal(facts.usage.cores)
     threads = (
-        f"{facts.demand:.0f} threads" if facts.spans[0].run_delay is not None else "more threads"
+        f"{average_demand(facts.spans):.0f} threads"
+        if facts.spans[0].run_delay is not None
+        else "more threads"
     )
     text = f"The job had {threads} to run on {cores} CPUs ({facts.used} used)"
     return text, f"start {cores} at a time, or ask for more CPUs"

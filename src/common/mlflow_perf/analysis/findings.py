@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mlflow_perf.analysis.finding_places import find_function, name_phase
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
-from mlflow_perf.analysis.time_shares import Span, read_spans, split_time
+from mlflow_perf.analysis.time_shares import average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import join_some
@@ -51,10 +52,10 @@ _WEIGHTS = {
     "balanced": 0.6,
     "idle": 0.5,
     "memory": 2.0,
-    "memory_growth": 2.0,
+    "memory_growth": 2.5,
 }
 """How much of the time of a kind is at stake: a second lost to others comes back whole, one that
-the job computed does not; what may kill the job counts double. Kinds without a row weigh 1."""
+the job computed does not; what may kill the job counts more. Kinds without a row weigh 1."""
 
 
 @dataclass(frozen=True)
@@ -131,16 +132,14 @@ def merge_findings(nodes: Mapping[int, Sequence[Finding]]) -> list[Finding]:
 
 def _find_in_node(document: NodeDocument) -> list[Finding]:
     usage = Usage(document.summary, document.node)
-    known = {"cpu_avg_utilization_pct", "job_cpu_avg_cores"} & document.summary.keys()
+    length = document.duration_sec or usage["duration_sec"]
+    if 0 < length < TOO_SHORT_SEC and not usage["oom_kills"]:
+        text = f"The block took {format_duration(length)}: too short to say what held it back"
+        return [Finding("too_short", "low", 1.0, text, "", bottleneck="balanced")]
     spans = read_spans(document)
     shares = [split_time(span) for span in spans]
-    seconds = sum(span.seconds for span in spans)
-    totals = {
-        kind: sum(s[kind] * span.seconds for s, span in zip(shares, spans, strict=True)) / seconds
-        if seconds > 0
-        else shares[0][kind]
-        for kind in shares[0]
-    }
+    totals = average_shares(spans, shares)
+    known = {"cpu_avg_utilization_pct", "job_cpu_avg_cores"} & document.summary.keys()
     if not known:
         totals = {kind: share for kind, share in totals.items() if kind in ("disk", "gpu")}
     elif not spans[0].own:
@@ -148,19 +147,30 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         totals["idle"] = totals.pop("waiting")
     elif usage["gpu_avg_utilization_pct"] < 25 and spans[0].has_gpu:
         totals["idle"] = 1.0 - spans[0].gpu
+    near_limit = ramp(usage.mem_pct, 88, 96) * (1.0 if usage.knows_own_memory else 0.6)
+    killed = 2.0 if usage["oom_kills"] >= 1 else 0.0
+    totals["memory"] = max(totals.get("memory", 0.0), near_limit, killed)
     trend = read_memory_trend(document)
-    totals["memory"] = max(totals.get("memory", 0.0), _memory_at_stake(usage))
     totals["memory_growth"] = trend.at_stake
     facts = Facts(usage, spans, totals, trend)
-    found = [
-        _make_finding(kind, share, facts, shares, document)
-        for kind, share in totals.items()
-        if share >= _LEAST_SHARE
-    ]
-    length = document.duration_sec or usage["duration_sec"]
-    if 0 < length < TOO_SHORT_SEC and not usage["oom_kills"]:
-        text = f"The block took {format_duration(length)}: too short to say what held it back"
-        return [Finding("too_short", "low", 1.0, text, "", bottleneck="balanced")]
+    found = []
+    for kind, share in totals.items():
+        if share < _LEAST_SHARE:
+            continue
+        evidence, do = SENTENCES[kind](facts)
+        is_quota = kind == "contended" and usage["cpu_throttled_pct"] >= 5
+        phase = name_phase(kind, spans, shares)
+        finding = Finding(
+            kind,
+            "low",
+            share,
+            f"{evidence} (from {phase})" if phase else evidence,
+            do,
+            phase=phase,
+            function=find_function(kind, document),
+            bottleneck="throttled" if is_quota else BOTTLENECK_OF_KIND[kind],
+        )
+        found.append(finding)
     if not found:
         text = "The node reported no CPU figures: there is no verdict"
         if known:
@@ -184,70 +194,6 @@ def _rank(found: Sequence[Finding]) -> list[Finding]:
         strength = min(1.0, stake) * (0.5 + confidence / 2)
         severity = "high" if strength >= 0.5 else "medium" if strength >= 0.2 else "low"
         severity = "low" if finding.kind == "balanced" else severity
-        sure.append(replace(finding, confidence=confidence, severity=severity))
+        share = round(min(1.0, finding.share), 4)
+        sure.append(replace(finding, share=share, confidence=confidence, severity=severity))
     return sure
-
-
-def _memory_at_stake(usage: Usage) -> float:
-    """Return how near the job came to being killed for want of memory: 1.0 if something was."""
-    if usage["oom_kills"] >= 1:
-        return 2.0
-    return ramp(usage.mem_pct, 88, 96) * (1.0 if usage.knows_own_memory else 0.6)
-
-
-def _make_finding(
-    kind: str,
-    share: float,
-    facts: Facts,
-    shares: Sequence[Mapping[str, float]],
-    document: NodeDocument,
-) -> Finding:
-    evidence, do = SENTENCES[kind](facts)
-    bottleneck = BOTTLENECK_OF_KIND[kind]
-    if kind == "contended" and facts.usage["cpu_throttled_pct"] >= 5:
-        bottleneck = "throttled"
-    phase = _name_phase(kind, facts.spans, shares)
-    return Finding(
-        kind,
-        "low",
-        min(1.0, round(share, 4)) if share < 1 else share,
-        f"{evidence} (from {phase})" if phase else evidence,
-        do,
-        phase=phase,
-        function=_find_function(kind, document),
-        bottleneck=bottleneck,
-    )
-
-
-def _name_phase(
-    kind: str, spans: Sequence[Span], shares: Sequence[Mapping[str, float]]
-) -> str | None:
-    """Return the one part of the run in which a kind took most of the time; None without one."""
-    if kind not in shares[0] or len(spans) < 4:
-        return None
-    held = [i for i, share in enumerate(shares) if share[kind] >= 0.5]
-    if not held:
-        return None
-    first, last = spans[held[0]], spans[held[-1]]
-    begin, end = first.start_sec, last.start_sec + last.seconds
-    inside = sum(spans[i].seconds for i in held)
-    whole = spans[-1].start_sec + spans[-1].seconds
-    if end - begin > 0.8 * whole or inside < 0.8 * (end - begin) or inside < 0.1 * whole:
-        return None
-    return f"{format_duration(begin)} to {format_duration(end)}"
-
-
-def _find_function(kind: str, document: NodeDocument) -> str | None:
-    """Return the function that a profile in the document says took most time of the kind."""
-    profile = document.extra.get("profile")
-    rows = profile.get("functions") if isinstance(profile, dict) else None
-    if kind not in ("serial", "saturated", "waiting", "disk", "network") or not rows:
-        return None
-    computes = kind in ("serial", "saturated")
-    best, most = None, 5.0
-    for row in rows:
-        own, on_cpu = row.get("self_pct") or 0.0, (row.get("cpu_pct") or 0.0) / 100
-        part = own * (on_cpu if computes else 1 - on_cpu)
-        if part > most:
-            best, most = str(row.get("function")), part
-    return best

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree as ET
 
 from mlflow_perf.analysis import markdown
-from mlflow_perf.analysis.gate import Check, GateResult
+from mlflow_perf.analysis.gate import GateResult
 from mlflow_perf.analysis.metric_text import format_metric
 from mlflow_perf.core.format import format_change, format_count, join_some
 
@@ -45,7 +45,21 @@ def to_markdown(result: GateResult) -> str:
 
 def to_junit(result: GateResult) -> str:
     """Return the decision as JUnit XML: a test case per check."""
-    cases = [_build_case(check) for check in result.checks]
+    cases = []
+    for check in result.checks:
+        key = check.limit.key
+        base, new = format_metric(key, check.base_median), format_metric(key, check.new_median)
+        message = _clean(f"{key}: {base} → {new} ({format_change(check.change_pct)}).")
+        how = _clean(check.how)
+        names = {"classname": _clean(check.step), "name": _clean(check.limit.text)}
+        case = ET.Element("testcase", names)
+        if not check.passed:
+            ET.SubElement(case, "failure", {"message": message}).text = f"{message} {how}"
+        elif check.outcome == "no base":
+            ET.SubElement(case, "skipped", {"message": how})
+        else:
+            ET.SubElement(case, "system-out").text = f"{message} {how}"
+        cases.append(case)
     for text in result.failures:
         case = ET.Element("testcase", {"classname": "status", "name": "new runs finished"})
         ET.SubElement(case, "failure", {"message": _clean(text)}).text = _clean(text)
@@ -61,22 +75,6 @@ def to_junit(result: GateResult) -> str:
     root.append(suite)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _build_case(check: Check) -> ET.Element:
-    key = check.limit.key
-    base, new = format_metric(key, check.base_median), format_metric(key, check.new_median)
-    message = _clean(f"{key}: {base} → {new} ({format_change(check.change_pct)}).")
-    how = _clean(check.how)
-    names = {"classname": _clean(check.step), "name": _clean(check.limit.text)}
-    case = ET.Element("testcase", names)
-    if not check.passed:
-        ET.SubElement(case, "failure", {"message": message}).text = f"{message} {how}"
-    elif check.outcome == "no base":
-        ET.SubElement(case, "skipped", {"message": how})
-    else:
-        ET.SubElement(case, "system-out").text = f"{message} {how}"
-    return case
 
 
 def _clean(text: str) -> str:

@@ -19,7 +19,7 @@ class MemoryTrend:
         at_stake: From 0 to 1: how steadily and how much it grew, and how near its limit is.
         first_mb: Memory near the start.
         last_mb: Memory at the end.
-        mb_per_min: Growth over the last two thirds of the run.
+        mb_per_min: Mean growth.
         limit_mb: Memory that the job may use; 0.0 if unknown.
     """
 
@@ -61,7 +61,7 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     least = min((later - earlier) / grown for earlier, later in pairwise(marks))
     steady = ramp(least, 0.05, 0.2)
     large = ramp(grown, 100, 400) * ramp(last / max(first, 1.0), 1.2, 2.0)
-    rate = (last - marks[1]) / (seconds * 2 / 3)
+    rate = grown / seconds
     limit = Usage(document.summary, document.node).mem_limit_mb
     limit = limit or read_positive(document.node.get("mem_total_mb"))
     # At this rate the limit is some of the run's lengths away; a hundred of them is far.

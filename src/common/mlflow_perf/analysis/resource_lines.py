@@ -102,7 +102,14 @@ def kubernetes_lines(size: RightSize) -> str:
 
 def azureml_lines(size: RightSize) -> str:
     """Return the `resources` of an Azure ML job: the smallest common machine that is enough."""
-    machine = _machine(size)
+    enough = (
+        m
+        for m in sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
+        if m.cpus >= (size.cpus or 1)
+        and m.memory_mb * _USABLE >= (size.memory_mb or 0)
+        and m.gpus >= size.gpus
+    )
+    machine = next(enough, None)
     lines = ["resources:", f"  instance_count: {size.nodes}"]
     if machine is None:
         lines.append("  # no common machine is large enough: choose one by hand")
@@ -113,14 +120,3 @@ def azureml_lines(size: RightSize) -> str:
             f"  # {machine.cpus} CPUs, {machine.memory_mb // _GIB} GiB{gpus}"
         )
     return "\n".join(lines)
-
-
-def _machine(size: RightSize) -> AzureSize | None:
-    enough = (
-        m
-        for m in sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
-        if m.cpus >= (size.cpus or 1)
-        and m.memory_mb * _USABLE >= (size.memory_mb or 0)
-        and m.gpus >= size.gpus
-    )
-    return next(enough, None)

@@ -6,7 +6,7 @@ half on one and half on two. The parts of a span add up to its length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from mlflow_perf.analysis.usage import Usage, ramp
 from mlflow_perf.model.document import NodeDocument
 
-__all__ = ["Span", "read_spans", "split_time"]
+__all__ = ["Span", "average_demand", "average_shares", "read_spans", "split_time"]
 
 _MOST_SPANS = 100
 _RATES = {
@@ -26,9 +26,9 @@ _RATES = {
 }
 """Counter columns whose rate per second is a figure of a span."""
 
-_FSYNC_BOOST = 4.0
-"""On a full machine the kernel reports a fifth of the disk stalls of a job that only syncs: it
-counts the rest of each wait as one for a CPU."""
+_STALL_BOOST = 4.0
+"""The kernel weighs stalls by CPU: beside busy CPUs, a job that only waits for a disk is seen to
+stall for half of the time on two CPUs, and on a full machine for a fifth."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Span:
         own: Whether `used` counts the job alone.
         run_delay: Of the time in which the job's threads were runnable, the share in which they
             waited for a CPU; None if unknown.
+        takes_turns: How far the job's threads are known to take turns, as Python's do under its
+            lock: 1.0 if they give up their CPU hundreds of times a second.
         peak_used: The most CPUs that the job kept busy in any interval of the whole run.
         processes: Processes of the job.
         cpu_stall: Share of the time in which some task of the node waited for a CPU.
@@ -52,6 +54,7 @@ class Span:
         throttled: Share of the time in which the quota held the job back.
         stolen: Share of its CPU time that the host took for other machines.
         disk_mb_s: What the job read from and wrote to disks; the node if `own_io` is false.
+        mean_disk_mb_s: The same over the whole run: writes reach a disk in bursts.
         own_io: Whether `disk_mb_s` counts the job alone.
         calls_per_sec: System calls of the job that read or write; 0.0 if unknown.
         net_mb_s: What the node moved over the network.
@@ -76,8 +79,10 @@ class Span:
     throttled: float = 0.0
     stolen: float = 0.0
     disk_mb_s: float = 0.0
+    mean_disk_mb_s: float = 0.0
     own_io: bool = False
     calls_per_sec: float = 0.0
+    takes_turns: float = 0.0
     net_mb_s: float = 0.0
     gpu: float = 0.0
     has_gpu: bool = False
@@ -93,7 +98,10 @@ class Span:
         """
         used = self.used / (1.0 - min(self.stolen, 0.95))
         if self.run_delay is not None:
-            return used / (1.0 - min(self.run_delay, 0.99))
+            demand = used / (1.0 - min(self.run_delay, 0.99))
+            # Threads that take turns are runnable together for moments, but run one at a time.
+            single = max(used, min(demand, 1.0))
+            return demand + (single - demand) * self.takes_turns
         felt = ramp(used, 0.05, 0.5)
         if self.peak_used < 1.3 and self.processes < 3:
             return used + min(max(0.0, 1.0 - used), self.cpu_stall) * felt
@@ -102,6 +110,15 @@ class Span:
         crowd = ramp(self.processes / max(self.cores, 1.0), 1.5, 3.0) * ramp(self.cpu_stall, 0.7, 1)
         is_full = ramp(self.node_used / max(self.cores, 1e-9), 0.8, 0.95)
         return max(used + missed, crowd * is_full * felt * 2 * self.cores)
+
+    @property
+    def small_requests(self) -> float:
+        """How much of the computing is the kernel's work on many small files, from 0 to 1."""
+        if not self.own_io or not self.calls_per_sec:
+            return 0.0
+        kb_per_call = self.disk_mb_s * 1024 / self.calls_per_sec
+        is_small = 1.0 - ramp(kb_per_call, 16, 64)
+        return is_small * ramp(self.calls_per_sec, 500, 2000) * ramp(self.disk_mb_s, 0.5, 4)
 
 
 def read_spans(document: NodeDocument) -> list[Span]:
@@ -139,6 +156,12 @@ def _span_of_summary(usage: Usage) -> Span:
         stolen=usage.stolen_pct / 100.0,
         disk_mb_s=sum(usage[key] for key in keys) / seconds if seconds > 0 else 0.0,
         calls_per_sec=calls / seconds if seconds > 0 else 0.0,
+        takes_turns=_find_turns(
+            used,
+            usage["job_threads_max"],
+            1.0,
+            usage["job_voluntary_switches"] / seconds if seconds > 0 else 0.0,
+        ),
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
         gpu=usage["gpu_avg_utilization_pct"] / 100.0,
@@ -180,10 +203,17 @@ def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iter
             own=True,
             run_delay=waits / (waits + runs) if waits + runs > 0 else whole.run_delay,
             calls_per_sec=rate("job_read_calls", "job_write_calls"),
+            takes_turns=_find_turns(
+                figures["used"],
+                row.get("job_threads", 0.0),
+                row.get("job_processes", 1.0),
+                rate("job_voluntary_switches"),
+            ),
             peak_used=whole.peak_used,
             processes=row.get("job_processes", 0.0),
             stolen=whole.stolen,
             disk_mb_s=rate(*io_names),
+            mean_disk_mb_s=whole.disk_mb_s,
             own_io=usage.knows_own_io,
             net_mb_s=rate("net_io_ext_sent_mb", "net_io_ext_recv_mb"),
             gpu=row.get("gpu_utilization_pct", 0.0) / 100.0,
@@ -192,6 +222,21 @@ def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iter
             own_mem=whole.own_mem,
             **figures,
         )
+
+
+def _find_turns(used: float, threads: float, processes: float, switches: float) -> float:
+    """Return how far threads take turns on one CPU, from how often per second they give it up."""
+    is_one = 1.0 - ramp(used, 1.1, 1.4)
+    return is_one * ramp(switches, 50, 150) if threads >= 3 and processes <= 1 else 0.0
+
+
+def average_demand(spans: Sequence[Span]) -> float:
+    """Return the mean demand for CPUs, over the time in which there was any."""
+    busy = [span for span in spans if span.demand >= 0.5] or list(spans)
+    seconds = sum(span.seconds for span in busy)
+    if seconds <= 0:
+        return busy[0].demand
+    return sum(span.demand * span.seconds for span in busy) / seconds
 
 
 def split_time(span: Span) -> dict[str, float]:
@@ -212,18 +257,16 @@ def split_time(span: Span) -> dict[str, float]:
     full -= quota - throttled
     crowded = ramp(demand / max(cores, 1.0), 1.2, 2.0) * (1.0 - throttled)
     rest = 1.0 - active
-    own_io = ramp(span.disk_mb_s, 0.05, 0.5) if span.own_io else 0.9
-    boost = 1.0 + _FSYNC_BOOST * ramp(span.node_used / cores, 0.8, 1.0) * ramp(
-        span.disk_mb_s, 0.05, 0.5
-    )
-    disk = own_io * min(rest, span.io_stall * boost)
+    moves = ramp(max(span.disk_mb_s, span.mean_disk_mb_s), 0.05, 0.5)
+    boost = 1.0 + _STALL_BOOST * ramp(span.node_used / cores, 0.5, 1.0) * moves
+    disk = (moves if span.own_io else 0.9) * min(rest, span.io_stall * boost)
     # Stalls are the node's: those of a job with little memory are probably another's.
     memory = span.mem_stall * (ramp(span.mem_pct, 20, 60) if span.own_mem else 0.9)
     free = max(0.0, rest - disk - memory)
     # A node moves data for others too: the job's own part of it costs CPU time.
     is_likely = ramp(span.net_mb_s, 5, 30) * ramp(span.used, 0.02, 0.08)
     network = free * is_likely
-    files = _share_of_small_requests(span)
+    files = span.small_requests
     shares = {
         "serial": computing * (1.0 - several) * (1.0 - files),
         "saturated": full * (1.0 - crowded),
@@ -240,10 +283,14 @@ def split_time(span: Span) -> dict[str, float]:
     return {**shares, "gpu": span.gpu, "memory": memory}
 
 
-def _share_of_small_requests(span: Span) -> float:
-    """Return how much of the computing is the kernel's work on many small files."""
-    if not span.own_io or not span.calls_per_sec:
-        return 0.0
-    kb_per_call = span.disk_mb_s * 1024 / span.calls_per_sec
-    is_small = 1.0 - ramp(kb_per_call, 16, 64)
-    return is_small * ramp(span.calls_per_sec, 500, 2000) * ramp(span.disk_mb_s, 0.5, 4)
+def average_shares(
+    spans: Sequence[Span], shares: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """Return the shares of the whole time from those of its spans."""
+    seconds = sum(span.seconds for span in spans)
+    if seconds <= 0:
+        return dict(shares[0])
+    return {
+        kind: sum(share[kind] * s.seconds for share, s in zip(shares, spans, strict=True)) / seconds
+        for kind in shares[0]
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mlflow_perf.analysis.time_shares import Span
+from mlflow_perf.analysis.time_shares import Span, average_demand
 from mlflow_perf.analysis.usage import Usage
 
 __all__ = ["CPU_TOLERANCE", "SERIAL_PEAK", "count_wanted_cpus", "find_wanted_cores", "is_serial"]
@@ -24,7 +24,7 @@ def is_serial(usage: Usage, demand: float) -> bool:
 
     Args:
         usage: The node's figures.
-        demand: CPUs that the job would have used with the node to itself, at its peak.
+        demand: CPUs that the job would have used with the node to itself, on average.
     """
     low, high = SERIAL_AVERAGE
     return (
@@ -36,7 +36,7 @@ def is_serial(usage: Usage, demand: float) -> bool:
 
 def find_wanted_cores(usage: Usage, spans: Sequence[Span]) -> float:
     """Return how many CPUs a job can use: what it used at its peak, and what it could not get."""
-    demand = max((span.demand for span in spans if span.seconds >= 0.2), default=spans[0].demand)
+    demand = average_demand(spans)
     peak = usage.peak_cores or 0.0
     cores = usage.cores or peak
     if (throttled := usage["cpu_throttled_pct"]) >= 10:

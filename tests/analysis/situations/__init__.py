@@ -1,0 +1,1 @@
+"""Real jobs whose bottleneck is known, and what was recorded of them."""

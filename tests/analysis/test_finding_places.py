@@ -1,0 +1,46 @@
+"""The part of the run and the function of a finding."""
+
+from __future__ import annotations
+
+from mlflow_perf.analysis.finding_places import find_function, name_phase
+from mlflow_perf.analysis.time_shares import read_spans, split_time
+from mlflow_perf.model.document import NodeDocument
+
+
+def _node(*cores: float) -> NodeDocument:
+    used: list[float | None] = [sum(cores[:i], 0.0) for i in range(len(cores) + 1)]
+    return NodeDocument(
+        summary={"job_cpu_avg_cores": 0.5, "cpu_limit_cores": 2.0, "duration_sec": len(cores)},
+        reports={"elapsed_sec": [float(i) for i in range(len(cores) + 1)], "job_cpu_sec": used},
+    )
+
+
+def test_a_finding_of_one_part_names_it() -> None:
+    """Asleep for four seconds, then busy for six: each has its part."""
+    spans = read_spans(_node(*[0.0] * 4, *[1.0] * 6))
+    shares = [split_time(span) for span in spans]
+    assert name_phase("serial", spans, shares) == "4 s to the end"
+    assert name_phase("waiting", spans, shares) == "the start to 4 s"
+    assert name_phase("memory_growth", spans, shares) is None
+
+
+def test_a_finding_of_the_whole_or_of_moments_names_no_part() -> None:
+    """All of the time is no part of it, and every other second neither."""
+    for cores in ([1.0] * 10, [1.0, 0.0] * 5):
+        spans = read_spans(_node(*cores))
+        assert name_phase("serial", spans, [split_time(span) for span in spans]) is None
+
+
+def test_the_function_comes_from_the_profile() -> None:
+    """Computing names what used the CPU, waiting what did not."""
+    node = _node(1.0)
+    node.extra["profile"] = {
+        "functions": [
+            {"function": "parse", "self_pct": 60.0, "cpu_pct": 95.0},
+            {"function": "fetch", "self_pct": 40.0, "cpu_pct": 2.0},
+        ]
+    }
+    assert find_function("serial", node) == "parse"
+    assert find_function("waiting", node) == "fetch"
+    assert find_function("memory", node) is None
+    assert find_function("serial", _node(1.0)) is None

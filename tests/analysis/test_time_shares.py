@@ -1,0 +1,94 @@
+"""Each span of time is split without thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlflow_perf.analysis.time_shares import Span, average_demand, read_spans, split_time
+from mlflow_perf.model.document import NodeDocument
+
+SPAN = Span(
+    start_sec=0.0,
+    seconds=1.0,
+    cores=2.0,
+    used=1.0,
+    node_used=1.0,
+    own=True,
+    run_delay=0.0,
+    peak_used=2.0,
+    own_io=True,
+)
+SHARE = st.floats(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("used", "serial", "saturated", "waiting"),
+    [(0.6, 0.6, 0.0, 0.4), (1.0, 1.0, 0.0, 0.0), (1.5, 0.5, 0.3, 0.0), (2.0, 0.0, 1.0, 0.0)],
+)
+def test_busy_cpus_are_shares_of_the_time(
+    used: float, serial: float, saturated: float, waiting: float
+) -> None:
+    """0.6 CPUs are 60% of the time on one; 1.5 are half on one and half on two."""
+    shares = split_time(replace(SPAN, used=used))
+    assert shares["serial"] == pytest.approx(serial)
+    assert shares["saturated"] == pytest.approx(saturated)
+    assert shares["waiting"] == pytest.approx(waiting)
+
+
+@given(
+    used=st.floats(0, 4), delay=SHARE, cores=st.floats(0.1, 4), io=SHARE, throttled=SHARE,
+    stolen=SHARE, disk=st.floats(0, 500), net=st.floats(0, 500), gpu=SHARE,
+)  # fmt: skip
+def test_the_shares_add_up_to_the_time(
+    used: float, delay: float, cores: float, io: float, throttled: float, stolen: float,
+    disk: float, net: float, gpu: float,
+) -> None:  # fmt: skip
+    """Whatever the figures, no share is negative and together they are the whole."""
+    span = replace(
+        SPAN, used=used, run_delay=delay, cores=cores, io_stall=io, throttled=throttled,
+        stolen=stolen, disk_mb_s=disk, net_mb_s=net, gpu=gpu, has_gpu=True, node_used=used,
+    )  # fmt: skip
+    shares = split_time(span)
+    assert min(shares.values()) >= -1e-9
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_what_a_starved_job_would_have_used_follows_from_its_waiting() -> None:
+    """Half of its runnable time on the run queue: twice the CPUs, and half of the time lost."""
+    starved = replace(SPAN, used=0.5, run_delay=0.5)
+    assert starved.demand == pytest.approx(1.0)
+    assert split_time(starved)["contended"] == pytest.approx(0.5)
+    assert average_demand([starved, replace(SPAN, used=0.0)]) == pytest.approx(1.0)
+
+
+def test_threads_that_take_turns_do_not_lack_cpus() -> None:
+    """Python's lock lets one run at a time, however many are runnable for a moment."""
+    turns = replace(SPAN, used=0.95, run_delay=0.4, takes_turns=1.0)
+    assert turns.demand == pytest.approx(1.0)
+
+
+def test_stalls_of_the_nodes_disks_are_the_jobs_as_far_as_it_moves_data() -> None:
+    """A sleeper beside a writer waits; a job that writes waits for the disk."""
+    span = replace(SPAN, used=0.0, io_stall=0.9)
+    assert split_time(span)["waiting"] == pytest.approx(1.0)
+    assert split_time(replace(span, disk_mb_s=5.0))["disk"] == pytest.approx(0.9)
+
+
+def test_reports_become_at_most_a_hundred_spans() -> None:
+    """The cost does not grow with the job's length; the whole time is covered."""
+    count = 2501
+    node = NodeDocument(
+        summary={"job_cpu_avg_cores": 1.0, "cpu_limit_cores": 2.0, "duration_sec": 2500.0},
+        reports={
+            "elapsed_sec": [float(i) for i in range(count)],
+            "job_cpu_sec": [float(i) for i in range(count)],
+        },
+    )
+    spans = read_spans(node)
+    assert len(spans) <= 101
+    assert sum(span.seconds for span in spans) == pytest.approx(2500.0)
+    assert {round(span.used, 6) for span in spans} == {1.0}
