@@ -171,3 +171,18 @@ def test_a_process_knows_that_it_has_no_child() -> None:
         "assert not is_childless()\nassert child.wait() == 0\nassert is_childless()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.e2e
+def test_a_program_has_its_own_peak_not_that_of_the_one_it_replaced() -> None:
+    """The kernel's account of a process keeps the peak of the program that it ran before."""
+    code = (
+        "from mlflow_perf.readers.process.process import ProcessTable\n"
+        "print(ProcessTable().own_peak_bytes() >> 20)"
+    )
+    larger = "import os\nx = bytearray(b'x') * (150 << 20)\n"
+    larger += f"os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {code!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", larger], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 100

@@ -14,6 +14,7 @@ from mlflow_perf.readers.process.reaped import (
     EndedChild,
     find_ended_child,
     is_childless,
+    read_own_peak,
     read_reaped_sec,
 )
 from mlflow_perf.readers.procfile import ProcFile, ProcFolder, open_first, read_text
@@ -133,6 +134,12 @@ class ProcessTable:
                 self._clock = cpu_clock
         except (OSError, ValueError, OverflowError):
             pass
+        # Asking for the account costs a tenth of reading `status`. But a process that was forked
+        # inherits its parent's peak there: then `status` alone has its own.
+        self._has_own_account = False
+        if self._own_pid is not None and self._own_pid == os.getpid():
+            inherited = read_own_peak()
+            self._has_own_account = inherited <= self.peak_bytes(self._own_pid)
 
     @property
     def own_pid(self) -> int | None:
@@ -271,6 +278,8 @@ class ProcessTable:
 
     def peak_bytes(self, pid: int) -> int:
         """Return the kernel's record of a process's peak memory; 0 if unknown."""
+        if pid == self._own_pid and self._has_own_account:
+            return read_own_peak()
         found = _PEAK.search(self._read(b"%d/status" % pid) or b"")
         return int(found[1]) * 1024 if found else 0
 

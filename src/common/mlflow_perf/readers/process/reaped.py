@@ -11,12 +11,17 @@ import ctypes
 import errno
 import os
 import platform
+import sys
 from dataclasses import dataclass
+
+if sys.platform != "win32":
+    from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
 __all__ = [
     "EndedChild",
     "find_ended_child",
     "is_childless",
+    "read_own_peak",
     "read_reaped_peak",
     "read_reaped_sec",
     "read_switches",
@@ -101,9 +106,6 @@ def is_childless() -> bool:
 
 def read_reaped_sec() -> float:
     """Return the CPU time of all reaped children of this process, to the microsecond."""
-    # Imported here, as Windows has no such module.
-    from resource import RUSAGE_CHILDREN, getrusage
-
     children = getrusage(RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
 
@@ -114,10 +116,16 @@ def read_switches(*, own: bool) -> tuple[int, int]:
     Args:
         own: Whether to count the threads of this process, besides those of its reaped children.
     """
-    from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+    children = getrusage(RUSAGE_CHILDREN)
+    if not own:
+        return children.ru_nvcsw, children.ru_nivcsw
+    this = getrusage(RUSAGE_SELF)
+    return this.ru_nvcsw + children.ru_nvcsw, this.ru_nivcsw + children.ru_nivcsw
 
-    counted = [getrusage(who) for who in ((RUSAGE_SELF, RUSAGE_CHILDREN)[not own :])]
-    return sum(c.ru_nvcsw for c in counted), sum(c.ru_nivcsw for c in counted)
+
+def read_own_peak() -> int:
+    """Return the peak memory of this process in bytes, or what it inherited if that was more."""
+    return getrusage(RUSAGE_SELF).ru_maxrss * _KB
 
 
 def read_reaped_peak() -> int:
@@ -126,6 +134,4 @@ def read_reaped_peak() -> int:
     The kernel includes what a child shared with this process before it executed its own program.
     So a peak below this process's own may be memory that was only shared.
     """
-    from resource import RUSAGE_CHILDREN, getrusage
-
     return getrusage(RUSAGE_CHILDREN).ru_maxrss * _KB

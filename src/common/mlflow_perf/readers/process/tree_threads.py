@@ -81,13 +81,10 @@ class TreeThreads:
 
     def count(self, members: Collection[Process]) -> int:
         """Return how many threads the members have, without our own."""
-        return sum(self._count_of(process) for process in members)
-
-    def _count_of(self, process: Process) -> int:
-        looked = self._looked.get(process.pid)
-        if process.pid == self._table.own_pid and looked is not None:
-            return max(1, len(looked.threads))
-        return process.threads
+        total = sum([process.threads for process in members])
+        looked = self._looked.get(self._table.own_pid or 0)
+        # Of this process only the others' threads are known, as they were last looked at.
+        return total if looked is None else total - 1 + max(1, len(looked.threads))
 
     def update(self, members: Collection[Process]) -> None:
         """Read the threads of the members that used CPU since they were last read.
@@ -98,6 +95,8 @@ class TreeThreads:
         now = self._clock()
         gained = _BUDGET_SHARE * max(0.0, now - self._since)
         self._budget_sec, self._since = min(_BUDGET_MOST_SEC, self._budget_sec + gained), now
+        if self._budget_sec <= 0:
+            return
         known = {process.pid: process for process in members}
         for pid in self._looked.keys() - known.keys():
             del self._looked[pid]
