@@ -36,20 +36,21 @@ def test_values_stand_in_the_order_of_the_runs(make_run: MakeRun) -> None:
 
 
 def test_a_direction_decides_what_is_better(make_run: MakeRun) -> None:
-    """More utilisation is better, more time is worse; a metric without direction has no verdict."""
-    new = {"duration_sec": 20.0, "cpu_avg_utilization_pct": 90.0, "node_cpu_hours": 1.02}
-    found = rows(compare([make_run({**NODE, "x": 1.0}), make_run({**new, "x": 2.0})]))
+    """More use of a GPU is better, more time is worse; without a direction there is no verdict."""
+    old = {**NODE, "gpu_avg_utilization_pct": 50.0, "x": 1.0}
+    new = {"duration_sec": 20.0, "node_cpu_hours": 1.02, "gpu_avg_utilization_pct": 90.0, "x": 2.0}
+    found = rows(compare([make_run(old), make_run(new)]))
     assert found["train", 0, "duration_sec"].verdict == "worse"
-    assert found["train", 0, "cpu_avg_utilization_pct"].verdict == "better"
+    assert found["train", 0, "gpu_avg_utilization_pct"].verdict == "better"
     assert found["train", 0, "node_cpu_hours"].verdict == "same"
     assert found["train", 0, "x"].verdict == ""
 
 
 def test_what_a_source_cannot_resolve_is_the_same(make_run: MakeRun) -> None:
     """Half a megabyte more is not "+100%, worse"."""
-    old, new = {"total_disk_io_read_mb": 0.5}, {"total_disk_io_read_mb": 1.0}
+    old, new = {"job_io_read_mb": 0.5}, {"job_io_read_mb": 1.0}
     found = rows(compare([make_run(old), make_run(new)]))
-    assert found["train", 0, "total_disk_io_read_mb"].verdict == "same"
+    assert found["train", 0, "job_io_read_mb"].verdict == "same"
 
 
 def test_nodes_are_matched_by_index_and_runs_of_several_have_figures_of_the_whole(
@@ -184,3 +185,18 @@ def test_a_change_is_finite_or_none(base: float | None, new: float | None) -> No
     assert math.isfinite(change)
     assert (change > 0) <= (new > base)
     assert (change < 0) <= (new < base)
+
+
+def test_what_others_did_is_not_graded() -> None:
+    """Figures of the whole node are shown, after the job's own, without a grade."""
+    of_node = {"max_t_mem_percent": 20.0, "total_net_io_ext_recv_mb": 1.0, "iowait_pct": 1.0,
+               "cpu_avg_utilization_pct": 30.0, "node_unused_cpu_hours": 1.0}  # fmt: skip
+    own = {"duration_sec": 10.0, "job_cpu_hours": 1.0, "job_max_mem_mb": 100.0}
+    runs = [
+        PerfRun(str(i), document=PerfDocument({0: NodeDocument(
+            summary={key: value * factor for key, value in {**of_node, **own}.items()})}))
+        for i, factor in enumerate((1.0, 3.0))
+    ]  # fmt: skip
+    rows = compare(runs).rows
+    assert {row.metric for row in rows if row.verdict == "worse"} == own.keys()
+    assert [row.metric for row in rows][: len(own)] == list(own)

@@ -176,3 +176,14 @@ def test_half_a_character_is_shown_as_none(tmp_path: Path, cli: Call) -> None:
     path.write_text(f'{{"schema": "mlflow-perf/1", "nodes": {{"0": {node}}}}}')
     assert "a?b \U0001f600" in cli("show", str(path)).stdout
     assert cli("report", str(path)).exit_code == 0
+
+
+def test_the_job_comes_before_the_node(write_document: Any, cli: Call) -> None:
+    """The first lines say what the job used; the node's figures have their own table."""
+    figures = {"job_cpu_avg_cores": 0.9, "cpu_limit_cores": 2.0, "cpu_avg_utilization_pct": 75.0}
+    output = cli("show", write_document(figures)).output
+    assert "your job 0.9 of 2 CPUs, others 0.6, idle 0.5" in output
+    order = ["others 0.6", "your job ", "job_cpu_avg_cores", "the whole node",
+             "cpu_avg_utilization_pct"]  # fmt: skip
+    places = [output.rindex(text) if text == "your job " else output.index(text) for text in order]
+    assert places == sorted(places)

@@ -35,6 +35,14 @@ def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_step_is_charged_its_own_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another step on the same CPUs, a step shows what its own processes used."""
+    node = NODE | {"node_cpu_hours": 1.5, "job_cpu_hours": 0.4}
+    row = _build_row(monkeypatch, Outcome("train", "FINISHED", run_id="child"), node)
+    assert row.cpu_hours_used == 0.4
+    assert row.cpu_hours_unused == pytest.approx(1.1)
+
+
 def test_a_step_that_does_not_report_has_the_runners_figures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,4 +40,6 @@ def test_a_workflow_is_logged_to_its_parent(store: str, tmp_path: Path) -> None:
     assert [f.path for f in client.list_artifacts(parent)] == ["perf", "perf_report.html"]
     logged = json.loads(Path(client.download_artifacts(parent, "perf/workflow.json")).read_text())
     assert [step["name"] for step in logged["steps"]] == ["fit"]
+    metrics = client.get_run(parent).data.metrics
+    assert metrics["duration_sec"] == metrics["run_duration_sec"] == workflow.duration_sec
     assert "mlflow.note.content" in client.get_run(parent).data.tags

@@ -86,7 +86,7 @@ def test_others_and_idle_fill_the_jobs_limit() -> None:
     assert [sum(v or 0.0 for v in at) for at in zip(*parts, strict=True)] == pytest.approx(
         [16.0] * 20, abs=0.1
     )
-    assert "free_mem_mb" in curves.values
+    assert "idle_mem_mb" in curves.values
     one.reports["others_cpu_cores"] = [3.0] * 20
     curves = build_curves([NodeCurves.from_document(0, one)])
     assert curves is not None

@@ -16,6 +16,13 @@ def test_the_job_comes_first_and_the_rest_is_named() -> None:
     assert str(share) == "your job 0.9 of 2 CPUs, others 0.6, idle 0.5"
 
 
+def test_the_rest_of_a_larger_node_is_the_nodes() -> None:
+    """Of a node with more CPUs than the job's, others' and idle CPUs are as the document says."""
+    summary = {"cpu_limit_cores": 2.0, "job_cpu_avg_cores": 0.9, "cpu_avg_utilization_pct": 75.0,
+               "others_cpu_avg_cores": 4.1, "idle_cpu_avg_cores": 11.0}  # fmt: skip
+    assert str(read_cpu_share(summary)) == "your job 0.9 of 2 CPUs, others 4.1, idle 11"
+
+
 def test_a_missing_source_leaves_its_part_out() -> None:
     """A document of an older version, or of another system, shows what it knows."""
     assert str(read_cpu_share({})) == ""

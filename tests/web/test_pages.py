@@ -200,3 +200,20 @@ def test_a_step_without_figures_is_on_the_page_of_its_workflow(client: Any, stor
         mlflow.delete_run(failed)
     assert f"/perf/run?id={failed}" in text
     assert "Did not finish: publish (FAILED)." in text
+
+
+def test_a_failed_block_is_failed_everywhere(client: Any, store: Filled) -> None:
+    """A block that failed in a run that went on is found, listed and shown as failed."""
+    from mlflow import MlflowClient
+
+    mlflow = MlflowClient(store.uri)
+    tags = {"mlflow_perf.component": "flaky", "mlflow_perf.status": "FAILED"}
+    run_id = mlflow.create_run(store.experiments["forecast"], tags=tags).info.run_id
+    mlflow.set_terminated(run_id, "FINISHED")
+    try:
+        assert list_shown(client.get("/perf?status=FAILED").text) == [run_id]
+        assert run_id not in list_shown(client.get("/perf?status=FINISHED").text)
+        assert "Failed" in _row(client.get("/perf").text, run_id)
+        assert "Failed" in client.get(f"/perf/run?id={run_id}").text
+    finally:
+        mlflow.delete_run(run_id)

@@ -44,7 +44,8 @@ class Row:
         values: One per run, in their order; None where a run has none.
         change_pct: The last value against the first, in per cent; None where one of them is
             missing, or the first is 0 and the last is not.
-        verdict: `better`, `worse`, `same`, or `""` where neither direction is better.
+        verdict: `better`, `worse`, `same`, or `""` where neither direction is better, and for what
+            all processes of a node did together.
     """
 
     component: str
@@ -217,10 +218,12 @@ def _compare_step(step: str, sides: Sequence[StepRuns]) -> Iterator[Row]:
 def _compare_columns(
     step: str, node: int | None, columns: Sequence[dict[str, float]]
 ) -> Iterator[Row]:
-    for key in sorted({key for column in columns for key in column}, key=metric_text.rank_metric):
+    keys = {key for column in columns for key in column}
+    for key in sorted(keys, key=lambda k: (metric_text.is_of_node(k), metric_text.rank_metric(k))):
         values = tuple(column.get(key) for column in columns)
         base, new = values[0], values[-1]
-        wanted = metric_text.find_direction(key)
+        # What others did on the node is neither better nor worse work of the job.
+        wanted = "" if metric_text.is_of_node(key) else metric_text.find_direction(key)
         verdict = ""
         if wanted and base is not None and new is not None:
             verdict = "better" if (new < base) == (wanted == "lower") else "worse"

@@ -13,6 +13,7 @@ __all__ = [
     "find_unit",
     "format_metric",
     "format_value",
+    "is_of_node",
     "rank_metric",
 ]
 
@@ -32,6 +33,27 @@ _UNITS = (
     ("_hours", "h"),
     ("_wh", "Wh"),
     ("_cores", "cores"),
+)
+# What all processes of the node did: on a shared machine mostly others.
+_OF_NODE = (
+    "cpu_avg_utilization_",
+    "cpu_steal_pct",
+    "cpu_stall_pct",
+    "host_",
+    "idle_",
+    "io_stall_pct",
+    "iowait_pct",
+    "max_t_cpu_",
+    "max_t_disk_usage_",
+    "max_t_mem_percent",
+    "max_t_swap_",
+    "mem_stall_pct",
+    "node_unused_c",
+    "node_used_c",
+    "others_",
+    "total_disk_io_",
+    "total_net_io_",
+    "unused_c",
 )
 _HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
 _NO_DIRECTION = ("count", "min_ms", "total_ms")
@@ -67,6 +89,11 @@ def find_direction(key: str) -> str:
     failures = key.startswith("transfers/") and "num_failed" in key
     slow = key.endswith("_ms") and not key.endswith(_NO_DIRECTION)
     return "lower" if failures or slow else ""
+
+
+def is_of_node(key: str) -> bool:
+    """Return whether a metric counts what all processes of the node did, not the job alone."""
+    return key.removeprefix("run_").startswith(_OF_NODE)
 
 
 def find_resolution(key: str) -> float:

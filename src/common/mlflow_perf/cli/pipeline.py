@@ -100,7 +100,9 @@ def run(
     with replace_handler(signal.SIGTERM, signal.default_int_handler):
         result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor))
     try:
-        log_workflow(result.run_id, tracking)
+        workflow, _ = log_workflow(result.run_id, tracking)
+        if workflow is not None:
+            result.duration_sec = workflow.duration_sec
     # The edge to MLflow: the table and the outcome are shown even if the report cannot be logged.
     except Exception:  # noqa: BLE001 - see above
         _log.warning("The workflow's report could not be logged.", exc_info=True)

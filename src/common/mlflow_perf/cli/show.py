@@ -11,13 +11,16 @@ import click
 from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
+from mlflow_perf.analysis.workflow_steps import Step
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
 
 _NODES_MAX = 3
+_FINDINGS_MAX = 3
 _OPERATIONS_MAX = 20
 _OPERATION = re.compile(r"ops/(.+)/(count|total_ms|avg_ms|p50_ms|p95_ms|p99_ms|min_ms|max_ms)")
 _OPERATION_COLUMNS = ("count", "total_ms", "avg_ms", "p50_ms", "p95_ms", "max_ms")
@@ -80,27 +83,43 @@ def _show_run(run: PerfRun) -> None:
     _print_title(run.component or run.name or run.label, run.status, count, took)
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))
-    documents = run.document.nodes if run.document is not None else {}
-    verdicts: dict[str, list[str]] = {}
-    for index, summary in run.nodes.items():
-        first = findings_of(documents.get(index) or NodeDocument(summary=dict(summary)))[0]
-        verdicts.setdefault(f"{first.bottleneck}: {first.sentence}", []).append(str(index))
-    for sentence, indexes in list(verdicts.items())[:_NODES_MAX]:
-        listed = ", ".join(indexes[:5])
-        listed += f" and {len(indexes) - 5} more" if len(indexes) > 5 else ""
-        subject = f"node{'s' if len(indexes) > 1 else ''} {listed}: " if len(verdicts) > 1 else ""
-        click.echo(_tables.wrap(subject + sentence))
+    _show_findings(run)
     click.echo()
     columns = _make_columns(run)
     keys = {key for column in columns.values() for key in column if not _OPERATION.fullmatch(key)}
-    rows = []
-    for key in sorted(keys, key=metric_text.rank_metric):
-        unit = metric_text.find_unit(key)
-        rows.append([key, *(metric_text.format_value(c.get(key), unit) for c in columns.values())])
-    _tables.table(["metric", *columns], rows, right=len(columns))
+    ranked = sorted(keys, key=metric_text.rank_metric)
+    for title, of_node in (("your job", False), ("the whole node", True)):
+        rows = []
+        for key in (key for key in ranked if metric_text.is_of_node(key) == of_node):
+            unit = metric_text.find_unit(key)
+            values = (metric_text.format_value(c.get(key), unit) for c in columns.values())
+            rows.append([key, *values])
+        if rows:
+            _tables.table([title, *columns], rows, right=len(columns))
+            click.echo()
     _show_operations(run)
     if not run.nodes:
         click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
+
+
+def _show_findings(run: PerfRun) -> None:
+    """Print how the CPUs were shared, the verdict, and the next findings."""
+    share = add_cpu_shares(read_cpu_share(summary) for summary in run.nodes.values())
+    if str(share):
+        click.echo(_tables.wrap(str(share)))
+    known = run.document.nodes if run.document is not None else {}
+    nodes = {
+        index: known.get(index) or NodeDocument(summary=dict(summary))
+        for index, summary in run.nodes.items()
+    }
+    if not nodes:
+        return
+    first, *others = findings_of(PerfDocument(nodes))
+    click.echo(_tables.wrap(f"{first.bottleneck}: {first.sentence}"))
+    for finding in others[:_FINDINGS_MAX]:
+        kind = finding.kind.replace("_", " ")
+        percent = 100 * min(1.0, finding.share)
+        click.echo(_tables.wrap(f"  {percent:.0f}% {kind}: {finding.sentence}"))
 
 
 def _print_title(name: str, status: str | None, *facts: str) -> None:
@@ -172,14 +191,20 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
             f"+{metric_text.format_value(step.started - workflow.started, 's')}",
             metric_text.format_value(step.waited_sec, "s"),
             metric_text.format_value(step.duration_sec, "s"),
+            metric_text.format_value(step.measured_sec if step.nodes else None, "s"),
             len(step.nodes) or "–",
-            metric_text.format_value(step.figures.get("run_cpu_avg_utilization_pct"), "%"),
-            metric_text.format_value(step.figures.get("run_unused_cpu_hours")),
+            _format_cpus(step),
         ]
         for step in workflow.steps
     ]
-    header = ["step", "status", "began", "waited", "ran", "nodes", "CPU", "unused h"]
+    header = ["step", "status", "began", "waited", "ran", "measured", "nodes", "job's CPUs"]
     styles = ["failed" if s.status in ("FAILED", "KILLED") else "" for s in workflow.steps]
     _tables.table(header, rows, right=6, styles=styles)
     click.echo(_tables.wrap(f"* critical path: {' → '.join(workflow.critical_path)}"))
     _tables.paragraph("Findings", workflow.findings)
+
+
+def _format_cpus(step: Step) -> str:
+    """Return the CPUs that a step used of those that it could: `0.9 of 2`."""
+    share = add_cpu_shares(read_cpu_share(node.summary) for node in step.nodes)
+    return "–" if share.job is None else share.used.rpartition(" ")[0]

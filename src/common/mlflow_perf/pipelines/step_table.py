@@ -26,9 +26,8 @@ class Row:
         status: How it ended.
         duration_sec: From its start to its end, including the interpreter's start.
         nodes: Number of nodes.
-        cpu_hours_used: CPU-hours that the step's own processes used on all nodes; where they are
-            unknown, the nodes' busy ones.
-        cpu_hours_unused: Idle CPU-hours of all nodes.
+        cpu_hours_used: CPU-hours of the step's own processes on all nodes.
+        cpu_hours_unused: CPU-hours that it held in its measured blocks and did not use itself.
         max_mem_mb: Peak memory of the job on the node with the highest.
         io_read_mb: Read from disks by all nodes.
         io_write_mb: Written to disks by all nodes.
@@ -75,7 +74,7 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
                 row,
                 nodes=len(nodes),
                 cpu_hours_used=_sum(nodes, "job_cpu_hours", "node_used_cpu_hours"),
-                cpu_hours_unused=_sum(nodes, "node_unused_cpu_hours"),
+                cpu_hours_unused=_calculate_unused(nodes),
                 max_mem_mb=max(n.get("job_max_mem_mb", 0.0) for n in nodes)
                 or outcome.max_rss_mb
                 or None,
@@ -88,6 +87,13 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
             row = replace(row, cpu_hours_used=used, max_mem_mb=outcome.max_rss_mb or None)
         rows.append(row)
     return rows
+
+
+def _calculate_unused(nodes: Sequence[Mapping[str, float]]) -> float | None:
+    held, used = _sum(nodes, "node_cpu_hours"), _sum(nodes, "job_cpu_hours")
+    if held is None or used is None:
+        return _sum(nodes, "node_unused_cpu_hours")
+    return max(0.0, held - used)
 
 
 def _sum(nodes: Sequence[Mapping[str, float]], *keys: str) -> float | None:

@@ -93,7 +93,7 @@ CHARTS: tuple[Chart, ...] = (
           "others on the node, and what was free.", (
               Curve("job_mem_mb", "job"),
               Curve("others_mem_mb", "others"),
-              Curve("free_mem_mb", "free", role="rest"),
+              Curve("idle_mem_mb", "free", role="rest"),
               Curve("mem_limit_mb", "limit", role="limit"),
           ), stacked=True),
     Chart("cpu", "Node's CPUs", "%", "Utilisation of the CPUs that the job may use, by all "

@@ -92,10 +92,10 @@ class NodeCurves:
 
 
 def _add_shares(columns: dict[str, npt.NDArray[np.float32]], mem_total_mb: Any) -> None:
-    """Add the columns of what others used of the CPUs and the memory, and what was left.
+    """Add the columns of others' and idle CPUs and memory to those of an older document.
 
     Args:
-        columns: A node's columns; those of a document that has these columns are kept.
+        columns: A node's columns; the document's own columns of these names are kept.
         mem_total_mb: The node's memory, if it is known.
     """
     job, busy_pct, limit = (
@@ -110,7 +110,7 @@ def _add_shares(columns: dict[str, npt.NDArray[np.float32]], mem_total_mb: Any) 
     if job is not None and used_pct is not None and math.isfinite(total):
         others = np.maximum(used_pct * np.float32(total / 100) - job, 0)
         columns.setdefault("others_mem_mb", others)
-        columns.setdefault("free_mem_mb", np.maximum(np.float32(total) - job - others, 0))
+        columns.setdefault("idle_mem_mb", np.maximum(np.float32(total) - job - others, 0))
 
 
 def _read_times(node: NodeDocument, length: int) -> Array:

@@ -12,13 +12,13 @@ __all__ = ["CpuShare", "add_cpu_shares", "read_cpu_share"]
 
 @dataclass(frozen=True)
 class CpuShare:
-    """The CPUs that a job may use, in cores on average; None where a source is missing.
+    """The CPUs of a job and its node, in cores on average; None where a source is missing.
 
     Attributes:
         limit: CPUs that the job may use.
-        job: Those that the job's own processes kept busy.
-        others: Those that other processes kept busy.
-        idle: Those that nobody used.
+        job: CPUs that the job's own processes kept busy.
+        others: CPUs of the node that others kept busy; in older documents, of the job's CPUs.
+        idle: CPUs of the node that nobody used; in older documents, of the job's CPUs.
     """
 
     limit: float | None = None
@@ -62,8 +62,9 @@ def read_cpu_share(summary: Mapping[str, float]) -> CpuShare:
     if job is None:
         return CpuShare(limit, idle=max(0.0, limit - busy))
     # The job's processes and the node's CPUs are counted by different clocks of the kernel.
-    others = max(0.0, busy - job)
-    return CpuShare(limit, job, others, max(0.0, limit - job - others))
+    others = summary.get("others_cpu_avg_cores", max(0.0, busy - job))
+    idle = summary.get("idle_cpu_avg_cores", max(0.0, limit - job - others))
+    return CpuShare(limit, job, others, idle)
 
 
 def add_cpu_shares(shares: Iterable[CpuShare]) -> CpuShare:

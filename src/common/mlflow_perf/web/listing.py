@@ -52,18 +52,22 @@ class Column:
 COLUMNS = (
     Column("run_duration_sec", "Duration", "duration_sec"),
     Column("run_node_count", "Nodes", "node_count"),
-    Column("run_cpu_avg_utilization_pct", "CPU busy", "cpu_avg_utilization_pct"),
+    Column("run_job_cpu_avg_cores", "Job's CPUs", "job_cpu_avg_cores"),
+    Column("run_job_cpu_hours", "CPU time", "job_cpu_hours"),
     Column("run_cpu_hours", "Held", "node_cpu_hours"),
-    Column("run_unused_cpu_hours", "Unused", "node_unused_cpu_hours"),
-    Column("run_max_t_mem_percent", "Memory peak", "max_t_mem_percent"),
+    Column("run_job_max_mem_mb", "Job's memory", "job_max_mem_mb"),
     Column("run_gpu_avg_utilization_pct", "GPU busy", "gpu_avg_utilization_pct"),
     Column("run_imbalance_pct", "Imbalance"),
-    Column("run_total_disk_io_read_mb", "Disk read", "total_disk_io_read_mb"),
-    Column("run_total_disk_io_write_mb", "Written", "total_disk_io_write_mb"),
+    Column("run_cpu_avg_utilization_pct", "Node's CPUs", "cpu_avg_utilization_pct"),
+    Column("run_unused_cpu_hours", "Unused by all", "node_unused_cpu_hours"),
+    Column("run_max_t_mem_percent", "Node's memory", "max_t_mem_percent"),
+    Column("run_total_disk_io_read_mb", "Node's disk read", "total_disk_io_read_mb"),
+    Column("run_total_disk_io_write_mb", "written", "total_disk_io_write_mb"),
 )
 """The figures that the table shows if any run has them."""
 
 _SUMMED = (
+    "run_job_cpu_hours",
     "run_cpu_hours",
     "run_unused_cpu_hours",
     "run_total_disk_io_read_mb",
@@ -259,9 +263,9 @@ def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
         values = [summary[key] for summary in summaries if key in summary]
         if values:
             metrics[key] = sum(values)
-    key = "run_max_t_mem_percent"
-    if highest := [summary[key] for summary in summaries if key in summary]:
-        metrics[key] = max(highest)
+    for key in ("run_max_t_mem_percent", "run_job_max_mem_mb"):
+        if highest := [summary[key] for summary in summaries if key in summary]:
+            metrics[key] = max(highest)
     if metrics.get("run_cpu_hours"):
         unused = metrics.get("run_unused_cpu_hours", 0.0) / metrics["run_cpu_hours"]
         metrics["run_cpu_avg_utilization_pct"] = 100.0 * (1.0 - unused)
@@ -287,7 +291,9 @@ def _build_head(
 
 def _read_figure(run: PerfRun, column: Column) -> float | None:
     value = run.metrics.get(column.key)
-    return run.metrics.get(column.instead) if value is None else value
+    # Of a metric of several nodes, MLflow keeps the last node's value.
+    instead = run.metrics.get(column.instead) if run.node_count == 1 else None
+    return instead if value is None else value
 
 
 def _build_row(

@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _RUN, _COMPARE = f"{PAGE_PATH}/run", f"{PAGE_PATH}/compare"
 _MOST_COMPARED = 50
 _MOST_UNREAD = 5
+_MOST_READ_STEPS = 100
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
@@ -173,8 +174,9 @@ def _read_workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:
     children = access.children(one)
     if not any(child.has_figures for child in children):
         return access.workflow(one)
-    # The metrics hold all figures of a step on one node; only steps on several need documents.
-    steps = [access.with_document(c) if c.node_count > 1 else c for c in children]
+    # The metrics hold all figures of a step on one node, but not when its block began.
+    few = len(children) <= _MOST_READ_STEPS
+    steps = [access.with_document(c) if few or c.node_count > 1 else c for c in children]
     flow = build_workflow(one, steps)
     return None if flow is None else flow.as_dict()
 

@@ -54,6 +54,14 @@ def _imbalance(nodes: Sequence[Mapping[str, float]]) -> float | None:
 
 # fmt: off
 RUN_METRICS: tuple[RunMetric, ...] = (
+    RunMetric("run_job_cpu_avg_cores", "CPUs", "sum of `job_cpu_avg_cores`",
+              "CPUs of all nodes that the job's own processes kept busy on average.",
+              _sum("job_cpu_avg_cores")),
+    RunMetric("run_job_cpu_hours", "CPU h", "sum of `job_cpu_hours`",
+              "CPU time of the job's own processes on all nodes.", _sum("job_cpu_hours"), "lower"),
+    RunMetric("run_job_max_mem_mb", "MB", "max of `job_max_mem_mb`",
+              "Peak memory of the job's own processes on any node.", _max("job_max_mem_mb"),
+              "lower"),
     RunMetric("run_cpu_hours", "CPU h", "sum of `node_cpu_hours`",
               "CPU-hours that all nodes held.", _sum("node_cpu_hours"), "lower", essential=True),
     RunMetric("run_unused_cpu_hours", "CPU h", "sum of `node_unused_cpu_hours`",

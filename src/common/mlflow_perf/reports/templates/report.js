@@ -108,7 +108,7 @@ const ofOneNode = (chart, node) => {
   });
   return [{ chart, title: chart.title, series, bands }];
 };
-const titled = (chart, curve) => linesOf(chart).length > 1 ? `${chart.title}: ${curve.label}` : chart.title;
+const titled = (chart, curve) => linesOf(chart).length > 1 ? `${chart.title.split(":")[0]}: ${curve.label}` : chart.title;
 const overlaid = chart => ownLinesOf(chart).map(curve => ({
   chart, title: titled(chart, curve), bands: [],
   series: data.nodes.flatMap((name, node) => {
