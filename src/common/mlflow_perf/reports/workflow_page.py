@@ -266,7 +266,8 @@ def _build_row(step: _Step) -> dict[str, Any]:
     memory = [s["job_max_mem_mb"] for s in summaries if "job_max_mem_mb" in s]
     used = [s["job_cpu_hours"] for s in summaries if "job_cpu_hours" in s]
     peak, hours = max(memory, default=None), sum(used) if used else None
-    busy_pct = step.figures.get("run_cpu_avg_utilization_pct")
+    busy = [s["cpu_avg_utilization_pct"] for s in summaries if "cpu_avg_utilization_pct" in s]
+    busy_pct = sum(busy) / len(busy) if busy else None
     imbalance = step.figures.get("run_imbalance_pct")
     cells = [
         (step.took, quantity(step.took, "s")),
