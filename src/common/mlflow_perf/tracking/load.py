@@ -18,8 +18,9 @@ from mlflow_perf.core.format import clean_folder_name
 from mlflow_perf.core.uris import first_line, is_refused, local_database, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,6 +41,7 @@ _RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
 _ID_PREFIX = re.compile(r"[0-9a-f]{8,31}")
 _NODE_FILES = "node-*.json"
 _OTHER_FOLDERS_MAX = 20
+_OTHER_FILES_MAX = 100
 
 
 def is_run_id(source: RunRef) -> bool:
@@ -91,6 +93,10 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         if folder is not None:
             yield from _read_files(_find_files(folder))
             return
+    older = _read_older(client, run)
+    if older is not None:
+        yield older
+        return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
     if client.search_runs([run.info.experiment_id], query, max_results=1):
@@ -246,9 +252,32 @@ def read_document(client: MlflowClient, run: Run) -> PerfDocument | None:
         DocumentError: When one is not a document that this version reads.
     """
     with _local_artifacts(client, run) as folder:
-        if folder is None:
-            return None
-        return merge_without_curves(_read_files(_find_files(folder)))
+        if folder is not None:
+            return merge_without_curves(_read_files(_find_files(folder)))
+    older = _read_older(client, run)
+    return None if older is None else merge_without_curves([older])
+
+
+def _read_older(client: MlflowClient, run: Run) -> PerfDocument | None:
+    """Return the document of a run of lightgbm-benchmark's classes, made from what they logged.
+
+    The curves, where there are any, are in a JSON file of any name at the root of the artifacts.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if not PerfRun.from_mlflow(run).is_older:
+        return None
+    saved = PerfDocument()
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+            for file in client.list_artifacts(run.info.run_id)[:_OTHER_FILES_MAX]:
+                if re.fullmatch(r"[\w.-]+\.json", file.path) and not file.is_dir:
+                    local = fetch_file(client, run.info.run_id, file.path, Path(folder))
+                    with suppress(DocumentError):  # any other JSON of the job
+                        saved = saved.merge(PerfDocument.from_json(local.read_bytes()))
+        return make_older_document(client, run, saved)
+    except (MlflowException, OSError) as error:
+        raise RunNotFoundError(explain_failure(f"The run {run.info.run_id!r}", error)) from error
 
 
 @contextmanager

@@ -23,6 +23,10 @@ PARENT_TAG = "mlflow.parentRunId"
 """MLflow's tag that names the run of which a run is a child."""
 
 
+_OLDER_METRICS = frozenset({"cpu_avg_utilization_pct", "max_t_mem_percent", "node_cpu_hours"})
+"""Metrics that every run of lightgbm-benchmark's classes has, and every one of ours."""
+
+
 @dataclass(frozen=True)
 class PerfRun:
     """What is known of one run: its figures, and its document where that was read.
@@ -175,7 +179,15 @@ class PerfRun:
             return True
         # Keys may start with a prefix of the user's (`metrics_prefix=…`).
         logged = any(key.endswith("duration_sec") for key in self.metrics)
-        return logged and f"{TAG}component" in self.tags
+        return self.is_older or (logged and f"{TAG}component" in self.tags)
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the run holds metrics of lightgbm-benchmark's classes, or of ours by themselves.
+
+        Such a run has no document of ours, but perhaps a JSON file of the old `save_to`.
+        """
+        return f"{TAG}component" not in self.tags and self.metrics.keys() >= _OLDER_METRICS
 
     @property
     def duration_sec(self) -> float | None:
