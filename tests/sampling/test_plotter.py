@@ -11,6 +11,14 @@ from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.sampling.plotter import PerfReportPlotter
 from mlflow_perf.testing import RecordingSink
 
+SEED_METRICS = {
+    "cpu_avg_utilization_pct", "cpu_avg_utilization_over20_pct", "cpu_avg_utilization_over40_pct",
+    "cpu_avg_utilization_over80_pct", "cpu_avg_utilization_at100_pct", "max_t_cpu_pct_per_cpu_avg",
+    "max_t_cpu_pct_per_cpu_max", "max_t_cpu_pct_per_cpu_min", "node_cpu_hours",
+    "node_unused_cpu_hours", "max_t_mem_percent", "max_t_disk_usage_percent",
+    "total_disk_io_read_mb", "total_disk_io_write_mb", "total_net_io_lo_sent_mb",
+    "total_net_io_ext_sent_mb", "total_net_io_lo_recv_mb", "total_net_io_ext_recv_mb",
+}  # fmt: skip
 REPORTS = [
     {
         "timestamp": 10.0 + i, "cpu_pct_per_cpu_avg": 50.0, "cpu_pct_per_cpu_min": 0.0,
@@ -45,6 +53,17 @@ def test_an_assumed_cpu_count_is_said(caplog: pytest.LogCaptureFixture) -> None:
     plotter.report_nodes_perf()
     assert "node_cpu_hours" in sink.of_node(0)
     assert "cpu_count" in caplog.text
+
+
+def test_a_single_report_gives_all_eighteen_metrics() -> None:
+    """A node with one report, an instant, has every metric of the seed; its hours are 0."""
+    sink = RecordingSink()
+    plotter = PerfReportPlotter(sink, cpu_count=4)
+    plotter.add_perf_reports(REPORTS[:1], 0)
+    plotter.report_nodes_perf()
+    assert sink.of_node(0).keys() >= SEED_METRICS
+    assert sink.of_node(0)["node_cpu_hours"] == sink.of_node(0)["node_unused_cpu_hours"] == 0.0
+    assert plotter.all_reports[0] == REPORTS[:1]
 
 
 def test_no_reports_are_no_metrics() -> None:

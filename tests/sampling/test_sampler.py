@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
+from mlflow_perf.model.summary import summarise
 from mlflow_perf.records import Column
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector, PerformanceReportingThread
 from mlflow_perf.testing import FakeClock, FakeReader
@@ -171,7 +172,7 @@ def test_finalize_is_prompt_whatever_the_interval() -> None:
     thread.start()
     thread.finalize()
     assert not thread.is_alive()
-    assert len(reports) == 2
+    assert len(reports) == 1
     thread.finalize()
 
 
@@ -198,7 +199,7 @@ def test_finalize_from_a_callback_does_not_deadlock() -> None:
 def test_the_real_node_gives_the_columns_of_the_contract() -> None:
     """On this machine each report has every promised column, IO counted from the start."""
     reports: list[dict[str, float]] = []
-    thread = PerformanceReportingThread(callback_on_loop=reports.append)
+    thread = PerformanceReportingThread(callback_on_loop=reports.append, always_two=True)
     thread.start()
     until = time.monotonic() + 0.06
     while time.monotonic() < until:
@@ -298,7 +299,7 @@ def test_a_source_that_is_slow_to_close_loses_no_report(
         thread._stop_asked.set()
         assert closing.wait(20)
         thread.finalize()
-        assert len(reports) == 2
+        assert len(reports) == 1
         assert caplog.text == ""
     finally:
         release.set()
@@ -366,3 +367,31 @@ def test_a_sleeping_job_used_no_cpu_whatever_came_before() -> None:
         metrics = collector.metrics()
         # A block of 30 ms holds our own samples of peaks, of 5 ms at most.
         assert metrics["job_max_cpu_cores"] < 0.3
+
+
+def test_a_thread_that_ends_within_its_first_increment_reports_once() -> None:
+    """One report of the whole time, as in lightgbm-benchmark, has every column and all totals."""
+    reports: list[dict[str, float]] = []
+    thread = PerformanceReportingThread(60.0, callback_on_loop=reports.append)
+    thread.start()
+    thread.finalize()
+    assert len(reports) == 1
+    assert reports[0]["elapsed_sec"] > 0
+    assert summarise(reports)["duration_sec"] == reports[0]["elapsed_sec"]
+
+
+def test_the_collectors_thread_is_there_before_the_start() -> None:
+    """As in lightgbm-benchmark, its times can be set and its steps taken without starting it."""
+    collector = PerformanceMetricsCollector(max_length=10)
+    collector.report_thread.cpu_interval = 0.02
+    collector.finalize()
+    for _ in range(10):
+        collector.report_thread._run_loop()
+    assert len(collector.perf_reports) == 10
+    assert collector.perf_reports_freqs == 1
+    collector.report_thread._run_loop()
+    assert len(collector.perf_reports) == 7  # as there, half; and the first and the last report
+    assert collector.perf_reports_freqs == 2
+    for report in collector.perf_reports:
+        assert report.keys() > SEED_KEYS
+        assert all(type(value) is float for value in report.values())

@@ -121,6 +121,11 @@ class BoundedSeries:
         return min(rows, self.max_length)
 
     @property
+    def stride(self) -> int:
+        """How many reports a full row between the first and the last one merges."""
+        return self._stride
+
+    @property
     def merged(self) -> bool:
         """Whether any rows were merged, so that there are peaks besides the means."""
         return self.count > self.max_length or self._has_peaks

@@ -57,6 +57,8 @@ class PerfReportPlotter:
                     )
                 cores = {"cpu_limit_cores": float(self._cpu_count)}
                 reports = [{**report, **cores} for report in reports]  # noqa: PLW2901
+            if len(reports) == 1:  # a single instant has lasted 0 s, unless it says otherwise
+                reports = [{"elapsed_sec": 0.0, **reports[0]}]  # noqa: PLW2901
             for key, value in summarise(reports, facts=facts).items():
                 self.metrics_logger.log_metric(key, value, step=node)
 

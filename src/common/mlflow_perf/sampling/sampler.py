@@ -13,7 +13,7 @@ from typing import Any
 from mlflow_perf.core.clock import Clock, SystemClock
 from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS, lookup_kind
+from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS
 from mlflow_perf.model.series import BoundedSeries, keep_finite
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.readers import Reader, default_readers
@@ -67,7 +67,8 @@ class PerformanceReportingThread(threading.Thread):
     A sample is taken when the thread is started and when it is finalized, whatever the increment.
     A rate needs an interval: the first report gets the rates of the interval that it begins, so the
     callback receives it together with the second one. A last report within half an increment of
-    the one before repeats its rates.
+    the one before repeats its rates. A thread that ends within its first increment hands over one
+    report, of the whole time.
 
     Args:
         initial_time_increment: Seconds between two reports.
@@ -81,6 +82,7 @@ class PerformanceReportingThread(threading.Thread):
         callback_on_exit: Called in this thread, without arguments, after the last report.
         readers: The sources; default: those of this node.
         clock: The clock; default: the machine's.
+        always_two: Hand over the start's report even if the thread ends within its first increment.
 
     Raises:
         SettingError: When an interval is not a number of seconds above 0.
@@ -95,6 +97,7 @@ class PerformanceReportingThread(threading.Thread):
         *,
         readers: Sequence[Reader] | None = None,
         clock: Clock | None = None,
+        always_two: bool = False,
     ) -> None:
         super().__init__(name="mlflow-perf-sampler", daemon=True)
         intervals = {"initial_time_increment": initial_time_increment, "cpu_interval": cpu_interval}
@@ -105,10 +108,11 @@ class PerformanceReportingThread(threading.Thread):
         self.callback_on_loop = callback_on_loop
         self.callback_on_exit = callback_on_exit
         self.started = 0.0
+        self._always_two = always_two
         self._clock = clock or SystemClock()
         self._reader_set = ReaderSet(default_readers() if readers is None else readers)
         self._stop_asked = threading.Event()
-        self._origin = 0.0
+        self._origin: float | None = None
         self._held: Report | None = None
         self._split = NodeSplit()
         self._rates = self._reader_set.rates | {c.name for c in NODE_SPLIT_COLUMNS if c.is_rate}
@@ -147,7 +151,7 @@ class PerformanceReportingThread(threading.Thread):
         while True:
             # On a fixed grid from the start, so that the pace does not drift. Samples that a
             # stalled machine missed are skipped, and so is one just after a late one.
-            elapsed = self._clock.monotonic() - self._origin
+            elapsed = self._elapsed_sec()
             wait = self.time_increment - elapsed % self.time_increment
             if elapsed + wait - self._sampled_sec < self.time_increment / 2:
                 wait += self.time_increment
@@ -157,7 +161,8 @@ class PerformanceReportingThread(threading.Thread):
                 first, self._held = self._held, None
                 kind = self._reader_set.kind
                 gauges = {name: v for name, v in report.items() if kind(name) is Kind.GAUGE}
-                self._call(self.callback_on_loop, {**gauges, **first})
+                if self._always_two or not ended:
+                    self._call(self.callback_on_loop, {**gauges, **first})
             self._call(self.callback_on_loop, report)
             if ended:
                 break
@@ -170,7 +175,7 @@ class PerformanceReportingThread(threading.Thread):
         """Sample peaks within the first interval, closely at first."""
         begin = time.thread_time()
         for wait in _PEAK_WAITS_SEC:
-            ends = self._clock.monotonic() - self._origin + wait
+            ends = self._elapsed_sec() + wait
             if ends + _PEAK_MARGIN_SEC > self.time_increment or not self._reader_set.has_peaks:
                 return
             if self._clock.wait(self._stop_asked, wait):
@@ -179,8 +184,24 @@ class PerformanceReportingThread(threading.Thread):
             if time.thread_time() - begin > _PEAKS_CPU_SEC:
                 return
 
+    def _run_loop(self) -> None:
+        """Hand over one report, measured over `cpu_interval`, in the caller's thread.
+
+        This is the step of lightgbm-benchmark's loop, for code that takes the steps itself instead
+        of starting the thread.
+        """
+        if self._origin is None:
+            self.started, self._origin = self._clock.time(), self._clock.monotonic()
+            self._sample()
+        self._clock.wait(self._stop_asked, self.cpu_interval)
+        self._newest_rates = {}  # however short the interval, its rates are its own
+        self._call(self.callback_on_loop, self._sample())
+
+    def _elapsed_sec(self) -> float:
+        return 0.0 if self._origin is None else max(0.0, self._clock.monotonic() - self._origin)
+
     def _sample(self) -> Report:
-        elapsed = max(0.0, self._clock.monotonic() - self._origin)
+        elapsed = self._elapsed_sec()
         # From one reading of the wall clock: setting the clock meanwhile moves no report.
         report = {"timestamp": self.started + elapsed, "elapsed_sec": elapsed}
         self._split.add_to(self._reader_set.read(report))
@@ -242,34 +263,28 @@ class PerformanceMetricsCollector:
         own_cpu_before_sec: float | None = None,
     ) -> None:
         self._own_cpu_before = own_cpu_sec() if own_cpu_before_sec is None else own_cpu_before_sec
-        self._interval = check_interval(interval)
-        self._readers = readers
-        self._clock = clock
-        self.report_thread: PerformanceReportingThread | None = None
-        self.series = BoundedSeries(max_length, kind=self._kind)
+        self.report_thread = PerformanceReportingThread(
+            check_interval(interval),
+            callback_on_loop=self.append_perf_metrics,
+            readers=readers,
+            clock=clock,
+            always_two=True,
+        )
+        self.series = BoundedSeries(max_length, kind=self.report_thread.kind)
         self.max_length = self.series.max_length
-        self.summary = RunningSummary(kind=self._kind)
+        self.summary = RunningSummary(kind=self.report_thread.kind)
         self._on_report = on_report
         self._lock = threading.Lock()
-
-    def _kind(self, name: str) -> Kind:
-        return lookup_kind(name) if self.report_thread is None else self.report_thread.kind(name)
 
     @as_own()
     def start(self) -> None:
         """Take the first sample and start sampling; a second call does nothing."""
-        if self.report_thread is None:
-            self.report_thread = PerformanceReportingThread(
-                self._interval,
-                callback_on_loop=self.append_perf_metrics,
-                readers=self._readers,
-                clock=self._clock,
-            )
+        if self.report_thread.ident is None:
             self.report_thread.start()
 
     def finalize(self) -> None:
         """Take the last sample and stop; returns in milliseconds."""
-        if self.report_thread is not None:
+        if self.report_thread.ident is not None:
             self.report_thread.finalize()
 
     def append_perf_metrics(self, report: Report) -> None:
@@ -296,6 +311,12 @@ class PerformanceMetricsCollector:
         with self._lock:
             return self.series.rows()
 
+    @property
+    def perf_reports_freqs(self) -> int:
+        """How many reports a row between the first and the last one merges."""
+        with self._lock:
+            return self.series.stride
+
     def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
         """Return the summary's state and the rows by column, both of one instant."""
         with self._lock:
@@ -305,7 +326,7 @@ class PerformanceMetricsCollector:
         """Return the summary metrics of all reports so far: metric key → value."""
         with self._lock:
             duration = self.summary.duration()
-            if self.report_thread is not None and duration:
+            if self.report_thread.ident is not None and duration:
                 cost = own_cpu_sec() - self._own_cpu_before
                 self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
             return self.summary.metrics()

@@ -194,8 +194,8 @@ class Recording:
         thread = collector.report_thread
         folder = None if self._spool is None else self._spool.path
         facts = JournalFacts(
-            started=None if thread is None else thread.started,
-            counters=[] if thread is None else thread.counters,
+            started=thread.started,
+            counters=thread.counters,
             facts=self._list_facts(),
             oom_kills=oom_counts(),
             spool=None if folder is None else folder.name,
@@ -319,7 +319,7 @@ class Recording:
         """Return the finished report of this node."""
         summary, reports, started = {}, {}, None
         collector = self._collector
-        if collector is not None and collector.report_thread is not None:
+        if collector is not None and collector.report_thread.ident is not None:
             for name, value in self._list_facts().items():
                 collector.summary.set_fact(name, value)
             summary = collector.metrics()

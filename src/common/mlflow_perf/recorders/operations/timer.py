@@ -57,7 +57,7 @@ class Timer:
             RuntimeError: If the timer is still running.
         """
         if self._elapsed_ns is None:
-            raise RuntimeError("The timer is still running: stop it, or leave its block, first.")
+            raise RuntimeError("Timer is still running! Stop it, or leave its block, first.")
         return self._elapsed_ns
 
     @property
