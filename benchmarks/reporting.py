@@ -145,7 +145,7 @@ def _measure() -> None:
     client = mlflow.MlflowClient()
     with mlflow_perf.report("warm-up") as warm:
         pass
-    files = Path(client.download_artifacts(warm.run_id, ""))
+    files = Path(client.download_artifacts(str(warm.run_id), ""))
     eighteen = dict(list(warm.summary.items())[:18])
     times: dict[str, list[float]] = {"seed": [], "bare": [], "ours": []}
     calls: dict[str, list[int]] = {"seed": [], "bare": [], "ours": []}

@@ -30,11 +30,11 @@ def _cell(text: str) -> str:
 def metrics_table() -> str:
     """Return the table of metrics as Markdown, from `metric_table`."""
     rows = [
-        (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning)
+        (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning, "yes" if m.by_default else "all")
         for m in (*METRICS, *make_gpu_metrics("<i>"))
     ]
-    rows += [(f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning) for m in RUN_METRICS]
-    return _table(("key", "unit", "source", "formula", "meaning"), rows)
+    rows += [(f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning, "yes") for m in RUN_METRICS]
+    return _table(("key", "unit", "source", "formula", "meaning", "logged"), rows)
 
 
 # What a newcomer looks at first, in this order.

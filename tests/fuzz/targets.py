@@ -111,7 +111,7 @@ def operations() -> Target:
 def transfers() -> Target:
     """The transfers of a document."""
     from mlflow_perf import NixlKVConnectorStats
-    from mlflow_perf.recorders import transfers as module
+    from mlflow_perf.recorders.transfers import transfer_metrics
 
     stats = NixlKVConnectorStats()
     stats.record_figures((0.5, 0.1, 1000.0, 2.0))
@@ -119,7 +119,7 @@ def transfers() -> Target:
     seed = json.dumps({"nixl": stats.as_dict()}).encode()
 
     def run(data: bytes) -> None:
-        for found in module.from_dict(_json(data)).values():
+        for found in transfer_metrics.from_dict(_json(data)).values():
             found.reduce()
             NixlKVConnectorStats().aggregate(found)
 

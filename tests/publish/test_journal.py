@@ -240,6 +240,7 @@ def test_an_unsent_report_is_sent_later(
     assert run.info.status == "FINISHED"
     # The run began and ended when the job did, not when its report was sent.
     started = perf.document.nodes[0].started
+    assert started is not None
     assert run.info.start_time == pytest.approx(1000 * started, abs=2)
     assert run.info.end_time == pytest.approx(
         1000 * (started + perf.summary["duration_sec"]), abs=2

@@ -62,7 +62,7 @@ def test_live_curves_are_in_the_run(store: str) -> None:
     """report(live=True) leaves MLflow's own system metrics in the run, beside ours."""
     with mlflow_perf.report("train", live=True, interval=0.05) as perf:
         until = perf.run_id
-    history = MlflowClient().get_metric_history(until, "system/system_memory_usage_percentage")
+    history = MlflowClient().get_metric_history(str(until), "system/system_memory_usage_percentage")
     assert len(history) >= 2
 
 

@@ -190,7 +190,8 @@ def test_a_process_that_takes_the_place_at_the_same_moment_is_noticed(
     client = MlflowClient(store)
     run_id = client.create_run("0").info.run_id
     theirs = Delivery(_report("train", 99.0, hostname="other"), RunHandle(store, run_id=run_id))
-    original, calls = node_writer._write_alone, []
+    calls: list[int] = []
+    original = node_writer._write_alone
 
     def interrupted(client: MlflowClient, delivery: Delivery) -> None:
         original(client, delivery)

@@ -51,7 +51,7 @@ def test_a_wrong_name_never_raises_in_a_session(caplog: pytest.LogCaptureFixture
     """A name that is no text is recorded as text, a wrong key is left out, with one warning."""
     recorder = OperationMetrics()
     current.activate(recorder, folder=None)
-    with mlflow_perf.time(3), mlflow_perf.time("load", {}):
+    with mlflow_perf.time(3), mlflow_perf.time("load", {}):  # type: ignore[arg-type]
         pass
     current.deactivate()
     assert _counts(recorder) == {"3": 1, "load": 1}

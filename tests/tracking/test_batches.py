@@ -6,13 +6,15 @@ import logging
 
 import pytest
 from mlflow.entities import Metric, RunTag
+from tests.model.metrics.test_node_metrics import EIGHTEEN
 
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, make_gpu_metrics
 from mlflow_perf.tracking.batches import (
     StoreLimits,
     clean_text,
     find_limits,
     rank_metrics,
+    select_metrics,
     split_batches,
 )
 
@@ -41,6 +43,23 @@ def test_texts_are_such_as_every_store_takes() -> None:
     (_, [tag]), *_ = _sent(find_limits("http://host:5000"), NODE, a="a\0b\udc80c\n" + "x" * 6000)
     assert tag.value == "a\ufffdb?c\n" + "x" * 4994
     assert clean_text("n" * 300, 250) == "n" * 250
+
+
+def test_at_most_40_metrics_of_a_node_are_logged_by_default() -> None:
+    """Those of the seed and the job's; one of an operation that ran once, else three."""
+    everything = {metric.key: 1.0 for metric in (*METRICS, *make_gpu_metrics(0))}
+    chosen = select_metrics(everything)
+    assert len(chosen) <= 40
+    assert chosen.keys() >= {*EIGHTEEN, "job_max_mem_mb", "cpu_limit_cores", "cpu_stall_pct"}
+    figures = ("count", "total_ms", "avg_ms", "min_ms", "max_ms", "p50_ms", "p95_ms", "p99_ms")
+    operations = {f"ops/a/b/{figure}": 2.0 for figure in figures}
+    operations |= {f"ops/once/{figure}": 1.0 for figure in figures} | {"ops/rows/count": 7.0}
+    assert select_metrics(operations).keys() == {
+        *(f"ops/a/b/{figure}" for figure in ("count", "total_ms", "p95_ms")),
+        *("ops/once/total_ms", "ops/rows/count"),
+    }
+    of_users = {"avg_queue": 1.0, "transfers/nixl/num_successful": 1.0}
+    assert select_metrics(of_users) == of_users
 
 
 def test_azure_ml_gets_what_matters_most() -> None:

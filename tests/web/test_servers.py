@@ -87,6 +87,7 @@ def test_a_job_on_this_server_links_to_the_page(
     mlflow.set_tracking_uri(site)
     try:
         with mlflow_perf.report("linked") as perf:
+            assert perf._recording is not None
             finder = perf._recording._finder
             assert finder.page_probe is not None
             finder.page_probe.result(60)
@@ -97,7 +98,9 @@ def test_a_job_on_this_server_links_to_the_page(
         wait_for(browser, f"return Boolean({link})", timeout_sec=90)
         assert browser.js(f"return {link}.href") == f"{site}/perf/run?id={perf.run_id}"
     finally:
-        mlflow.MlflowClient().delete_run(perf.run_id)  # the other tests know what the store holds
+        mlflow.MlflowClient().delete_run(
+            str(perf.run_id)
+        )  # the other tests know what the store holds
         mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # it takes None
 
 

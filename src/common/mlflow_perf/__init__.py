@@ -7,11 +7,34 @@ only when something has to be logged.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.core.own_cost import bring
+
+if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
+    from mlflow_perf.analysis.compare import compare as compare
+    from mlflow_perf.analysis.gate import check as check
+    from mlflow_perf.errors import MlflowPerfError as MlflowPerfError
+    from mlflow_perf.model.document import PerfDocument as PerfDocument
+    from mlflow_perf.readers import add_reader as add_reader
+    from mlflow_perf.recorders.operations import Metrics as Metrics
+    from mlflow_perf.recorders.operations import OperationMetrics as OperationMetrics
+    from mlflow_perf.recorders.operations import Timer as Timer
+    from mlflow_perf.recorders.operations import TimeStats as TimeStats
+    from mlflow_perf.recorders.timing import time as time
+    from mlflow_perf.recorders.transfers import KVConnectorStats as KVConnectorStats
+    from mlflow_perf.recorders.transfers import NixlKVConnectorStats as NixlKVConnectorStats
+    from mlflow_perf.sampling.plotter import PerfReportPlotter as PerfReportPlotter
+    from mlflow_perf.sampling.sampler import (
+        PerformanceMetricsCollector as PerformanceMetricsCollector,
+    )
+    from mlflow_perf.sampling.sampler import (
+        PerformanceReportingThread as PerformanceReportingThread,
+    )
+    from mlflow_perf.session.report import report as report
+    from mlflow_perf.tracking.load import load as load
 
 # Public name -> module that defines it. `__getattr__` below is the only reader.
 _PUBLIC = {

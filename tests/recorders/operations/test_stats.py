@@ -59,7 +59,7 @@ def test_adding_is_associative(a: list[int], b: list[int], c: list[int]) -> None
 
 def test_sum_adds_statistics_up() -> None:
     """sum() works on statistics without a start value."""
-    assert sum([_stats([1, 2]), _stats([3])]).count == 3
+    assert sum([_stats([1, 2]), _stats([3])], TimeStats()).count == 3
 
 
 def test_the_newer_last_time_wins() -> None:
@@ -73,7 +73,7 @@ def test_wrong_time_is_refused(wrong: object) -> None:
     """A time that is negative, not finite or no number raises at the call and changes nothing."""
     stats = _stats([1])
     with pytest.raises(MlflowPerfError):
-        stats.add_time(wrong)
+        stats.add_time(wrong)  # type: ignore[arg-type]
     assert stats.count == 1
 
 

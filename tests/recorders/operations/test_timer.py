@@ -26,7 +26,7 @@ def time(request: pytest.FixtureRequest) -> Iterator[Time]:
         return
     if request.param == "session":
         current.activate(recorder, folder=None)
-        yield mlflow_perf.time, recorder
+        yield mlflow_perf.time, recorder  # type: ignore[misc]
         current.deactivate()
         return
 

@@ -30,7 +30,7 @@ from mlflow_perf.publish.slots import (
     name_replaced,
 )
 from mlflow_perf.reports import html
-from mlflow_perf.tracking.batches import find_limits, rank_metrics, split_batches
+from mlflow_perf.tracking.batches import find_limits, rank_metrics, select_metrics, split_batches
 from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
@@ -220,7 +220,9 @@ def _log_figures(
     prefix = delivery.metrics_prefix + slot.prefix
     of_component = document.components.get(slot.component or "", document)
     run_summary = of_component.run_summary if with_run else {}
-    of_node = rank_metrics(delivery.document.summary, prefix, slot.index)
+    summary = delivery.document.summary
+    chosen = summary if delivery.all_metrics else select_metrics(summary)
+    of_node = rank_metrics(chosen, prefix, slot.index)
     of_run = rank_metrics(run_summary, prefix, 0)
     note = renew_note(
         client,

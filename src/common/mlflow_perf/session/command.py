@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -124,11 +123,6 @@ def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
         _try_step(lambda: recording.finish(end))
-        # Elsewhere than at a terminal, all output is the command's own.
-        if recording.sent and sys.stderr.isatty():
-            sys.stderr.write(
-                f"mlflow-perf: reported; to see it: mlflow-perf show {recording.run.run_id}\n"
-            )
     return code
 
 

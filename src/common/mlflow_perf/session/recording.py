@@ -28,6 +28,7 @@ from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
+from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri
 from mlflow_perf.session.run_sources import (
     detect_node,
@@ -262,6 +263,8 @@ class Recording:
             )
             if self._spool is not None:
                 self._spool.remove()
+            if self.sent and delivery.index == 0 and not self.settings.quiet:
+                write_closing_line(delivery.run, delivery.document)
         finally:
             _charged_sec = own_cpu_sec()
             self._sending.release()
@@ -359,4 +362,5 @@ class Recording:
                 **self.node.tags(),
                 **tag_document(document),
             },
+            all_metrics=self.settings.metrics == "all",
         )

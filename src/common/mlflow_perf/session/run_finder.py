@@ -114,7 +114,9 @@ class RunFinder:
             SettingError: When a store on this machine cannot be used at all.
         """
         run, shown = self._run, redact_password(self._run.tracking_uri)
-        run.run_id = run.run_id or _find_active_run() or os.environ.get("MLFLOW_RUN_ID") or None
+        if run.run_id is None:
+            run.run_id, run.experiment_id = _find_active_run()
+        run.run_id = run.run_id or os.environ.get("MLFLOW_RUN_ID") or None
         if run.run_id is not None:
             self._probe_page()
             return
@@ -222,11 +224,11 @@ class RunFinder:
         self._claim.withdraw()
 
 
-def _find_active_run() -> str | None:
-    """Return the id of this thread's active run; without MLflow imported there is none."""
+def _find_active_run() -> tuple[str, str] | tuple[None, None]:
+    """Return this thread's active run and its experiment; without MLflow imported there is none."""
     if "mlflow" not in sys.modules:
-        return None
+        return None, None
     import mlflow
 
     run = mlflow.active_run()
-    return None if run is None else str(run.info.run_id)
+    return (None, None) if run is None else (str(run.info.run_id), str(run.info.experiment_id))

@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, RunMetric, metric_for
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-__all__ = ["StoreLimits", "clean_text", "find_limits", "rank_metrics", "split_batches"]
+__all__ = [
+    "StoreLimits",
+    "clean_text",
+    "find_limits",
+    "rank_metrics",
+    "select_metrics",
+    "split_batches",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +55,7 @@ _AZURE = StoreLimits(names=36, metrics=250, tags=50, tag_chars=1000)
 
 _RUN_ESSENTIALS = [metric.key for metric in RUN_METRICS if metric.essential]
 _ESSENTIALS = [*(metric.key for metric in METRICS if metric.essential), *_RUN_ESSENTIALS]
+_OPERATION_FIGURES = ("count", "total_ms", "p95_ms")
 _RANK = {key: rank for rank, key in enumerate(_ESSENTIALS)}
 
 
@@ -67,6 +75,30 @@ def clean_text(text: str, max_chars: int) -> str:
         max_chars: Number of characters to keep.
     """
     return text.replace("\0", "�").encode("utf-8", "replace").decode()[:max_chars]
+
+
+def select_metrics(summary: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of a node that MLflow gets by default; the document has all.
+
+    An operation that ran once has one figure, and any other three. What the user asked for, such as
+    readers of their own and scraped endpoints, is kept.
+    """
+    chosen = {}
+    for key, value in summary.items():
+        row = metric_for(key)
+        name, _, figure = key.removeprefix("ops/").rpartition("/")
+        if row is not None:
+            is_wanted = isinstance(row, RunMetric) or row.by_default
+        elif not name or not key.startswith("ops/"):
+            is_wanted = True
+        elif f"ops/{name}/total_ms" not in summary:
+            is_wanted = True  # a counter
+        else:
+            is_once = summary.get(f"ops/{name}/count") == 1
+            is_wanted = figure == "total_ms" if is_once else figure in _OPERATION_FIGURES
+        if is_wanted:
+            chosen[key] = value
+    return chosen
 
 
 def rank_metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Metric]:

@@ -27,6 +27,7 @@ class Delivery:
         artifact_path: Folder of the JSON artifact.
         metrics_prefix: Put before each metric's key.
         tags: Tags for the run.
+        all_metrics: Whether MLflow gets every metric, and not only the most important.
     """
 
     document: NodeDocument = field(default_factory=NodeDocument)
@@ -35,6 +36,7 @@ class Delivery:
     artifact_path: str = "perf"
     metrics_prefix: str = ""
     tags: dict[str, str] = field(default_factory=dict)
+    all_metrics: bool = False
 
     def header(self) -> dict[str, Any]:
         """Return everything but the document as plain data: the journal's header."""
@@ -50,6 +52,7 @@ class Delivery:
             "metrics_prefix": self.metrics_prefix,
             "tags": self.tags,
             "page": self.run.has_page,
+            "all_metrics": self.all_metrics,
         }
 
     @classmethod
@@ -69,7 +72,7 @@ class Delivery:
         if (
             not all(isinstance(text, str) for text in texts)
             or not all(isinstance(header[name], (str, type(None))) for name in _RUN_FIELDS)
-            or type(header["page"]) is not bool
+            or any(type(header[name]) is not bool for name in ("page", "all_metrics"))
             or type(index) is not int
             or not 0 <= index <= _MAX_INDEX
             or type(tags) is not dict
@@ -87,4 +90,5 @@ class Delivery:
             has_page=header["page"],
             **{name: header[name] for name in _RUN_FIELDS},
         )
-        return cls(document, run, index, path, header["metrics_prefix"], tags)
+        prefix, all_metrics = header["metrics_prefix"], header["all_metrics"]
+        return cls(document, run, index, path, prefix, tags, all_metrics)

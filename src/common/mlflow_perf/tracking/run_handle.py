@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from mlflow_perf.core.uris import is_http, strip_credentials
+from mlflow_perf.tracking.page_probe import PAGE_PATH
 
 __all__ = ["Claim", "RunHandle"]
 
@@ -35,6 +39,19 @@ class RunHandle:
     started: float | None = None
     has_page: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def link(self) -> str | None:
+        """Return the address of the run's page on its server; None where there is no such page."""
+        if self.run_id is None or not is_http(self.tracking_uri):
+            return None
+        address = strip_credentials(self.tracking_uri).rstrip("/")
+        run_id = quote(self.run_id, safe="")
+        if self.has_page:
+            return f"{address}{PAGE_PATH}/run?id={run_id}"
+        if self.experiment_id is None:
+            return None
+        place = f"experiments/{quote(self.experiment_id, safe='')}/runs/{run_id}"
+        return f"{address}/#/{place}?workflowType=machine_learning"
 
     def claim(self) -> Claim:
         """Return the permission to create this handle's run."""

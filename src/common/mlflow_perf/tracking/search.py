@@ -39,7 +39,7 @@ watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: ite
 
 _IDS_PER_QUERY = 100
 _ONE_BY_ONE_MAX = 4
-_DOCUMENTS_MAX = 50
+_DOCUMENTS_MAX = 200
 _CHILDREN_MAX = 100 * PAGE
 _THREADS = 8
 
@@ -63,8 +63,8 @@ def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> lis
     Args:
         sources: Run ids, paths and folders, mixed.
         documents: Whether to read the documents of MLflow runs. By default they are read for up to
-            50 runs. For more runs, only documents of several nodes are read: a run of one node has
-            all its figures in its metrics, which are read in batches.
+            200 runs. For more runs, only documents of several nodes are read: a run of one node has
+            its most important figures in its metrics, which are read in batches.
 
     Raises:
         RunNotFoundError: When one does not exist.

@@ -10,6 +10,18 @@ from mlflow_perf.model.metrics.formulas import SHARE_COLUMN, Formula
 __all__ = ["METRICS", "Metric", "make_gpu_metrics"]
 
 
+# MLflow shows each metric as a chart, so that a node has at most 40 by default: the essential ones,
+# less those that follow from others, and what the job itself used, may use and waited for.
+_OTHERWISE = frozenset(
+    {
+        *("node_count", "node_used_cpu_hours"),
+        *("job_max_cpu_cores", "job_cpu_hours", "job_io_read_mb", "job_io_write_mb"),
+        *("cpu_limit_cores", "mem_limit_mb", "cpu_stall_pct", "mem_stall_pct", "io_stall_pct"),
+        *("max_t_gpu_mem_percent", "node_gpu_hours", "node_unused_gpu_hours", "node_unused_cost"),
+    }
+)
+
+
 @dataclass(frozen=True)
 class Metric:
     """One metric of a node.
@@ -33,6 +45,11 @@ class Metric:
     compute: Formula
     better: str = ""
     essential: bool = False
+
+    @property
+    def by_default(self) -> bool:
+        """Whether MLflow gets this metric unless `MLFLOW_PERF_METRICS=all` asks for every one."""
+        return self.essential != (self.key in _OTHERWISE)
 
 
 def _over(threshold: int) -> Metric:

@@ -1,0 +1,30 @@
+"""The line on the standard error that says how a run went and where its report is."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.tracking.run_handle import RunHandle
+
+__all__ = ["describe_run", "write_closing_line"]
+
+
+def describe_run(run: RunHandle, document: NodeDocument) -> str:
+    """Return one line with the component, its verdict, the run and how to see the report."""
+    verdict = ": ".join(
+        str(document.extra[name]) for name in ("bottleneck", "advice") if document.extra.get(name)
+    )
+    place = run.link() or f"mlflow-perf show {run.run_id}"
+    parts = (f"mlflow-perf: {document.component}", verdict, f"run {run.run_id}", place)
+    text = " | ".join(part for part in parts if part)
+    # A name may hold anything, a line break and a terminal's commands too.
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def write_closing_line(run: RunHandle, document: NodeDocument) -> None:
+    """Write the line; a standard error that is closed costs nothing else."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(describe_run(run, document) + "\n")
+        sys.stderr.flush()

@@ -1,0 +1,36 @@
+"""The line on the standard error after a run."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.session.closing_line import describe_run, write_closing_line
+from mlflow_perf.tracking.run_handle import RunHandle
+
+
+def test_it_says_verdict_run_and_link() -> None:
+    """A server has a page to link to; elsewhere a command shows the report."""
+    document = NodeDocument(component="train", extra={"bottleneck": "cpu", "advice": "Ask for 4."})
+    run = RunHandle("http://user:secret@host:5000/", run_id="8c2f", experiment_id="7")
+    said = "mlflow-perf: train | cpu: Ask for 4. | run 8c2f | "
+    page = "http://host:5000/#/experiments/7/runs/8c2f?workflowType=machine_learning"
+    assert describe_run(run, document) == said + page
+    run.has_page = True
+    assert describe_run(run, document) == said + "http://host:5000/perf/run?id=8c2f"
+    run.tracking_uri = "sqlite:///mlflow.db"
+    assert describe_run(run, document) == said + "mlflow-perf show 8c2f"
+
+
+def test_it_is_one_line_whatever_the_name_is() -> None:
+    """A line break, or a command to the terminal, stays in its place."""
+    text = describe_run(RunHandle(run_id="8c2f"), NodeDocument(component="a\nb\x1b[2J"))
+    assert text == "mlflow-perf: a?b?[2J | run 8c2f | mlflow-perf show 8c2f"
+
+
+def test_a_closed_standard_error_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon has none."""
+    monkeypatch.setattr(sys, "stderr", None)
+    write_closing_line(RunHandle(run_id="8c2f"), NodeDocument())
