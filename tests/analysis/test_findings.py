@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlflow_perf.analysis.findings import BOTTLENECK_OF_KIND, KINDS, findings_of
 from mlflow_perf.model.document import NodeDocument, PerfDocument
@@ -86,3 +91,45 @@ def test_every_kind_has_a_word_for_the_tag() -> None:
         "cpu", "memory", "disk", "network", "gpu", "throttled", "idle", "balanced", "waiting",
         "input",
     }  # fmt: skip
+
+
+_FLOATS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+_COLUMNS = (
+    "elapsed_sec", "job_cpu_sec", "cpu_busy_sec", "cpu_limit_cores", "io_stall_sec", "job_mem_mb",
+    "job_run_delay_sec", "job_ran_sec", "job_read_calls", "job_threads", "gpu_utilization_pct",
+)  # fmt: skip
+
+
+@given(
+    st.integers(0, 8).flatmap(
+        lambda length: st.dictionaries(
+            st.sampled_from(_COLUMNS), st.lists(_FLOATS, min_size=length, max_size=length)
+        )
+    ),
+    st.dictionaries(st.sampled_from([*BASE, "oom_kills", "job_run_delay_pct"]), _FLOATS),
+)
+def test_any_document_has_findings(
+    reports: dict[str, list[float | None]], summary: dict[str, float | None]
+) -> None:
+    """Whatever a damaged document holds, there is a verdict, and shares are between 0 and 1."""
+    known = {key: value for key, value in summary.items() if value is not None}
+    found = findings_of(NodeDocument(summary=known, reports=reports))
+    assert found
+    for finding in found:
+        assert finding.kind in KINDS
+        assert 0 <= finding.share <= 1
+        assert 0 <= finding.confidence <= 1
+        assert "\n" not in finding.sentence
+        json.dumps(finding.as_dict(), allow_nan=False)
+
+
+def test_a_long_job_costs_no_more_than_a_short_one() -> None:
+    """The end of a job of a month waits no longer: its reports become at most a hundred spans."""
+    count = 1000
+    reports: dict[str, list[float | None]] = {
+        column: [float(i) for i in range(count)] for column in _COLUMNS
+    }
+    node = NodeDocument(summary={**BASE}, reports=reports)
+    begin = time.process_time()
+    findings_of(node)
+    assert time.process_time() - begin < 0.5

@@ -26,6 +26,15 @@ _RATES = {
 }
 """Counter columns whose rate per second is a figure of a span."""
 
+_USED = {
+    *_RATES, "elapsed_sec", "cpu_busy_sec", "cpu_iowait_sec", "cpu_limit_cores",
+    "disk_io_read_mb", "disk_io_write_mb", "gpu_utilization_pct", "job_io_read_mb",
+    "job_io_write_mb", "job_processes", "job_ran_sec", "job_read_calls", "job_run_delay_sec",
+    "job_threads", "job_voluntary_switches", "job_write_calls", "net_io_ext_recv_mb",
+    "net_io_ext_sent_mb",
+}  # fmt: skip
+"""The columns that spans are made of."""
+
 _STALL_BOOST = 4.0
 """The kernel weighs stalls by CPU: beside busy CPUs, a job that only waits for a disk is seen to
 stall for half of the time on two CPUs, and on a full machine for a fifth."""
@@ -172,9 +181,13 @@ def _span_of_summary(usage: Usage) -> Span:
 
 
 def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iterator[Span]:
-    rows = document.rows()
-    step = max(1, -(-len(rows) // _MOST_SPANS))
-    rows = [*rows[::step], *rows[-1:]] if (len(rows) - 1) % step else rows[::step]
+    length = len(next(iter(document.reports.values()), []))
+    picked = {*range(0, length, max(1, -(-length // _MOST_SPANS))), length - 1} if length else ()
+    columns = [(name, column) for name, column in document.reports.items() if name in _USED]
+    rows = [
+        {name: value for name, column in columns if (value := column[i]) is not None}
+        for i in sorted(picked)
+    ]
     for before, row in pairwise(rows):
         seconds = row.get("elapsed_sec", 0.0) - before.get("elapsed_sec", 0.0)
         if seconds <= 0 or "job_cpu_sec" not in row:
@@ -184,10 +197,10 @@ def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iter
             *names: str,
             now: Mapping[str, float] = row,
             old: Mapping[str, float] = before,
-            length: float = seconds,
+            span_sec: float = seconds,
         ) -> float:
             gained = sum(now.get(name, 0.0) - old.get(name, 0.0) for name in names)
-            return max(0.0, gained) / length  # fmt: skip
+            return max(0.0, gained) / span_sec
 
         figures: dict[str, Any] = {field: rate(name) for name, field in _RATES.items()}
         io_names = ("disk_io_read_mb", "disk_io_write_mb")
