@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
-from mlflow_perf.analysis.gate_limits import Limit, parse_limit
+from mlflow_perf.analysis.gate_limits import Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
 from mlflow_perf.analysis.step_runs import (
     StepRuns,
@@ -133,7 +132,7 @@ def check(
     old, fresh = sides[: len(base)], sides[len(base) :]
     checks = []
     for limit in wanted:
-        known = _resolve_limit(limit, sides)
+        known = resolve_limit(limit, sides)
         for step in list_steps(fresh):
             if known.step in (None, step):
                 values = _read_values(known, step, old), _read_values(known, step, fresh)
@@ -154,29 +153,6 @@ def check(
             if run.status in _BROKEN
         ),
     )
-
-
-def _resolve_limit(limit: Limit, sides: Sequence[StepRuns]) -> Limit:
-    """Return the limit with its step and metric found in some run: a typing error must not pass."""
-    keys: dict[str, set[str]] = {}
-    for side in sides:
-        for step, run in side.steps.items():
-            of_nodes = {key for summary in run.nodes.values() for key in summary}
-            keys.setdefault(step, set()).update(of_nodes, run.figures, run.metrics)
-    whole_key = f"{limit.step}:{limit.key}"
-    if limit.step is not None and any(whole_key in known for known in keys.values()):
-        # The name of an operation may contain a colon.
-        return replace(limit, key=whole_key, step=None)
-    kind, name, known = "metric", limit.key, set().union(*keys.values())
-    if limit.step is not None:
-        known = keys.get(limit.step, set())
-        if limit.step not in keys:
-            kind, name, known = "step", limit.step, set(keys)
-    if name in known:
-        return limit
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f": did you mean {near[0]!r}?" if near else "."
-    raise SettingError(f"No run has the {kind} {name!r} of the limit {limit.text!r}{hint}")
 
 
 def _read_values(limit: Limit, step: str, sides: Sequence[StepRuns]) -> tuple[float, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.metric_text import find_direction
+from mlflow_perf.analysis.step_runs import StepRuns
 from mlflow_perf.errors import SettingError
 
-__all__ = ["Limit", "parse_limit"]
+__all__ = ["Limit", "parse_limit", "resolve_limit"]
 
 _LIMIT = re.compile(
     r"(?P<key>[^=<>]+?)\s*(?P<operator><=|>=|=)\s*"
@@ -86,3 +89,26 @@ def parse_limit(text: str) -> Limit:
         text.strip(), key, size, upward, relative=bool(sign), percent=bool(match["percent"]),
         step=step or None,
     )  # fmt: skip
+
+
+def resolve_limit(limit: Limit, sides: Sequence[StepRuns]) -> Limit:
+    """Return the limit with its step and metric found in some run: a typing error must not pass."""
+    keys: dict[str, set[str]] = {}
+    for side in sides:
+        for step, run in side.steps.items():
+            of_nodes = {key for summary in run.nodes.values() for key in summary}
+            keys.setdefault(step, set()).update(of_nodes, run.figures, run.metrics)
+    whole_key = f"{limit.step}:{limit.key}"
+    if limit.step is not None and any(whole_key in known for known in keys.values()):
+        # The name of an operation may contain a colon.
+        return replace(limit, key=whole_key, step=None)
+    kind, name, known = "metric", limit.key, set().union(*keys.values())
+    if limit.step is not None:
+        known = keys.get(limit.step, set())
+        if limit.step not in keys:
+            kind, name, known = "step", limit.step, set(keys)
+    if name in known:
+        return limit
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f": did you mean {near[0]!r}?" if near else "."
+    raise SettingError(f"No run has the {kind} {name!r} of the limit {limit.text!r}{hint}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.time_shares import read_spans
@@ -16,8 +14,6 @@ from mlflow_perf.tracking.perf_run import TAG, PerfRun
 __all__ = ["PeakUsage", "read_peak_usage"]
 
 _MOST_TASKS = 1_000_000
-_GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
-_GPU_USED_PCT = 0.5
 _TIGHT_PCT = 10.0
 
 
@@ -87,7 +83,7 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         ranks, count = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
         # A damaged document may hold any number.
         per_node = min(ranks / count, _MOST_TASKS) if count else 1.0
-        used_gpus, owned_gpus = _count_gpus(summary, usage)
+        used_gpus, owned_gpus = usage.count_gpus()
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
@@ -104,19 +100,3 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         )
         found.append(peak)
     return found
-
-
-def _count_gpus(summary: Mapping[str, float], usage: Usage) -> tuple[int, int]:
-    """Return how many GPUs did any work, and how many the job owned."""
-    busiest: dict[str, float] = {}
-    for key, value in summary.items():
-        if found := _GPU_KEY.fullmatch(key):
-            busy_pct = value if "util" in found[2] else 0.0
-            busiest[found[1]] = max(busiest.get(found[1], 0.0), busy_pct)
-    if busiest:
-        return sum(pct >= _GPU_USED_PCT for pct in busiest.values()), len(busiest)
-    hours = usage["duration_sec"] / 3600.0
-    owned = round(usage["node_gpu_hours"] / hours) if hours > 0 else 0
-    if not owned and "gpu_avg_utilization_pct" in usage:
-        owned = 1
-    return (owned if usage["gpu_avg_utilization_pct"] >= _GPU_USED_PCT else 0), owned

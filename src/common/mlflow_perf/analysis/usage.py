@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 __all__ = ["Usage", "ramp", "read_positive"]
 
+_GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
+_GPU_USED_PCT = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -104,3 +107,18 @@ class Usage:
         duration = self["duration_sec"]
         moved = self["total_net_io_ext_sent_mb"] + self["total_net_io_ext_recv_mb"]
         return moved / duration if duration > 0 else 0.0
+
+    def count_gpus(self) -> tuple[int, int]:
+        """Return how many GPUs did any work, and how many the job owned."""
+        busiest: dict[str, float] = {}
+        for key, value in self._summary.items():
+            if found := _GPU_KEY.fullmatch(key):
+                busy_pct = value if "util" in found[2] else 0.0
+                busiest[found[1]] = max(busiest.get(found[1], 0.0), busy_pct)
+        if busiest:
+            return sum(pct >= _GPU_USED_PCT for pct in busiest.values()), len(busiest)
+        hours = self["duration_sec"] / 3600.0
+        owned = round(self["node_gpu_hours"] / hours) if hours > 0 else 0
+        if not owned and "gpu_avg_utilization_pct" in self:
+            owned = 1
+        return (owned if self["gpu_avg_utilization_pct"] >= _GPU_USED_PCT else 0), owned

@@ -105,7 +105,17 @@ def build_workflow(
 
 
 def _build_step(name: str, run: PerfRun, now: float) -> Step:
-    nodes = tuple(_read_nodes(run, now))
+    nodes: list[StepNode] = []
+    documents = run.document.nodes if run.document is not None else {}
+    for index, summary in run.nodes.items():
+        document = documents.get(index)
+        began = document.started if document else None
+        duration = summary.get("duration_sec")
+        if duration is None and document is not None:
+            duration = document.duration_sec
+        begin = next(value for value in (began, run.started, now) if value is not None)
+        host = document.node.get("hostname") if document else run.tags.get(f"{TAG}hostname")
+        nodes.append(StepNode(index, begin, duration or 0.0, summary, str(host or "")))
     starts = [node.started for node in nodes] + ([] if run.started is None else [run.started])
     started = min(starts, default=now)
     ends = [node.started + node.duration_sec for node in nodes]
@@ -117,25 +127,12 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         status=run.status,
         started=started,
         duration_sec=max(0.0, ended - started),
-        nodes=nodes,
+        nodes=tuple(nodes),
         figures=run.figures,
         depends_on=run.depends_on,
         advice=run.tags.get("mlflow_perf.advice", ""),
         bottleneck=run.tags.get("mlflow_perf.bottleneck", ""),
     )
-
-
-def _read_nodes(run: PerfRun, now: float) -> Iterator[StepNode]:
-    documents = run.document.nodes if run.document is not None else {}
-    for index, summary in run.nodes.items():
-        document = documents.get(index)
-        started = document.started if document else None
-        duration = summary.get("duration_sec")
-        if duration is None and document is not None:
-            duration = document.duration_sec
-        begin = next(value for value in (started, run.started, now) if value is not None)
-        host = document.node.get("hostname") if document else run.tags.get(f"{TAG}hostname")
-        yield StepNode(index, begin, duration or 0.0, summary, str(host or ""))
 
 
 def _hosts_of(run: PerfRun) -> Iterator[tuple[int, Host]]:

@@ -36,9 +36,21 @@ def list_findings(
     is_news = totals["outside_sec"] >= 0.5 * totals["running_sec"]
     yield from outside if is_news else ()
     yield from _find_longest([step for step in steps if step.name in path], totals["duration_sec"])
-    yield from _find_waiting(steps, totals)
+    waited, whole = totals["critical_waited_sec"], totals["duration_sec"]
+    if whole > 0 and waited >= _WAIT_SHARE * whole:
+        longest = max((s for s in steps if s.critical), key=lambda s: s.waited_sec)
+        yield (
+            f"Waiting took {duration(waited)} of the critical path ({100 * waited / whole:.0f}%), "
+            f"most of it before {longest.name} ({duration(longest.waited_sec)})."
+        )
     yield from () if is_news else outside
-    yield from _find_unused(steps, totals)
+    held, unused = totals.get("cpu_hours", 0.0), totals.get("unused_cpu_hours", 0.0)
+    if held > 0 and unused >= _UNUSED_SHARE * held:
+        step = max(steps, key=lambda s: s.held_cpu_hours - s.used_cpu_hours)
+        yield (
+            f"{100 * unused / held:.0f}% of the {cpu_time(held)} held were unused by the steps' "
+            f"measured blocks, most of it in {step.name}."
+        )
     for step in steps:
         yield from _find_uneven(step)
     silent = [step.name for step in steps if not step.nodes]
@@ -61,16 +73,6 @@ def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:
     )
 
 
-def _find_waiting(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
-    waited, whole = totals["critical_waited_sec"], totals["duration_sec"]
-    if whole > 0 and waited >= _WAIT_SHARE * whole:
-        longest = max((s for s in steps if s.critical), key=lambda s: s.waited_sec)
-        yield (
-            f"Waiting took {duration(waited)} of the critical path ({100 * waited / whole:.0f}%), "
-            f"most of it before {longest.name} ({duration(longest.waited_sec)})."
-        )
-
-
 def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]:
     """Yield how much of the steps' time passed before and after their measured blocks."""
     outside = {step.name: step.outside_sec for step in steps if step.nodes}
@@ -81,16 +83,6 @@ def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]
             f"{duration(total)} of the steps' {duration(running_sec)} passed outside their "
             f"measured blocks (starting, importing, ending), most of it in {most} "
             f"({duration(outside[most])})."
-        )
-
-
-def _find_unused(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
-    held, unused = totals.get("cpu_hours", 0.0), totals.get("unused_cpu_hours", 0.0)
-    if held > 0 and unused >= _UNUSED_SHARE * held:
-        step = max(steps, key=lambda s: s.held_cpu_hours - s.used_cpu_hours)
-        yield (
-            f"{100 * unused / held:.0f}% of the {cpu_time(held)} held were unused by the steps' "
-            f"measured blocks, most of it in {step.name}."
         )
 
 
