@@ -84,13 +84,13 @@ def ended_children(_: Path) -> tuple[float, float]:
     """Start thirty children, one after the other, that each end after 30 CPU-milliseconds."""
     true = 0.0
     with _measured() as metrics:
-        before = time.process_time()
+        before = time.thread_time()  # the sampler's thread is not the job
         for _child in range(30):
             child = subprocess.Popen([sys.executable, "-S", "-c", _CHILD])
             usage = os.wait4(child.pid, 0)[2]
             child.returncode = 0
             true += usage.ru_utime + usage.ru_stime
-        true += time.process_time() - before
+        true += time.thread_time() - before
     return true, _read(metrics, "job_cpu_hours") * _HOUR_SEC
 
 
