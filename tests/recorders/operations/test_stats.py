@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf import MlflowPerfError, TimeStats
+from mlflow_perf import Metrics, MlflowPerfError, TimeStats
 from mlflow_perf.errors import SettingError
 
 times = st.lists(st.integers(min_value=0, max_value=10**6), max_size=20)
@@ -103,3 +104,14 @@ def test_a_percentile_is_from_0_to_100(wrong: Any) -> None:
     stats.add_time(2.0)
     with pytest.raises(SettingError, match="percentile"):
         stats.percentile(wrong)
+
+
+def test_time_statistics_are_a_dataclass_to_others() -> None:
+    """As ProxyStore's, asdict and replace know the six fields, and nothing of the sketch."""
+    stats = TimeStats(count=2, avg_time_ms=3.0, min_time_ms=1.0, max_time_ms=5.0)
+    assert dataclasses.asdict(TimeStats()) == TimeStats().as_dict()
+    assert dataclasses.asdict(Metrics(times={"a": stats}))["times"]["a"] == stats.as_dict()
+    assert dataclasses.replace(stats, count=4) == TimeStats(4, 3.0, 1.0, 5.0)
+    assert list(stats.as_dict()) == [
+        "count", "avg_time_ms", "min_time_ms", "max_time_ms", "last_time_ms", "last_timestamp",
+    ]  # fmt: skip

@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import Field, asdict, dataclass, field
+from typing import Any, ClassVar
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import Buckets, Sketch
 
 __all__ = ["Metrics", "TimeStats", "as_number", "as_time"]
+
+
+@dataclass
+class _TimeFields:
+    """The fields of ProxyStore's `TimeStats`, which is a dataclass."""
+
+    count: int = 0
+    avg_time_ms: float = 0.0
+    min_time_ms: float = math.inf
+    max_time_ms: float = 0.0
+    last_time_ms: float = 0.0
+    last_timestamp: float = 0.0
 
 
 class TimeStats:
@@ -30,6 +42,8 @@ class TimeStats:
         buckets: Distribution of the times, for percentiles; None where it is not known.
     """
 
+    # So that `dataclasses.asdict`, `fields` and `replace` work, and see no more than these.
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]] = _TimeFields.__dataclass_fields__
     __slots__ = (
         "buckets", "count", "last_time_ms", "last_timestamp", "max_time_ms", "min_time_ms",
         "total_time_ms",
@@ -121,14 +135,7 @@ class TimeStats:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the six arguments that make the same statistics."""
-        return {
-            "count": self.count,
-            "avg_time_ms": self.avg_time_ms,
-            "min_time_ms": self.min_time_ms,
-            "max_time_ms": self.max_time_ms,
-            "last_time_ms": self.last_time_ms,
-            "last_timestamp": self.last_timestamp,
-        }
+        return asdict(self)
 
     def __add__(self, other: TimeStats) -> TimeStats:
         if not isinstance(other, TimeStats):
