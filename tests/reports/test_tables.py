@@ -33,7 +33,7 @@ def test_a_sleeping_job_beside_a_busy_neighbour_is_idle() -> None:
                "total_net_io_ext_recv_mb": 26.0}  # fmt: skip
     report = build_run_page(PerfDocument({0: NodeDocument(summary=summary)}))
     tiles = {tile.label: (tile.value, tile.detail) for tile in report.tiles}
-    assert tiles["Job's CPUs"] == ("0 of 2 CPUs", "others 2, idle 0")
+    assert tiles["Job's CPUs"] == ("0 of 2", "others 2, idle 0")
     assert tiles["Unused by the job"] == ("4 CPU s", "of 4 CPU s held")
     assert tiles["Job's memory"] == ("29 MB", "of 2 GB, node's peak 90%")
     assert tiles["Job's disk read"] == ("0 MB", "0 MB written; node 70 MB, 0 MB")

@@ -207,4 +207,4 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
 def _format_cpus(step: Step) -> str:
     """Return the CPUs that a step used of those that it could: `0.9 of 2`."""
     share = add_cpu_shares(read_cpu_share(node.summary) for node in step.nodes)
-    return "–" if share.job is None else share.used.rpartition(" ")[0]
+    return "–" if share.job is None else share.used

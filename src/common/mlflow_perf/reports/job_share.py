@@ -30,19 +30,24 @@ class CpuShare:
         """Return `your job 0.9 of 2 CPUs, others 0.6, idle 0.5`; empty without the job's own."""
         if self.job is None:
             return ""
-        return ", ".join(part for part in (f"your job {self.used}", self.rest) if part)
+        unit = "CPU" if self.limit == 1 else "CPUs"
+        return ", ".join(part for part in (f"your job {self.used} {unit}", self.rest) if part)
 
     @property
     def used(self) -> str:
-        """The job's part of its limit: `0.9 of 2 CPUs`."""
-        of_limit = "" if self.limit is None else f" of {number(self.limit)}"
-        return f"{number(self.job)}{of_limit} {'CPU' if self.limit == 1 else 'CPUs'}"
+        """The job's part of its limit: `0.9 of 2`."""
+        return _cores(self.job) + ("" if self.limit is None else f" of {_cores(self.limit)}")
 
     @property
     def rest(self) -> str:
         """The other parts: `others 0.6, idle 0.5`; empty where they are unknown."""
         parts = {"others": self.others, "idle": self.idle}
-        return ", ".join(f"{name} {number(v)}" for name, v in parts.items() if v is not None)
+        return ", ".join(f"{name} {_cores(v)}" for name, v in parts.items() if v is not None)
+
+
+def _cores(value: float | None) -> str:
+    """Return a number of cores; a hundredth of one is the finest that the kernel's clocks tell."""
+    return number(None if value is None else round(value, 2))
 
 
 def read_cpu_share(summary: Mapping[str, float]) -> CpuShare:

@@ -270,7 +270,10 @@ class Access:
 
         def read_answer() -> Response:
             if self._workspace:
-                _forget_workspace()
+                from mlflow.utils.workspace_context import clear_server_request_workspace
+
+                # MLflow finds the workspace of an inner request in that request's own header.
+                clear_server_request_workspace()
             answer = Response.from_app(current_app.wsgi_app, environ)
             parts, size = [], 0
             with closing(answer):
@@ -312,13 +315,6 @@ def bind_workspace(name: str) -> Iterator[None]:
         yield
     finally:
         clear_server_request_workspace()
-
-
-def _forget_workspace() -> None:
-    """Let MLflow find the workspace of an inner request in that request's own header."""
-    from mlflow.utils.workspace_context import clear_server_request_workspace
-
-    clear_server_request_workspace()
 
 
 def _search(
