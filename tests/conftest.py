@@ -134,7 +134,7 @@ def _free_port() -> int:
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + 200
     while time.monotonic() < until and process.poll() is None:
         try:
             urllib.request.urlopen(url, timeout=2).close()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from mlflow_perf.core.uris import (
+    absolute_store,
     blocking_file,
     first_line,
     is_http,
+    is_local,
     is_refused,
     local_database,
-    names_host,
     redact_password,
     strip_credentials,
 )
@@ -107,6 +110,38 @@ def test_the_address_of_a_server() -> None:
 
 @pytest.mark.parametrize("uri", ["postgresql+psycopg2://u@db/x", "http://h:1", "databricks://p"])
 def test_a_server_is_told_from_files(uri: str) -> None:
-    """What names a host may be away; a file may not."""
-    assert names_host(uri)
-    assert not any(map(names_host, ["sqlite:///a.db", "file:///a", "./mlruns", "databricks", ""]))
+    """What is not in files of this machine may be away."""
+    assert not is_local(uri)
+    assert not any(map(is_local, ["databricks", "http://", "plugin://x"]))
+    assert all(map(is_local, ["sqlite:///a.db", "file:///a", "./mlruns", ""]))
+
+
+def test_an_address_outlives_a_change_of_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative store becomes absolute; without a working folder it stays as it is."""
+    monkeypatch.chdir(tmp_path)
+    assert absolute_store("sqlite:///a/m.db?timeout=5") == f"sqlite:///{tmp_path}/a/m.db?timeout=5"
+    assert absolute_store("mlruns") == str(tmp_path / "mlruns")
+    for uri in ("sqlite:////data/m.db", "http://h:1", "databricks", "", "sqlite://"):
+        assert absolute_store(uri) == uri
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir("gone")
+    (tmp_path / "gone").rmdir()
+    assert absolute_store("sqlite:///m.db") == "sqlite:///m.db"
+    assert blocking_file("sqlite:///m.db") is None
+
+
+def test_a_name_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is looked up within the limit; without an answer the server may well be there."""
+    over = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[object]:
+        over.wait(60)
+        raise socket.gaierror("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    began = time.monotonic()
+    assert not is_refused("http://tracking.example:5000", timeout_sec=0.05)
+    assert time.monotonic() - began < 30
+    over.set()

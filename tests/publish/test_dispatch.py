@@ -60,7 +60,7 @@ def test_without_a_journal_the_warning_says_that_the_report_is_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delivery: Delivery
 ) -> None:
     """Nothing is promised that is not on disk."""
-    monkeypatch.setattr(module, "is_refused", lambda uri: True)
+    monkeypatch.setattr(module, "is_refused", lambda uri, **_: True)
     assert not dispatch(delivery, None, deadline=time.monotonic())
     assert "was not sent and is lost: ConnectionRefusedError" in caplog.text
 

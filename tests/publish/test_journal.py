@@ -275,6 +275,14 @@ def test_the_journal_of_this_process_is_never_recovered(tmp_path: Path) -> None:
     journal.remove()
 
 
+def test_a_report_that_was_sent_is_not_kept_a_moment_later(tmp_path: Path) -> None:
+    """Sending removes the journal in its own thread; no second one is made after that."""
+    journal = Journal(Delivery(), JournalFacts(), folder=tmp_path)
+    journal.remove()
+    assert not journal.secure(Delivery())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_forked_child_lets_go_of_the_journal(tmp_path: Path) -> None:
     """The child holds no descriptor of it, and neither writes nor removes it."""
     journal = new_journal(tmp_path)
@@ -284,7 +292,7 @@ def test_a_forked_child_lets_go_of_the_journal(tmp_path: Path) -> None:
         journal.append(rows(1)[0])
         journal.flush()
         journal.remove()
-        os._exit(0 if journal._handle == -1 else 1)
+        os._exit(0 if journal._file is None else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert journal.path.stat().st_size == size
     journal.remove()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import detect
 from mlflow_perf.session import run_finder
 from mlflow_perf.session.run_finder import RunFinder
@@ -36,3 +41,110 @@ def test_a_server_that_does_not_answer_holds_a_start_up_for_its_time_only(
         assert "hush" not in caplog.text
     finally:
         release.set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("(sqlite3.OperationalError) database is locked"),
+        OSError("No space left on device"),
+        RuntimeError("403 Forbidden"),
+        RuntimeError("Online migration expected to match one row"),
+    ],
+)
+def test_what_is_wrong_now_is_no_wrong_setting(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    store: str,
+    error: Exception,
+) -> None:
+    """The job starts without its run, whatever kind of store it is."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run_finder, "create_run", fail)
+    run = RunHandle(store, run_name="train")
+    RunFinder(run, detect({}), start_timeout_sec=0.05).find()
+    assert run.run_id is None
+    assert "starts without its run" in caplog.text or "could be made yet" in caplog.text
+
+
+def test_an_address_that_no_moment_makes_right_is_a_wrong_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message says what MLflow says of it."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    finder = RunFinder(
+        RunHandle("nonsense://x", run_name="train"), detect({}), start_timeout_sec=60
+    )
+    with pytest.raises(SettingError, match="nonsense"):
+        finder.find()
+
+
+def test_a_new_store_is_left_alone_beside_a_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command may make it itself. Once it has ended, the run is created."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    made = threading.Event()
+
+    def create(*_: object, **__: object) -> None:
+        made.set()
+        raise OSError("enough")
+
+    monkeypatch.setattr(run_finder, "create_run", create)
+    run = RunHandle(f"sqlite:///{tmp_path / 'mlflow.db'}", run_name="train")
+    finder = RunFinder(run, detect({}), start_timeout_sec=60)
+    finder.find(wait=False)
+    assert not made.wait(0.1)
+    assert list(tmp_path.iterdir()) == []
+    finder.settle(60)
+    assert made.is_set()
+
+
+_START = """
+import mlflow_perf
+with mlflow_perf.report("train") as perf:
+    pass
+print(perf.run_id is not None)
+"""
+
+
+@pytest.mark.e2e
+def test_several_that_start_at_once_share_a_new_store(tmp_path: Path) -> None:
+    """None of them fails, and each has its run, though they all would make the database."""
+    environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
+    environ.update(MLFLOW_PERF_DIR=str(tmp_path / "journals"), MLFLOW_PERF_EXIT_TIMEOUT="120")
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _START],
+            cwd=tmp_path, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(5)
+    ]  # fmt: skip
+    outputs = [job.communicate(timeout=250) for job in jobs]
+    assert [(job.returncode, out) for job, (out, _) in zip(jobs, outputs, strict=True)] == [
+        (0, "True\n")
+    ] * len(jobs), [error for _, error in outputs]
+
+
+_USES_MLFLOW = "import mlflow\nwith mlflow.start_run(): mlflow.log_metric('auc', 1)\nprint('done')"
+
+
+@pytest.mark.e2e
+def test_a_command_that_makes_its_own_store_is_unharmed(tmp_path: Path) -> None:
+    """`mlflow-perf run -- python train.py` on a new store: the first thing that a user tries."""
+    environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
+    environ.update(MLFLOW_PERF_DIR=str(tmp_path / "journals"), MLFLOW_PERF_EXIT_TIMEOUT="120")
+    environ.pop("MLFLOW_RUN_ID", None)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "mlflow_perf", "run", "--",
+            sys.executable, "-c", _USES_MLFLOW,
+        ],
+        cwd=tmp_path, env=environ, text=True, capture_output=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
+    assert not list((tmp_path / "journals").glob("*.journal")), done.stderr

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +99,63 @@ def test_only_the_main_thread_may_set_the_descriptor(watch: SignalWatch) -> None
     thread.start()
     thread.join()
     assert len(seen) == 1
+
+
+def test_each_block_hears_its_signals() -> None:
+    """One watch after the other does, and none leaves a descriptor with the interpreter."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    try:
+        for _ in range(2):
+            watch = SignalWatch(lambda number: None, lambda number: None)
+            watch.arm()
+            os.kill(os.getpid(), signal.SIGTERM)
+            watch.settle()
+            assert signal.SIGTERM in watch.received
+            watch.disarm()
+            assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [1, 1]
+
+
+def test_a_watch_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room for a thread, the interpreter gets no descriptor that is closed then."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    watch = SignalWatch(lambda number: None, lambda number: None)
+    watch.arm()
+    assert not watch.armed
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_to_a_native_forks_child_is_not_ours(watch: SignalWatch) -> None:
+    """The child, which has our end of the channel, ends by SIGTERM; the parent hears nothing."""
+    pid = ctypes.PyDLL(None).fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(pid, signal.SIGTERM)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    watch.settle()
+    assert watch.received == []
+
+
+def test_a_job_that_closes_all_descriptors_gets_no_signal_into_its_files(
+    tmp_path: Path, watch: SignalWatch
+) -> None:
+    """The interpreter then no longer writes to the number, which may be another file's."""
+    number = watch._writer_fd()
+    os.close(number)
+    watch._thread.join(30)
+    with (tmp_path / "mine").open("wb") as file:
+        os.dup2(file.fileno(), number)
+        before = signal.signal(signal.SIGUSR1, lambda *_: None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, before)
+        os.close(number)
+    assert (tmp_path / "mine").read_bytes() == b""

@@ -7,11 +7,12 @@ caller goes on after its deadline.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from mlflow_perf.core.descriptors import standard_numbers_taken
 from mlflow_perf.core.own_cost import bring
+from mlflow_perf.core.threads import Thread
 
 __all__ = ["BackgroundCall"]
 
@@ -29,7 +30,7 @@ def _is_from_elsewhere(record: logging.LogRecord) -> bool:
 logging.getLogger("urllib3.connectionpool").addFilter(_is_from_elsewhere)
 
 
-class BackgroundCall(threading.Thread, Generic[T]):
+class BackgroundCall(Thread, Generic[T]):
     """A call in a daemon thread, started at once.
 
     Args:
@@ -38,7 +39,7 @@ class BackgroundCall(threading.Thread, Generic[T]):
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
-        super().__init__(name=_PREFIX + name, daemon=True)
+        super().__init__(name=_PREFIX + name)
         self._call = call
         self._answer: list[T] = []
         self._error: BaseException | None = None
@@ -48,7 +49,8 @@ class BackgroundCall(threading.Thread, Generic[T]):
     def run(self) -> None:
         """Make the call and keep its result or its exception."""
         try:
-            self._answer.append(self._call())
+            with standard_numbers_taken():
+                self._answer.append(self._call())
         except BaseException as error:  # noqa: BLE001 - raised again by `result`
             self._error = error
 

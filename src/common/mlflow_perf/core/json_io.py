@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import os
 import re
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -138,17 +138,16 @@ def write_text(path: Path, text: str) -> Path:
     Raises:
         OSError: When the place cannot be written.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # Not by `tempfile`, whose files only their owner may read. To ask for the umask would change it
+    # for an instant, and with it the files that other threads make then.
+    begun = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with begun.open("x", encoding="utf-8") as file:
             file.write(text)
-        # mkstemp makes files that only their owner may read.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # noqa: PTH101 - the name is a text here
-        Path(name).replace(path)
+        begun.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            begun.unlink()
         raise
     return path
 

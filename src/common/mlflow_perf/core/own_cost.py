@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlflow_perf.core.threads import RLock
+
 __all__ = ["as_own", "bring", "brought_bytes", "own_cpu_sec", "own_memory_bytes", "own_thread_ids"]
 
 _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""
 
 _ended_sec = 0.0
-_guard = threading.RLock()
+_guard = RLock()
 _brought_bytes = 0
 _bringing = 0
 _before = (0, 0.0, 0.0)
@@ -104,7 +106,7 @@ def _forget_in_child() -> None:
     # A forked child has none of its parent's threads.
     global _ended_sec, _guard, _bringing
     _began.clear()
-    _ended_sec, _guard, _bringing = 0.0, threading.RLock(), 0
+    _ended_sec, _guard, _bringing = 0.0, RLock(), 0
 
 
 if hasattr(os, "register_at_fork"):

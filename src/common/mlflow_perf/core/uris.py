@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 import socket
 import urllib.parse
 from pathlib import Path
 
+from mlflow_perf.core.background_call import BackgroundCall
+
 __all__ = [
+    "absolute_store",
     "blocking_file",
     "first_line",
     "is_http",
+    "is_local",
     "is_refused",
     "local_database",
-    "names_host",
     "redact_password",
     "strip_credentials",
 ]
 
+_NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # A password ends at the last @ before the path, as in `requests`. A database driver also accepts a
 # slash in a password, so the pattern looks further unless a port number precedes the slash.
@@ -39,9 +45,26 @@ def is_http(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def names_host(uri: str) -> bool:
-    """Return whether an address names a host: a server, not this process or its files."""
-    return re.match(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]", uri, re.IGNORECASE) is not None
+def is_local(uri: str) -> bool:
+    """Return whether a store is in files of this machine: SQLite, `file:…` or a folder's path."""
+    scheme = re.match(r"([a-z][a-z0-9+.-]+):", uri, re.IGNORECASE)  # C:\\ is a path
+    if scheme is None:
+        return uri not in _NAMED_SERVERS
+    return scheme[1].lower().startswith(("sqlite", "file"))
+
+
+def absolute_store(uri: str) -> str:
+    """Return the address of a store that stays right when the job changes its working folder."""
+    file = local_database(uri)
+    try:
+        if file is not None and not file.is_absolute():
+            scheme, _, place = uri.partition(":///")
+            return f"{scheme}:////{str(Path.cwd()).lstrip('/')}/{place}"
+        if uri and ":" not in uri and uri not in _NAMED_SERVERS:
+            return os.path.abspath(uri)  # noqa: PTH100 - as MLflow has it, a text
+    except OSError:  # the working folder was deleted
+        pass
+    return uri
 
 
 def strip_credentials(uri: str) -> str:
@@ -66,7 +89,10 @@ def blocking_file(uri: str) -> Path | None:
     file = local_database(uri)
     if file is None:
         return None
-    above = next((place for place in file.absolute().parents if place.exists()), None)
+    try:
+        above = next((place for place in file.absolute().parents if place.exists()), None)
+    except OSError:  # the working folder was deleted
+        return None
     return None if above is None or above.is_dir() else above
 
 
@@ -74,7 +100,8 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
     """Return whether a server certainly does not listen now, by connecting to its port.
 
     A refused connection answers in a millisecond. MLflow would retry for four minutes, and a
-    database driver for hours.
+    database driver for hours. A name server that is away answers after a minute; so a name is
+    looked up in a thread.
 
     Args:
         uri: Address of a tracking server or a database; one without a host is never refused.
@@ -92,10 +119,23 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
 
     if scheme in getproxies() and not proxy_bypass(host):
         return False  # only the proxy's port could be asked
-    try:
-        with socket.create_connection((host, port or _PORTS[scheme]), timeout=timeout_sec):
+
+    def knock() -> bool:
+        try:
+            with socket.create_connection((host, port or _PORTS[scheme]), timeout=timeout_sec):
+                return False
+        except (ConnectionRefusedError, socket.gaierror):
+            return True
+        except (OSError, ValueError):
             return False
-    except (ConnectionRefusedError, socket.gaierror):
-        return True
-    except (OSError, ValueError):
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return knock()
+    try:
+        return BackgroundCall(knock, name="knock").result(timeout_sec)
+    except (TimeoutError, RuntimeError):  # or no more threads
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -17,6 +16,7 @@ import prometheus_client.parser
 
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations._scraped import Family, Scraped
@@ -86,9 +86,9 @@ class ScrapeReader:
         self._answered = False
         self._was_away = False
         self._silent = False
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mlflow-perf-scrape", daemon=True)
+        self._lock = Lock()
+        self._stop = Event()
+        self._thread = Thread(self._run, name="mlflow-perf-scrape")
         self._thread.start()
 
     def read(self, report: dict[str, float]) -> None:

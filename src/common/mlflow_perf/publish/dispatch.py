@@ -7,6 +7,7 @@ import time
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.uris import first_line, is_refused, redact_password
+from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
@@ -16,6 +17,7 @@ __all__ = ["dispatch"]
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
 _KNOCK_EVERY_SEC = 0.2
+_CONNECT_SEC = 2.0
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
 
@@ -49,7 +51,7 @@ def dispatch(
         if secure and journal is not None:
             journal.secure(delivery)
         knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
-        while is_refused(uri):
+        while is_refused(uri, timeout_sec=min(_CONNECT_SEC, deadline - time.monotonic())):
             if time.monotonic() >= knock_until:
                 raise ConnectionRefusedError(f"{redact_password(uri)} refuses connections")
             time.sleep(_KNOCK_EVERY_SEC)
@@ -79,6 +81,10 @@ def _keep(delivery: Delivery, journal: Journal | None, error: BaseException) -> 
             "The performance report of %r was not sent (%s). It is kept; send it with: "
             "mlflow-perf recover %s", name, first_line(error), journal.path.parent,
         )  # fmt: skip
+    elif isinstance(error, NotUploadedError):
+        _log.warning(
+            "The figures of %r are in MLflow; its document is lost: %s", name, first_line(error)
+        )
     else:
         _log.warning(
             "The performance report of %r was not sent and is lost: %s", name, first_line(error)

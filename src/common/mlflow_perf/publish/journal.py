@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.settings import read_setting
+from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.model.document import to_json
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.tracking.delivery import Delivery
@@ -141,12 +143,13 @@ class Journal:
         self._max_rows = max_rows
         self._rows_written = 0
         self._pending: list[dict[str, float]] = []
-        self._writing = threading.Lock()
-        self._ended = threading.Event()
-        self._handle = -1
+        self._writing = Lock()
+        self._ended = Event()
+        self._file: OwnDescriptor | None = None
         self._size = 0
         self._broken = self._warned = self._final = self._named = False
-        self._thread: threading.Thread | None = None
+        self._is_removed = False
+        self._thread: Thread | None = None
         self._head = {
             "format": FORMAT,
             "pid": self._pid,
@@ -166,13 +169,14 @@ class Journal:
     @property
     def alive(self) -> bool:
         """Whether the journal is on disk and this process writes it."""
-        return self._handle >= 0 and not self._broken and self._pid == os.getpid()
+        is_open = self._file is not None and self._file.is_ours()
+        return is_open and not self._broken and self._pid == os.getpid()
 
     def start(self) -> None:
         """Start to write the appended reports every few seconds."""
         if self._pid != os.getpid():
             return
-        thread = threading.Thread(target=self._run, name="mlflow-perf-journal", daemon=True)
+        thread = Thread(self._run, name="mlflow-perf-journal")
         with self._warn_once():
             thread.start()
             self._thread = thread
@@ -207,7 +211,8 @@ class Journal:
             if sync:
                 if not self.path.exists():  # somebody cleaned up the folder
                     self._shorten([])
-                os.fsync(self._handle)
+                if self._file is not None:
+                    os.fsync(self._file.number)
                 if not self._named:
                     self._sync_name()
 
@@ -228,7 +233,10 @@ class Journal:
 
     def _write(self, lines: list[Any]) -> None:
         data = "".join(to_json(line) + "\n" for line in lines).encode()
-        written = os.write(self._handle, data)
+        # The job may have closed what it does not know; then the number is another file's.
+        if self._file is None or not self._file.is_ours():
+            raise OSError(errno.EBADF, "the job closed its descriptor")
+        written = os.write(self._file.number, data)
         if written < len(data):
             raise OSError(errno.ENOSPC, "the disk took only a part of a line")
         self._size += written
@@ -244,22 +252,22 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = self.path.with_suffix(BEGUN)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | _NOFOLLOW
-        old = self._handle, self._size
-        self._handle, self._size = os.open(fresh, flags, 0o600), 0
+        old = self._file, self._size
+        self._file, self._size = OwnDescriptor(os.open(fresh, flags, 0o600)), 0
         try:
-            lock(self._handle)
+            lock(self._file.number)
             self._write(lines)
             if sync:
-                os.fsync(self._handle)
+                os.fsync(self._file.number)
             fresh.replace(self.path)
         except BaseException:
-            os.close(self._handle)
-            self._handle, self._size = old
+            self._file.close()
+            self._file, self._size = old
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
             raise
-        if old[0] >= 0:
-            os.close(old[0])
+        if old[0] is not None:
+            old[0].close()
         self._broken = self._named = False
         if sync:
             self._sync_name()
@@ -280,8 +288,8 @@ class Journal:
                 )
             # Half a line would make all lines after it unreadable.
             with contextlib.suppress(OSError):
-                if self._handle >= 0:
-                    os.ftruncate(self._handle, self._size)
+                if self._file is not None and self._file.is_ours():
+                    os.ftruncate(self._file.number, self._size)
 
     def note_run(self) -> None:
         """Write down that the report goes to another run than the journal says: a new one."""
@@ -301,7 +309,8 @@ class Journal:
         """
         self._stop()
         with self._writing, self._warn_once():
-            if self._pid != os.getpid():
+            # It may have been sent, and removed, at this very moment.
+            if self._pid != os.getpid() or self._is_removed:
                 return False
             final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
             self._replace([self._head, final], sync=True)
@@ -323,6 +332,7 @@ class Journal:
         """End the journal and delete its file, because everything in it was sent."""
         self._stop()
         with self._writing:
+            self._is_removed = True
             if self._pid == os.getpid():
                 with contextlib.suppress(OSError):
                     self.path.unlink(missing_ok=True)
@@ -334,16 +344,15 @@ class Journal:
             self._thread.join(1.0)
 
     def _close(self) -> None:
-        handle, self._handle = self._handle, -1
+        file, self._file = self._file, None
         self._pending = []
         live.discard(self.path.name)
-        if handle >= 0:
-            with contextlib.suppress(OSError):
-                os.close(handle)
+        if file is not None:
+            file.close()
 
     def leave_child(self) -> None:
         """Close the file in a forked child, because it belongs to the parent."""
-        self._writing = threading.Lock()  # another thread of the parent may have held it
+        self._writing = Lock()  # another thread of the parent may have held it
         self._close()
 
 

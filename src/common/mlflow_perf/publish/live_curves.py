@@ -7,13 +7,13 @@ or the job.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.own_cost import as_own, bring
+from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -61,10 +61,8 @@ class LiveCurves:
         self._waiting: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=_MAX_WAITING)
         self._step = 0
         self._failed = False
-        self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._send_until_closed, name="mlflow-perf-live", daemon=True
-        )
+        self._ended = Event()
+        self._thread = Thread(self._send_until_closed, name="mlflow-perf-live")
 
     @bring()
     def _log_batch(self, run_id: str, metrics: list[Metric]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.errors import MlflowPerfError
 
 __all__ = ["Background", "warn_left_out"]
@@ -44,10 +44,10 @@ class Background(Generic[T]):
         on_close: Callable[[], object] | None = None,
     ) -> None:
         self._open, self._patience_sec, self._on_close = open_source, patience_sec, on_close
-        self._asked, self._answered = threading.Event(), threading.Event()
+        self._asked, self._answered = Event(), Event()
         self._closing = False
         self._value: T | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = Thread(self._run, name=name)
         self._thread.start()
 
     @as_own()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.descriptors import move_up
 from mlflow_perf.errors import SourceUnavailableError
 
 __all__ = ["ProcFile", "ProcFolder", "open_first", "read_text"]
@@ -51,7 +53,7 @@ _PREAD = None if _LIBC is None else _LIBC.pread
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, _READ_ONLY)
+        return move_up(os.open(path, _READ_ONLY))
     except OSError as error:
         raise SourceUnavailableError(f"{path}: {error.strerror}.") from error
 
@@ -103,7 +105,8 @@ class ProcFile:
     def close(self) -> None:
         """Close the descriptor; a second call does nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
+            with contextlib.suppress(OSError):  # the job has closed what it does not know
+                os.close(self._fd)
             self._fd = -1
 
 
@@ -190,5 +193,6 @@ class ProcFolder:
     def close(self) -> None:
         """Close the descriptor; a second call does nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
+            with contextlib.suppress(OSError):  # the job has closed what it does not know
+                os.close(self._fd)
             self._fd = -1

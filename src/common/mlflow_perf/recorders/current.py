@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mlflow_perf.core.threads import Lock
 from mlflow_perf.recorders.operations.metrics import OperationMetrics
 from mlflow_perf.recorders.spool import VARIABLE
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
@@ -40,7 +41,7 @@ class Recorders:
     transfers: dict[str, NixlKVConnectorStats] = field(default_factory=dict)
     outer: Recorders | None = None
     outer_variable: str | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=Lock)
 
     def spool_to(self, folder: Path | None) -> None:
         """Write all records to files in a spool folder from now on; None ends the writing."""

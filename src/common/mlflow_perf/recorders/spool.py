@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.descriptors import OwnMap
 from mlflow_perf.errors import DocumentError
 
 __all__ = [
@@ -111,6 +112,7 @@ class SpoolWriter:
         self.source = f"{kind}-{os.getpid()}-{os.urandom(8).hex()}"
         self._path = folder / f"{self.source}{_SUFFIX}"
         self._snapshot = snapshot
+        self._file: OwnMap | None = None
         self._map: mmap.mmap | None = None
         self._room = _FIRST_ROOM
         self._at = self._end = 0
@@ -164,24 +166,25 @@ class SpoolWriter:
                 os.posix_fallocate(descriptor, 0, end)
             else:
                 os.write(descriptor, bytes(end))
-            new = mmap.mmap(descriptor, end)
+            file = OwnMap(descriptor, end)
         except OSError:
             begun.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
+        new = file.data
         new[_HEAD.size : _HEAD.size + len(snapshot)] = snapshot
         _HEAD.pack_into(new, 0, _MAGIC, len(snapshot))
         begun.replace(self._path)
         self.close()
-        self._map, self._at, self._end = new, start, end
+        self._file, self._map, self._at, self._end = file, new, start, end
         self._room = min(4 * self._room, _ROOM)
 
     def close(self) -> None:
         """Close the file; it stays where it is."""
-        if self._map is not None:
-            self._map.close()
-            self._map = None
+        if self._file is not None:
+            self._file.close()
+            self._file = self._map = None
 
 
 def create(parent: Path | None = None) -> Path:

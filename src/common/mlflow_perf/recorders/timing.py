@@ -50,12 +50,13 @@ def time(name: str, key: Any = None, *, nested: bool = False) -> OperationTimer 
         return idle
     try:
         return OperationTimer(recorder, name, key, nested)
-    except SettingError as error:
-        # The job is running, so a wrong name or key must not raise.
+    # The job is running, so a wrong name or key must not raise, whatever its own methods raise.
+    except Exception as error:  # noqa: BLE001 - see above
         global _warned  # noqa: PLW0603 - one warning for each process
         if not _warned:
             _warned = True
-            _log.warning("%s It is recorded as text, or without its key.", error)
+            said = error if isinstance(error, SettingError) else f"{type(error).__name__}."
+            _log.warning("%s It is recorded as text, or without its key.", said)
         return time(as_text(name) or "unnamed", nested=nested)
 
 

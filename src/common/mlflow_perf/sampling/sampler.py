@@ -12,6 +12,7 @@ from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
 from mlflow_perf.core.own_cost import as_own, own_cpu_sec
+from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS
 from mlflow_perf.model.series import BoundedSeries, keep_finite
@@ -61,7 +62,7 @@ def check_interval(value: Any, name: str = "interval") -> float:
     return float(value)
 
 
-class PerformanceReportingThread(threading.Thread):
+class PerformanceReportingThread(Thread):
     """Samples the node at a steady pace and hands each report to a callback.
 
     A sample is taken when the thread is started and when it is finalized, whatever the increment.
@@ -99,7 +100,7 @@ class PerformanceReportingThread(threading.Thread):
         clock: Clock | None = None,
         always_two: bool = False,
     ) -> None:
-        super().__init__(name="mlflow-perf-sampler", daemon=True)
+        super().__init__(name="mlflow-perf-sampler")
         intervals = {"initial_time_increment": initial_time_increment, "cpu_interval": cpu_interval}
         for name, value in intervals.items():
             if not _is_seconds(value, math.ulp(0.0), sys.float_info.max):
@@ -111,7 +112,7 @@ class PerformanceReportingThread(threading.Thread):
         self._always_two = always_two
         self._clock = clock or SystemClock()
         self._reader_set = ReaderSet(default_readers() if readers is None else readers)
-        self._stop_asked = threading.Event()
+        self._stop_asked = Event()
         self._origin: float | None = None
         self._held: Report | None = None
         self._split = NodeSplit()
@@ -136,7 +137,7 @@ class PerformanceReportingThread(threading.Thread):
         Raises:
             RuntimeError: When it was started before, as any thread.
         """
-        if self.ident is not None:
+        if self.was_started:
             raise RuntimeError("A sampler can only be started once.")
         self.started, self._origin = self._clock.time(), self._clock.monotonic()
         first = self._sample()
@@ -274,12 +275,12 @@ class PerformanceMetricsCollector:
         self.max_length = self.series.max_length
         self.summary = RunningSummary(kind=self.report_thread.kind)
         self._on_report = on_report
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @as_own()
     def start(self) -> None:
         """Take the first sample and start sampling; a second call does nothing."""
-        if self.report_thread.ident is None:
+        if not self.report_thread.was_started:
             self.report_thread.start()
 
     def finalize(self) -> None:

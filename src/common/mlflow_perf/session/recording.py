@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from mlflow_perf._version import __version__
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
 from mlflow_perf.core.settings import Settings
+from mlflow_perf.core.threads import Lock
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.node.exit_cause import oom_counts
@@ -92,7 +92,9 @@ class Recording:
         self.settings = settings
         self._is_command = False
         self.node = detect_node(settings.node)
-        self.run = RunHandle(find_tracking_uri(), run_name=name, run_id=settings.run_id)
+        self.run = RunHandle(
+            find_tracking_uri(settings.start_timeout), run_name=name, run_id=settings.run_id
+        )
         self.operations = OperationMetrics()
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
@@ -110,7 +112,7 @@ class Recording:
         self._journal: Journal | None = None
         self._listeners = open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
-        self._sending = threading.Lock()
+        self._sending = Lock()
         self._finished = False
 
     @bring()
@@ -122,7 +124,7 @@ class Recording:
             root_pid: First process of the job; default: this one.
 
         Raises:
-            SettingError: When a store on this machine cannot be used at all.
+            SettingError: When the store's address can never be used.
         """
         self._is_command = root_pid is not None
         # Another rank reports for a command that does not sample.

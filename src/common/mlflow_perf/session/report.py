@@ -9,13 +9,14 @@ import atexit
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
+from mlflow_perf.core.threads import Lock
+from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.node.exit_cause import signal_name
@@ -31,12 +32,13 @@ __all__ = ["Session", "current", "report"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _log = logging.getLogger(__name__)
-_guard = threading.Lock()
+_guard = Lock()
 _current: Session | None = None
 _current_pid = 0
 
 # Slurm and Kubernetes kill a process 30 s after its signal by default.
 _GRACE_SEC = 20.0
+_INTERRUPTED_SEC = 2.0  # for what a Ctrl-C at the start leaves to do
 _ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
 
 
@@ -103,6 +105,7 @@ class Session:
             self._outer = None if outer is self else outer
             self._timers.append(outer.time(self.name).__enter__())
             return self
+        self._watch = SignalWatch(self._on_fatal, self._on_handled)  # each serves one block
         try:
             self._recording = Recording(self.name, self._settings)
             self._recording.start()
@@ -110,10 +113,11 @@ class Session:
         except MlflowPerfError:
             self._leave()
             raise
-        except Exception:  # noqa: BLE001 - no error of ours reaches the job
-            _log.warning("The block %r is not reported.", self.name, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - no error of ours reaches the job
+            _log.warning("The block %r is not reported: %s", self.name, first_line(error))
+            _log.debug("Not reported:", exc_info=True)
         except BaseException as error:  # Ctrl-C while a run was being created
-            self._finish(Outcome.from_error(error))
+            self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
             raise
         return self
 
@@ -133,16 +137,17 @@ class Session:
             ended_by = [number for number in self._watch.received if number in _ENDING]
             self._finish(_killed(ended_by[0]) if ended_by else Outcome.from_error(error))
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         recording = self._recording
         try:
             if recording is not None:
-                recording.finish(outcome)
+                recording.finish(outcome, limit_sec=limit_sec)
                 self.document, self.summary = recording.document, recording.summary
-        except Exception:  # noqa: BLE001 - no error of ours reaches the job
+        except Exception as error:  # noqa: BLE001 - no error of ours reaches the job
             _log.warning(
-                "The performance report of %r could not be made.", self.name, exc_info=True
+                "The performance report of %r could not be made: %s", self.name, first_line(error)
             )
+            _log.debug("Not made:", exc_info=True)
         finally:
             self._watch.disarm()
             self._leave()
@@ -190,11 +195,12 @@ class Session:
             return
         try:
             add(recording.operations, name, key, value)
-        except SettingError as error:
-            # The job is running: a loss that became NaN must not end it.
+        # The job is running: a loss that became NaN must not end it, nor a key's own `__hash__`.
+        except Exception as error:  # noqa: BLE001 - see above
             if not self._left_out:
                 self._left_out = True
-                _log.warning("%s It is left out, and so are further ones like it.", error)
+                said = error if isinstance(error, SettingError) else first_line(error)
+                _log.warning("%s It is left out, and so are further ones like it.", said)
 
 
 def _killed(number: int) -> Outcome:
@@ -212,7 +218,7 @@ def _finish_at_exit() -> None:
 
 def _renew_guard() -> None:
     global _guard  # noqa: PLW0603 - another thread of the parent may have held it
-    _guard = threading.Lock()
+    _guard = Lock()
 
 
 atexit.register(_finish_at_exit)

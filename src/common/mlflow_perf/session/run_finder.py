@@ -14,11 +14,12 @@ from typing import Any
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.uris import (
+    absolute_store,
     blocking_file,
     first_line,
     is_http,
+    is_local,
     is_refused,
-    names_host,
     redact_password,
 )
 from mlflow_perf.errors import RunNotFoundError, SettingError
@@ -31,6 +32,7 @@ from mlflow_perf.tracking.client import (
     open_run,
     read_chosen_experiment,
 )
+from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -39,18 +41,77 @@ __all__ = ["RunFinder", "check_run", "find_tracking_uri"]
 _JOB_TAG = "mlflow_perf.job_key"
 _POLL_SEC = 0.5
 _LOCAL_START_SEC = 60.0
+_WRONG_FOR_EVER = {
+    "ArgumentError",  # of SQLAlchemy: not an address
+    "ModuleNotFoundError",
+    "NoSuchModuleError",  # of SQLAlchemy: an unknown kind of database
+    "UnsupportedModelRegistryStoreURIException",
+}
 
 _log = logging.getLogger(__name__)
 
 
-def find_tracking_uri() -> str:
-    """Return the store that `mlflow` writes to; MLflow is imported only if nothing else says."""
+def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
+    """Return the store that `mlflow` writes to; MLflow is imported only if nothing else says.
+
+    Args:
+        timeout_sec: Most seconds for importing MLflow; then the answer is empty, which means
+            whatever store MLflow will say.
+    """
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and "mlflow" not in sys.modules:
-        return uri
+        return absolute_store(uri)
+    if not _import_mlflow(timeout_sec):
+        return ""
     import mlflow
 
-    return str(mlflow.get_tracking_uri())
+    try:
+        return absolute_store(str(mlflow.get_tracking_uri()))
+    except OSError:  # the working folder was deleted
+        return ""
+
+
+def _import_mlflow(timeout_sec: float) -> bool:
+    """Import MLflow and return whether that was done in time; otherwise a thread goes on with it.
+
+    It takes up to ten seconds on a busy machine, and for ever on a file system that hangs.
+    """
+    if "mlflow" not in sys.modules:
+        try:
+            _wait(
+                BackgroundCall(lambda: import_module("mlflow"), name="import"),
+                timeout_sec,
+                works_here=True,
+            )
+        except TimeoutError:
+            return False
+    return True
+
+
+def _wait(call: BackgroundCall[Any], timeout_sec: float, *, works_here: bool) -> None:
+    """Wait until a call is done, or raise what it raised.
+
+    Args:
+        call: The call.
+        timeout_sec: Most seconds to wait.
+        works_here: Whether the call is this process's own work, which a busy machine may slow down.
+            Then the limit is for the time in which the process has done nothing.
+
+    Raises:
+        TimeoutError: When the call is not done by then; it continues.
+    """
+    now = time.monotonic()
+    latest, until, seen = now + _LOCAL_START_SEC, now + timeout_sec, _work_done()
+    while now < until and not call.done_within(min(_POLL_SEC, until - now)):
+        now, work = time.monotonic(), _work_done()
+        if works_here and work != seen and now < latest:
+            until, seen = now + timeout_sec, work
+    call.result(0.0)
+
+
+def _work_done() -> int:
+    """Return the CPU time of this process in fifths of a second."""
+    return int(5 * time.process_time())
 
 
 @bring()
@@ -96,11 +157,9 @@ class RunFinder:
         self._run = run
         self._claim = run.claim()
         self._node = node
-        # A store on this machine does not go away, but creating a new database takes a while.
-        # The server of a database may go away, and MLflow then tries again for minutes.
-        is_local = not names_host(run.tracking_uri)
-        self._start_timeout_sec = max(_LOCAL_START_SEC * is_local, start_timeout_sec)
+        self._start_timeout_sec = start_timeout_sec
         self._on_made = on_made
+        self._is_postponed = False
         self._pending: BackgroundCall[None] | None = None
         self.page_probe: BackgroundCall[Any] | None = None
 
@@ -108,10 +167,12 @@ class RunFinder:
         """Find or create the run; while the server is slow or away, a thread goes on with it.
 
         Args:
-            wait: Whether the start may wait for a new run; otherwise a thread creates it.
+            wait: Whether the start may wait for a new run; otherwise a thread creates it. A store
+                that does not exist yet is then left alone until `settle`, because the command that
+                is starting may make it.
 
         Raises:
-            SettingError: When a store on this machine cannot be used at all.
+            SettingError: When the store's address can never be used.
         """
         run, shown = self._run, redact_password(self._run.tracking_uri)
         if run.run_id is None:
@@ -130,26 +191,29 @@ class RunFinder:
         # Some versions of MLflow try for a minute to create a store there.
         if (file := blocking_file(run.tracking_uri)) is not None:
             raise SettingError(f"The MLflow store {shown} cannot be used: {file} is not a folder")
-        if wait:
-            # Up to ten seconds on a busy machine, which is not the server's fault.
-            import_module("mlflow")
-        else:
-            run.started = time.time()
-        self._pending = BackgroundCall(self._make, name="new-run")
-        self._probe_page()
         if not wait:
-            return
+            run.started = time.time()
+            if is_unmade(run.tracking_uri):
+                self._is_postponed = True
+                return
         try:
-            self._pending.result(self._start_timeout_sec)
+            is_imported = not wait or _import_mlflow(self._start_timeout_sec)
+            self._pending = BackgroundCall(self._make, name="new-run")
+            self._probe_page()
+            if wait:
+                limit_sec = self._start_timeout_sec if is_imported else 0.0
+                _wait(self._pending, limit_sec, works_here=is_local(run.tracking_uri))
         except TimeoutError:
             run.started = time.time()
-            _log.warning("The tracking server %s is slow; the job starts without its run.", shown)
+            kind = "MLflow store" if is_local(run.tracking_uri) else "tracking server"
+            _log.warning("The %s %s is slow; the job starts without its run.", kind, shown)
         except Exception as error:
             self._pending = None
-            if not is_http(run.tracking_uri):
+            if _is_wrong_for_ever(error):
                 raise SettingError(
                     f"The MLflow store {shown} cannot be used: {first_line(error)}"
                 ) from error
+            run.started = time.time()
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
 
     def _probe_page(self) -> None:
@@ -165,9 +229,24 @@ class RunFinder:
 
     def _make(self) -> None:
         """Let the handle use the run that this job shares, or a new one."""
-        run, node, uri = self._run, self._node, self._run.tracking_uri
+        uri = self._run.tracking_uri
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} refuses connections")
+        until = time.monotonic() + _LOCAL_START_SEC
+        with making_alone(uri, timeout_sec=_LOCAL_START_SEC):
+            while True:
+                try:
+                    self._find_or_create()
+                except Exception as error:
+                    if not (was_a_race(error) and is_local(uri) and time.monotonic() < until):
+                        raise
+                    time.sleep(_POLL_SEC)
+                else:
+                    return
+
+    def _find_or_create(self) -> None:
+        """Find the run that another node of this job made, or create one."""
+        run, node, uri = self._run, self._node, self._run.tracking_uri
         is_shared = node.world_size > 1 and not node.pool and node.job_key is not None
         job, found = str(node.job_key), None
         if is_shared and node.rank != 0:
@@ -202,6 +281,10 @@ class RunFinder:
         Args:
             timeout_sec: Most seconds to wait.
         """
+        if self._is_postponed:
+            self._is_postponed = False
+            with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
+                self._pending = BackgroundCall(self._make, name="new-run")
         if self._pending is not None:
             try:
                 self._pending.result(timeout_sec)
@@ -222,6 +305,19 @@ class RunFinder:
         """
         self.settle(timeout_sec)
         self._claim.withdraw()
+
+
+def _is_wrong_for_ever(error: BaseException) -> bool:
+    """Return whether an address fails whatever the moment: its scheme or its driver is unknown.
+
+    Everything else may be well again soon: a full disk, a locked database, a server that refuses.
+    """
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return any(type(one).__name__ in _WRONG_FOR_EVER for one in chain)
 
 
 def _find_active_run() -> tuple[str, str] | tuple[None, None]:

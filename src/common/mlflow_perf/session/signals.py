@@ -13,13 +13,16 @@ import logging
 import os
 import signal
 import stat
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.threads import Event, Thread
 
 __all__ = ["SignalWatch"]
 
@@ -29,6 +32,9 @@ _STOP, _MARK = 254, 255  # not signals, but messages from our own threads
 _PATIENCE_SEC = 1.0
 # Limits how often we wake up in a job with a signal per millisecond, as from a profiler's timer.
 _REST_SEC = 0.05
+_LONGEST_END_SEC = 60.0
+_GRACE_SEC = 20.0  # as long as a report may take then
+_PROCESS_ID = struct.Struct("i")
 
 _log = logging.getLogger(__name__)
 _set_wakeup_fd = signal.set_wakeup_fd
@@ -58,17 +64,21 @@ class SignalWatch:
         self._on_handled = on_handled
         self._handler = self._handle  # one object, so that `is` finds it again
         self._previous: dict[int, Any] = {}
-        self._pipe = (-1, -1)
+        self._pid = os.getpid()
+        self._channel: _Channel | None = None
         self._outer: tuple[int, os.stat_result] | None = None
         self._set_outer = self._keep_wakeup_fd  # one object, as above
-        self._over = threading.Event()
-        self._marked = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mlflow-perf-signals", daemon=True)
+        self._is_deaf = False
+        self._pending: Any = None
+        self._over = Event()
+        self._marked = Event()
+        self._thread = Thread(self._run, name="mlflow-perf-signals")
 
     @property
     def armed(self) -> bool:
         """Whether this watch is on in this process."""
-        return _armed is self
+        # A child of a native fork() has a copy of this, and of nothing that makes it work.
+        return _armed is self and self._pid == os.getpid()
 
     def arm(self) -> None:
         """Start to watch; only the main thread can set handlers, so elsewhere this does nothing."""
@@ -79,12 +89,13 @@ class SignalWatch:
             or threading.current_thread() is not threading.main_thread()
         ):
             return
-        self._pipe = os.pipe()
-        os.set_blocking(self._pipe[1], False)
         try:
-            self._outer = _identity(_set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False))
+            self._channel = _Channel()
             self._thread.start()
-        except (ValueError, RuntimeError, OSError):  # a subinterpreter, or no more threads
+            writer = self._channel.writer.number
+            self._outer = _identity(_set_wakeup_fd(writer, warn_on_full_buffer=False))
+        # A subinterpreter, or no more descriptors or threads.
+        except (ValueError, RuntimeError, OSError):
             _log.debug("Signals are not watched:", exc_info=True)
             self._close()
             return
@@ -100,7 +111,7 @@ class SignalWatch:
             return
         self._over.set()
         self._write(_STOP)
-        self._thread.join()
+        self._thread.join(_LONGEST_END_SEC)
         _armed = None
         if self._restore():
             self._close()
@@ -150,7 +161,7 @@ class SignalWatch:
                 if signal.getsignal(number) is self._handler:
                     signal.signal(number, previous)
             present = _set_wakeup_fd(-1)
-            wanted = self._outer_fd() if present == self._pipe[1] else present
+            wanted = self._outer_fd() if present == self._writer_fd() else present
             if wanted >= 0:
                 _set_wakeup_fd(wanted, warn_on_full_buffer=False)
         except ValueError:
@@ -167,14 +178,16 @@ class SignalWatch:
                 return number
         return -1
 
+    def _writer_fd(self) -> int:
+        return -1 if self._channel is None else self._channel.writer.number
+
     def _close(self) -> None:
-        for handle in self._pipe:
-            with contextlib.suppress(OSError):
-                os.close(handle)
+        if self._channel is not None:
+            self._channel.close()
 
     def _write(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._pipe[1], bytes([number]))
+        if self._channel is not None:
+            self._channel.write(number)
 
     def _handle(self, number: int, frame: Any) -> None:
         """Note the signal, wake the thread if the interpreter could not, and call the job's own."""
@@ -185,18 +198,33 @@ class SignalWatch:
                 present = _set_wakeup_fd(-1)
                 if present >= 0:
                     _set_wakeup_fd(present, warn_on_full_buffer=False)
-                if present != self._pipe[1]:
+                if present != self._writer_fd():
                     self._write(number)
+            if previous is signal.SIG_DFL:
+                self._wait_for_end(number)
         elif previous is signal.SIG_DFL:
             _die(number)
         if callable(previous):
             previous(number, frame)
 
+    def _wait_for_end(self, number: int) -> None:
+        """Hold the main thread, because without us the signal would have ended it here."""
+        if self._is_deaf:
+            self._report(number, fatal=True)
+        # At the block's end the thread waits for this one, and no first process is ended.
+        elif not self._over.is_set() and os.getpid() != 1:
+            self._thread.join(_GRACE_SEC)
+
     @as_own()
     def _run(self) -> None:
         done: set[int] = set()
+        channel = self._channel
+        assert channel is not None
         while True:
-            data = os.read(self._pipe[0], 4096)
+            data = channel.read()
+            if not data:
+                self._become_deaf()
+                return
             new = [n for n in dict.fromkeys(data) if n in _watched() and n not in done]
             # Before an event loop hears of the signal, because the loop may restore its handler.
             # The kernel lets no unhandled signal end the first process of a container.
@@ -222,6 +250,27 @@ class SignalWatch:
                     self._report(number, fatal=number in fatal)
             self._over.wait(_REST_SEC)
 
+    def _become_deaf(self) -> None:
+        """Take our descriptor out of the interpreter, because the job has closed it.
+
+        Otherwise the numbers of signals would be written into the file that gets its number.
+        """
+        self._is_deaf = True
+        self._marked.set()
+        with contextlib.suppress(AttributeError, ImportError):  # another Python than CPython
+            import ctypes
+
+            def take_out(_: object) -> int:
+                with contextlib.suppress(ValueError, OSError):
+                    present = _set_wakeup_fd(-1)
+                    if present not in (-1, self._writer_fd()):
+                        _set_wakeup_fd(present, warn_on_full_buffer=False)
+                return 0
+
+            # `set_wakeup_fd` works in the main thread only, which makes this call very soon.
+            self._pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(take_out)
+            ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+
     def _report(self, number: int, *, fatal: bool) -> None:
         try:
             if fatal:
@@ -238,6 +287,57 @@ class SignalWatch:
         """Remove the watch from a forked child, whose signals are its own."""
         self._restore()
         self._close()
+
+
+class _Channel:
+    """Takes the numbers of this process's signals from the interpreter to the watch's thread.
+
+    The kernel adds the writer's process id to each. A child of a native `fork()`, as C libraries
+    make it, has our end of the channel too, and its signals are not ours.
+
+    Attributes:
+        writer: The end for the interpreter.
+
+    Raises:
+        OSError: When the process has no more descriptors.
+    """
+
+    def __init__(self) -> None:
+        # Not `socket`, which gevent and eventlet replace.
+        import _socket
+
+        reading, writing = _socket.socketpair()
+        if hasattr(_socket, "SO_PASSCRED"):  # Linux
+            reading.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        self.writer = OwnDescriptor(writing.detach())
+        os.set_blocking(self.writer.number, False)
+        self._reader = OwnDescriptor(reading.detach())
+        self._socket = _socket.socket(fileno=self._reader.number)
+
+    def read(self) -> bytes:
+        """Wait for signals of this process and return their numbers; nothing once it is closed."""
+        while True:
+            try:
+                if not self._reader.is_ours():
+                    return b""
+                data, notes, _, _ = self._socket.recvmsg(4096, 64)
+            except OSError:
+                return b""
+            senders = [_PROCESS_ID.unpack_from(note)[0] for _, _, note in notes]
+            if not data or not senders or senders[0] == os.getpid():
+                return data
+
+    def write(self, number: int) -> None:
+        """Write the number of a signal, or a message to the thread; never blocks."""
+        if self.writer.is_ours():
+            with contextlib.suppress(OSError):
+                os.write(self.writer.number, bytes([number]))
+
+    def close(self) -> None:
+        """Close both ends, as far as they are still ours."""
+        self.writer.close()
+        self._socket.detach()
+        self._reader.close()
 
 
 def _watched() -> list[int]:

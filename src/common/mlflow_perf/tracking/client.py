@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mlflow_perf.core.uris import redact_password
+from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -38,9 +38,21 @@ _MAX_NAME = 250
 
 def open_client(tracking_uri: str | None) -> MlflowClient:
     """Return a client of a store; without a URI, of the store that MLflow uses now."""
-    from mlflow import MlflowClient
+    import mlflow
 
-    return MlflowClient(tracking_uri=tracking_uri or None)
+    # MLflow keeps one connection for each address as it is written.
+    if not tracking_uri or _is_current(tracking_uri):
+        return mlflow.MlflowClient()
+    return mlflow.MlflowClient(tracking_uri=tracking_uri)
+
+
+def _is_current(tracking_uri: str) -> bool:
+    """Return whether MLflow uses this store now, perhaps by a relative address."""
+    import mlflow
+
+    with contextlib.suppress(OSError):  # the working folder was deleted
+        return absolute_store(str(mlflow.get_tracking_uri())) == tracking_uri
+    return False
 
 
 def open_run(run_id: str, *, tracking_uri: str | None = None) -> Run:
@@ -172,9 +184,7 @@ def provide_experiment(run: RunHandle) -> str | None:
 
 def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
-    import mlflow
-
-    if tracking_uri in (None, "", mlflow.get_tracking_uri()):
+    if not tracking_uri or _is_current(tracking_uri):
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.
             from mlflow.tracking.fluent import _get_experiment_id

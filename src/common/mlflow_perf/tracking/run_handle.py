@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
@@ -38,7 +39,7 @@ class RunHandle:
     experiment_name: str | None = None
     started: float | None = None
     has_page: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def link(self) -> str | None:
         """Return the address of the run's page on its server; None where there is no such page."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
 from mlflow_perf.recorders.operations import codec, names
@@ -56,7 +56,7 @@ class OperationMetrics:
         self._max_keys = max_keys
         self._max_names = max_names
         # Reentrant: a signal handler may record while its thread is inside.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._spool: OperationSpool | None = None
         self._clear()
         _alive.add(self)
@@ -244,7 +244,7 @@ class OperationMetrics:
 
     def renew_lock(self) -> None:
         """Take a new lock: in a forked child, another thread may hold the old one."""
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     def forget(self) -> None:
         """Forget everything and write no more: a forked child's parent reports it."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.sketch import Distribution
 from mlflow_perf.recorders.transfers.transfer_spool import TransferSpool
@@ -93,7 +93,7 @@ class NixlKVConnectorStats(KVConnectorStats):
     """
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._spool: TransferSpool | None = None
         self._fed: NixlKVConnectorStats | None = None
         self.data = dict(data or {})
@@ -346,7 +346,7 @@ class NixlKVConnectorStats(KVConnectorStats):
 
     def forget(self) -> None:
         """Forget everything, including the lock and the spool: in a forked child."""
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._spool = None
         self.reset()
 

@@ -1,0 +1,142 @@
+"""Descriptors that a long-lived part of ours keeps open inside somebody else's process.
+
+A job may close every descriptor that it does not know, as daemons do. The numbers then belong to
+the files that it opens next. So ours lie high, where new files do not come soon, and each is
+compared with the file that it was, before it is used or closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+
+from mlflow_perf.core.threads import Lock
+
+if sys.platform != "win32":
+    import fcntl
+    import resource
+
+__all__ = ["OwnDescriptor", "OwnMap", "move_up", "standard_numbers_taken"]
+
+_HIGHEST_START = 512
+
+
+def move_up(handle: int) -> int:
+    """Move an open descriptor into the upper half of all numbers, and return its new one.
+
+    Raises:
+        OSError: When there is no room; it is closed then. The lower half is the job's.
+    """
+    if sys.platform == "win32":
+        return handle
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    start = _HIGHEST_START if limit < 0 else min(_HIGHEST_START, limit // 2)
+    try:
+        return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, start)
+    finally:
+        os.close(handle)
+
+
+class OwnDescriptor:
+    """An open descriptor that knows whether its number still means the same file.
+
+    Args:
+        handle: The descriptor, which is moved up.
+
+    Raises:
+        OSError: When the process may open no more; the descriptor is closed then.
+
+    Attributes:
+        number: Its number; −1 once it is closed.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.number = move_up(handle)
+        self._file = os.fstat(self.number)
+
+    def is_ours(self) -> bool:
+        """Return whether the number still means our file."""
+        try:
+            return self.number >= 0 and os.path.samestat(os.fstat(self.number), self._file)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close it, unless the number belongs to another file by now."""
+        if self.is_ours():
+            with contextlib.suppress(OSError):
+                os.close(self.number)
+        self.number = -1
+
+
+class OwnMap:
+    """A file in memory whose end does not close a descriptor that belongs to the job by then.
+
+    Args:
+        handle: The open file; a map keeps a copy of it.
+        size: How many bytes.
+
+    Attributes:
+        data: The bytes.
+
+    Raises:
+        OSError: When it cannot be mapped.
+    """
+
+    def __init__(self, handle: int, size: int) -> None:
+        copy = os.dup(handle)
+        os.close(copy)
+        self.data = mmap.mmap(handle, size)
+        # The copy of the map gets the lowest free number, and does not say which that is.
+        self._copy = copy if self._means_same(copy, handle) else None
+        self._file = os.fstat(handle)
+
+    @staticmethod
+    def _means_same(number: int, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(number), os.fstat(handle))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Give the bytes back; they stay in memory if the copy's number is another file's now."""
+        with contextlib.suppress(OSError):
+            if self._copy is None or os.path.samestat(os.fstat(self._copy), self._file):
+                self.data.close()
+                return
+        _abandoned.append(self.data)
+
+
+_LAST_STANDARD = 2
+_holding = Lock()
+_holders = 0
+_held: list[tuple[int, os.stat_result]] = []
+_abandoned: list[mmap.mmap] = []
+
+
+@contextlib.contextmanager
+def standard_numbers_taken() -> Iterator[None]:
+    """Hold the numbers 0, 1 and 2 where the job has closed them.
+
+    Otherwise a connection would get the number, and what the job prints would go to the server.
+    """
+    global _holders  # noqa: PLW0603 - the numbers are the process's
+    with _holding:
+        _holders += 1
+        with contextlib.suppress(OSError):
+            while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
+                _held.append((handle, os.fstat(handle)))
+            os.close(handle)
+    try:
+        yield
+    finally:
+        with _holding:
+            _holders -= 1
+            while _held and not _holders:
+                handle, file = _held.pop()
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(os.fstat(handle), file):
+                        os.close(handle)

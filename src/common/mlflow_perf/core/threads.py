@@ -1,0 +1,166 @@
+"""Threads, locks and events of mlflow-perf, out of reach of what the job does with its own.
+
+A thread of ours blocks all signals, so that the job's threads get theirs. It is a thread of the
+kernel even where gevent or eventlet has replaced Python's by coroutines, because a coroutine that
+waits for a descriptor would stop the whole job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Event", "Lock", "RLock", "Thread"]
+
+
+def _is_native(function: object) -> bool:
+    return isinstance(function, types.BuiltinFunctionType)
+
+
+def _load_native() -> Any:
+    """Return the module `_thread` as the interpreter made it, even if a library has patched it."""
+    import _thread
+
+    if _is_native(_thread.start_new_thread):
+        return _thread
+    from importlib.machinery import BuiltinImporter
+    from importlib.util import module_from_spec
+
+    spec = BuiltinImporter.find_spec("_thread")
+    assert spec is not None  # of a built-in module
+    module = module_from_spec(spec)
+    BuiltinImporter.exec_module(module)
+    return module
+
+
+_native = _load_native()
+_start_native: Callable[[Callable[[], None], tuple[()]], int] = _native.start_new_thread
+Lock: Callable[[], threading.Lock] = _native.allocate_lock
+"""Returns a new lock of the interpreter."""
+RLock: Callable[[], threading.RLock] = _native.RLock
+"""Returns a new reentrant lock of the interpreter."""
+
+# Those that a fault of the thread itself raises must stay: `faulthandler` answers them.
+_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")
+
+# To a type checker an event of ours is one of `threading`; in truth it owes nothing to that module.
+if TYPE_CHECKING:
+    _EventBase = threading.Event
+else:
+    _EventBase = object
+
+
+class Event(_EventBase):
+    """A flag that threads can wait for, made of native locks alone."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def is_set(self) -> bool:
+        """Return whether the flag is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the flag and wake all who wait for it."""
+        self._is_set = True
+        with contextlib.suppress(IndexError):  # another thread may have taken the last one
+            while self._waiting:
+                self._waiting.popleft().release()
+
+    def clear(self) -> None:
+        """Take the flag back."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set or the time in seconds is over; return whether it was set."""
+        if self._is_set:
+            return True
+        gate = Lock()
+        gate.acquire()
+        self._waiting.append(gate)
+        # `set` may have come since the first look, and missed this gate.
+        if not self.is_set():
+            longest = threading.TIMEOUT_MAX
+            gate.acquire(timeout=longest if timeout is None else min(max(0.0, timeout), longest))
+        with contextlib.suppress(ValueError):  # `set` has taken it
+            self._waiting.remove(gate)
+        return self.is_set()
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Block all signals in this thread, so that a thread that it starts is born deaf."""
+    if sys.platform == "win32":
+        yield
+        return
+    numbers = signal.valid_signals() - {getattr(signal, name) for name in _FAULTS}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Thread(threading.Thread):
+    """A daemon thread that takes no signal of the job and is no coroutine.
+
+    Args:
+        target: What it does; default: `run` of a subclass.
+        name: Its name.
+    """
+
+    def __init__(self, target: Callable[[], object] | None = None, *, name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self._native_pid: int | None = None
+        self._ended = Event()
+
+    def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: When the system has no room for one more.
+        """
+        names = ("_start_joinable_thread", "_start_new_thread")  # since Python 3.13, and before
+        begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
+        with _signals_blocked():
+            if begin is None or _is_native(begin):
+                super().start()
+            else:
+                self._native_pid = os.getpid()
+                _start_native(self._run_natively, ())
+
+    @property
+    def was_started(self) -> bool:
+        """Whether `start` was called, in this process or its parent."""
+        return self.ident is not None or self._native_pid is not None
+
+    def _delete(self) -> None:
+        """Leave Python's list of threads; the base class asks a function that may be patched."""
+        threading._active.pop(self.ident, None)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _run_natively(self) -> None:
+        try:
+            self.run()
+        finally:
+            self._ended.set()
+
+    def is_alive(self) -> bool:
+        """Return whether the thread runs, in this process."""
+        if self._native_pid is None:
+            return super().is_alive()
+        return self._native_pid == os.getpid() and not self._ended.is_set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended, or the time in seconds is over."""
+        if self._native_pid is None:
+            super().join(timeout)
+        elif self.is_alive():
+            self._ended.wait(timeout)

@@ -1,0 +1,101 @@
+"""A store on this machine that MLflow has yet to make, and several processes that want it at once.
+
+MLflow makes a new database when it is first used, in some forty steps that take seconds. Two
+processes that do so at the same time disturb each other, and one of them fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow_perf.core.uris import local_database
+
+__all__ = ["is_unmade", "making_alone", "was_a_race"]
+
+_LOOK_EVERY_SEC = 0.1
+_RACES = (
+    "online migration",
+    "already exists",
+    "database is locked",
+    "no such table",
+    "duplicate column",
+    "unique constraint",
+    "out-of-date database schema",
+)
+
+
+def is_unmade(uri: str) -> bool:
+    """Return whether a store is a database file that does not exist yet, or is being made now."""
+    file = local_database(uri)
+    if file is None:
+        return False
+    try:
+        if not file.stat().st_size:
+            return True
+        address = f"{file.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0.2)) as database:
+            # MLflow's last step is to make the default experiment.
+            return database.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is None
+    except FileNotFoundError:
+        return True
+    except sqlite3.OperationalError as error:
+        return "no such table" in str(error)
+    except (OSError, sqlite3.Error):
+        return False
+
+
+@contextlib.contextmanager
+def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
+    """Hold off the other processes of mlflow-perf that would make the same new store.
+
+    The lock is on the folder of the database, so that it leaves no file; where a folder cannot be
+    locked, nobody is held off.
+
+    Args:
+        uri: The store; one that exists holds nobody off.
+        timeout_sec: Most seconds to wait for the others.
+    """
+    file = local_database(uri)
+    if file is None or not is_unmade(uri):
+        yield
+        return
+    handle = _open_folder(file.absolute().parent)
+    try:
+        until = time.monotonic() + timeout_sec
+        while handle >= 0 and not _lock(handle) and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_SEC)
+        yield
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _open_folder(folder: Path) -> int:
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)  # as MLflow would
+        return os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    return -1
+
+
+def _lock(handle: int) -> bool:
+    """Take the lock on an open folder and return whether it was free, or cannot be taken at all."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
+
+
+def was_a_race(error: BaseException) -> bool:
+    """Return whether MLflow failed because another process made or used the store just then."""
+    text = str(error).lower()
+    return any(race in text for race in _RACES)

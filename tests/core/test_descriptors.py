@@ -1,0 +1,83 @@
+"""Descriptors of mlflow-perf lie apart from the job's, and never stand for one of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from mlflow_perf.core.descriptors import OwnDescriptor, OwnMap, move_up
+
+
+def test_a_descriptor_lies_high_and_closes() -> None:
+    """The job's next file gets the low number; the moved one is not inherited by programs."""
+    low = os.open(os.devnull, os.O_RDONLY)
+    high = move_up(low)
+    assert high >= 128
+    assert not os.get_inheritable(high)
+    again = os.open(os.devnull, os.O_RDONLY)
+    assert again == low
+    os.close(high)
+    os.close(again)
+
+
+def test_a_number_that_belongs_to_the_job_is_left_alone(tmp_path: Path) -> None:
+    """After the job closed our descriptor and opened a file there, we neither use nor close it."""
+    ours = OwnDescriptor(os.open(tmp_path / "ours", os.O_WRONLY | os.O_CREAT))
+    assert ours.is_ours()
+    number = ours.number
+    os.close(number)
+    assert not ours.is_ours()
+    theirs = os.open(tmp_path / "theirs", os.O_WRONLY | os.O_CREAT)
+    os.dup2(theirs, number)
+    assert not ours.is_ours()
+    ours.close()
+    assert os.write(number, b"mine") == 4
+    os.close(number)
+    os.close(theirs)
+
+
+def test_a_map_does_not_close_a_file_of_the_job(tmp_path: Path) -> None:
+    """A map keeps a copy of its descriptor; the number may be another file's when it ends."""
+    handle = os.open(tmp_path / "ours", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(handle, 4096)
+    copy = os.dup(handle)
+    os.close(copy)
+    mapped = OwnMap(handle, 4096)
+    assert _is_file(copy, tmp_path / "ours")
+    theirs = os.open(tmp_path / "theirs", os.O_WRONLY | os.O_CREAT)
+    os.dup2(theirs, copy)
+    mapped.close()
+    assert os.write(copy, b"mine") == 4
+    os.close(theirs)
+    os.close(handle)
+
+
+def _is_file(number: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(number), path.stat())
+    except OSError:
+        return False
+
+
+_CLOSED_STDOUT = """
+import os, socket, sys
+from mlflow_perf.core.background_call import BackgroundCall
+os.close(1)
+number = BackgroundCall(lambda: socket.socket().fileno(), name="connect").result(30)
+print(number, file=sys.stderr)
+first = os.open(os.devnull, os.O_RDONLY)
+print(first, file=sys.stderr)
+"""
+
+
+def test_no_connection_of_ours_becomes_standard_output() -> None:
+    """A job that has closed its output prints to nobody, and gets the number when it opens one."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CLOSED_STDOUT],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    connection, first = map(int, done.stderr.split())
+    assert connection > 2
+    assert first == 1

@@ -1,0 +1,121 @@
+"""Threads of mlflow-perf take nothing from the job: not its signals, not its coroutines."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from mlflow_perf.core.threads import Event, Lock, Thread
+
+
+def test_a_thread_leaves_every_signal_to_the_job() -> None:
+    """It blocks all signals but the faults of its own code, and the starter's mask is unchanged."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    masks: list[set[signal.Signals]] = []
+    thread = Thread(
+        lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, [])),  # type: ignore[arg-type]
+        name="deaf",
+    )
+    thread.start()
+    thread.join(30)
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGRTMIN} <= masks[0]
+    assert signal.SIGSEGV not in masks[0]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert thread.daemon
+    assert not thread.is_alive()
+
+
+def test_an_event_wakes_all_who_wait() -> None:
+    """Each waiting thread goes on when it is set; who comes later does not wait."""
+    event, woken = Event(), []
+    threads = [
+        threading.Thread(target=lambda: woken.append(event.wait(30)), daemon=True) for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    event.set()
+    for thread in threads:
+        thread.join(30)
+    assert woken == [True] * 5
+    assert event.wait(0)
+
+
+def test_an_event_that_nobody_sets() -> None:
+    """Waiting ends after its time, and leaves nothing behind."""
+    event = Event()
+    assert not event.wait(0.001)
+    assert not event.wait(0)
+    event.set()
+    event.clear()
+    assert not event.is_set()
+
+
+def test_a_lock_is_the_interpreters_own() -> None:
+    """It excludes, and can be waited for with a limit."""
+    lock = Lock()
+    assert lock.acquire(blocking=False)
+    assert not lock.acquire(timeout=0.001)
+    lock.release()
+
+
+_PATCHED = """
+import warnings
+warnings.simplefilter("ignore")
+{patch}
+import os, threading, time
+from mlflow_perf.core.threads import Event, Thread
+began, ended = Event(), Event()
+def work():
+    began.set()
+    ended.wait(60)
+thread = Thread(work, name="native")
+thread.start()
+# No coroutine gets to run while the main one blocks without yielding.
+import posix
+until = time.monotonic() + 30
+while not began.is_set() and time.monotonic() < until:
+    pass
+assert began.is_set() and thread.is_alive()
+ended.set()
+thread.join(30)
+assert not thread.is_alive()
+print("native")
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "patch"),
+    [
+        ("gevent", "from gevent import monkey; monkey.patch_all()"),
+        ("eventlet", "import eventlet; eventlet.monkey_patch()"),
+    ],
+)
+def test_a_thread_is_no_coroutine(package: str, patch: str) -> None:
+    """Where a library has replaced Python's threads, ours still runs beside a busy main thread."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}")
+    code = _PATCHED.format(patch=patch)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.stdout == "native\n", done.stderr
+
+
+def test_a_forked_child_has_no_thread_of_its_parent() -> None:
+    """There the thread is not alive, and joining it does not wait."""
+    over = Event()
+    thread = Thread(lambda: over.wait(60), name="parents")
+    thread.start()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1 if thread.is_alive() else 0)
+    _, status = os.waitpid(pid, 0)
+    over.set()
+    thread.join(30)
+    assert status == 0

@@ -1,0 +1,81 @@
+"""A new store is made by one process of mlflow-perf at a time."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
+
+
+@pytest.fixture
+def made(tmp_path: Path, _migrated_store: Path) -> Path:
+    """The file of a finished store."""
+    return Path(shutil.copy(_migrated_store, tmp_path / "made.db"))
+
+
+def test_what_is_unmade(tmp_path: Path, made: Path) -> None:
+    """No file, an empty one and one without MLflow's last row are; a finished store is not."""
+    path = tmp_path / "mlflow.db"
+    uri = f"sqlite:///{path}"
+    assert is_unmade(uri)
+    path.touch()
+    assert is_unmade(uri)
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE alembic_version (version_num TEXT)")
+    database.close()
+    assert is_unmade(uri)
+    assert not is_unmade(f"sqlite:///{made}")
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "", "databricks", "sqlite://", "./mlruns"])
+def test_only_a_database_file_can_be_unmade(uri: str) -> None:
+    """Every other store is for its server, or needs no making."""
+    assert not is_unmade(uri)
+
+
+def test_a_file_that_is_no_database_is_not_unmade(tmp_path: Path) -> None:
+    """Nobody waits for it to become one."""
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(b"not a database" * 1000)
+    assert not is_unmade(f"sqlite:///{path}")
+
+
+def test_one_process_at_a_time_makes_a_store(tmp_path: Path) -> None:
+    """Another waits until it is done, leaves no file behind, and goes on after its limit."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    code = (
+        "import sys; from mlflow_perf.tracking.new_store import making_alone\n"
+        f"with making_alone({uri!r}, timeout_sec=60): print('in', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "in\n"
+        with making_alone(uri, timeout_sec=0.01):
+            assert other.poll() is None
+        other.stdin.close()
+        with making_alone(uri, timeout_sec=60):
+            assert other.wait(60) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_exists_holds_nobody_off(made: Path) -> None:
+    """Then there is nothing to make."""
+    uri = f"sqlite:///{made}"
+    with making_alone(uri, timeout_sec=60), making_alone(uri, timeout_sec=60):
+        pass
+
+
+def test_races_are_told_from_faults() -> None:
+    """What passes by itself is tried again; a full disk is not."""
+    assert was_a_race(RuntimeError("Online migration expected to match one row"))
+    assert was_a_race(RuntimeError("(sqlite3.OperationalError) database is locked"))
+    assert not was_a_race(OSError("No space left on device"))
