@@ -409,7 +409,7 @@ def test_operations_are_in_metrics_and_document(store: str) -> None:
     metrics = run_of(perf.run_id).data.metrics
     assert metrics["ops/step/count"] == 2.0
     assert metrics["ops/step/total_ms"] == 12.0
-    assert metrics["ops/load/count"] == metrics["ops/anywhere/count"] == 1.0
+    assert {"ops/load/total_ms", "ops/anywhere/total_ms"} <= metrics.keys()
     assert "higgs" in json.dumps(mlflow_perf.load(str(perf.run_id)).nodes[0].operations)
 
 
