@@ -33,12 +33,18 @@ def test_each_recovered_node_is_told(
 ) -> None:
     """One line for each node, or the same as JSON; control characters are spelled out."""
 
-    def recover(_: Path) -> Iterator[Recovered]:
+    def recover_each(_: Path, *, of_any_host: bool) -> Iterator[Recovered]:
         yield Recovered("r1", 0, "signal \x1b[2J")
+        if not of_any_host:
+            yield Recovered(None, None, "it is of n2", "other host", "b.journal")
 
-    monkeypatch.setattr(module, "recover", recover)
+    monkeypatch.setattr(module, "recover_each", recover_each)
     output = cli("recover", str(tmp_path)).output
-    assert output == "run r1, node 0: signal \\x1b[2J\n"
-    (found,) = cli_json("recover", str(tmp_path))
-    assert found["run_id"] == "r1"
-    assert {"run_id", "node", "cause"} <= set(found)
+    assert output.startswith("run r1, node 0: signal \\x1b[2J\nb.journal stays: it is of n2\n")
+    assert "recover --any-host" in output
+    assert "any-host" not in cli("recover", "--any-host", str(tmp_path)).output
+    found, stays = cli_json("recover", str(tmp_path))
+    assert (found["run_id"], found["node"], found["outcome"]) == ("r1", 0, "sent")
+    assert (stays["run_id"], stays["outcome"], stays["journal"]) == (
+        None, "other host", "b.journal",
+    )  # fmt: skip

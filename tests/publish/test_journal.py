@@ -235,7 +235,7 @@ def test_an_unsent_report_is_sent_later(
     (journal,) = folder.glob("*.journal")
     journal.write_text(journal.read_text().replace("http://127.0.0.1:9", store))
     (recovered,) = list(recover())
-    run = MlflowClient(store).get_run(recovered.run_id)
+    run = MlflowClient(store).get_run(str(recovered.run_id))
     assert run.data.metrics["duration_sec"] == pytest.approx(perf.summary["duration_sec"])
     assert run.info.status == "FINISHED"
     # The run began and ended when the job did, not when its report was sent.

@@ -76,3 +76,32 @@ def test_two_steps_at_once_have_a_run_each(slurm: Cluster, tmp_path: Path) -> No
     assert sorted(found) == ["a", "b"]
     assert {run.info.status for run in runs} == {"FINISHED"}
     assert len({run.data.tags["mlflow_perf.job_key"] for run in runs}) == 2
+
+
+@pytest.mark.usefixtures("store")
+def test_what_is_advised_for_a_command_is_enough_for_it(slurm: Cluster) -> None:
+    """The wrapper needs memory too, and its allocation is the command's."""
+    if not slurm.limits:
+        pytest.skip("needs control groups of the first version, for Slurm to limit memory")
+    command = [*WRAPPED, "--", sys.executable, "-c", BURN]
+    first = slurm.call("srun", "--mem=1500", *command)
+    assert first.returncode == 0, first.stderr
+    memory_mb = right_size([get_run(only_run().info.run_id)]).memory_mb
+    assert memory_mb is not None
+    assert memory_mb < 1500
+    again = slurm.call("srun", f"--mem={memory_mb}", *command)
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.usefixtures("store")
+def test_a_command_without_enough_memory_is_told(slurm: Cluster) -> None:
+    """The kernel's kill is counted, and more memory than there was is advised."""
+    if not slurm.limits:
+        pytest.skip("needs control groups of the first version, for Slurm to limit memory")
+    hungry = "import time; x = bytearray(b'x') * (900 << 20); time.sleep(1)"
+    done = slurm.call("srun", "--mem=700", *WRAPPED, "--", sys.executable, "-c", hungry)
+    assert done.returncode != 0
+    run = only_run()
+    assert run.info.status == run.data.tags["mlflow_perf.status"] == "KILLED"
+    assert run.data.metrics["oom_kills"] >= 1
+    assert int(right_size([get_run(run.info.run_id)]).memory_mb or 0) > 700

@@ -13,6 +13,7 @@ from tests.readers.trees import (
 )
 
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.cgroup.cgroup import CgroupReader
 from mlflow_perf.readers.cgroup.groups import Groups
 
 
@@ -52,3 +53,23 @@ def test_no_group_of_its_own_is_an_unavailable_source(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError):
         cgroup_reader(tmp_path, trees.bare(tmp_path))
     assert Groups(proc=tmp_path / "proc", root=tmp_path).find("cpu") is None
+
+
+def test_slurms_kills_are_counted_in_the_group_of_the_killed_task(tmp_path: Path) -> None:
+    """In the first version the step's own count stays 0; a task that has ended stays counted."""
+    step = "/slurm_n1/uid_0/job_1/step_0"
+    memory = tmp_path / "sys/fs/cgroup/memory"
+    control = "oom_kill_disable 0\nunder_oom 0\noom_kill "
+    put_all(memory / step[1:], {
+        "memory.limit_in_bytes": "536870912", "memory.usage_in_bytes": "268435456",
+        "memory.oom_control": f"{control}0", "task_0/memory.oom_control": f"{control}0",
+        "task_1/memory.oom_control": f"{control}1",
+    })  # fmt: skip
+    mounts = trees.V1.format(n=33, root="/", name="memory")
+    trees.process(tmp_path, cgroup=f"4:memory:{step}/task_0\n", mountinfo=mounts)
+    found = Groups(proc=tmp_path / "proc", root=tmp_path).find("memory")
+    assert found is not None
+    reader = CgroupReader(memory=found.find_step())
+    assert read(reader)["oom_kills"] == 1.0
+    (memory / step[1:] / "task_1/memory.oom_control").unlink()
+    assert read(reader)["oom_kills"] == 1.0

@@ -15,6 +15,7 @@ import click
 
 from mlflow_perf._version import __version__
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 __all__ = ["main"]
@@ -55,8 +56,8 @@ class _LazyGroup(_options.SuggestingGroup):
         try:
             return super().invoke(ctx)
         except MlflowPerfError as error:
-            # Text that it quotes from a file must not act on the terminal.
-            lines = [_tables.clean(line) for line in str(error).split("\n")]
+            # Text that it quotes from a file must not act on the terminal, nor show a password.
+            lines = [_tables.clean(redact_password(line)) for line in str(error).split("\n")]
             click.echo("mlflow-perf: " + "\n".join(lines), err=True)
             sys.exit(_FAILED if isinstance(error, StepFailedError) else _USAGE_ERROR)
 

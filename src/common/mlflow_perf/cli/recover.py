@@ -10,16 +10,22 @@ import click
 
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import SettingError
-from mlflow_perf.publish.journal import SUFFIX, find_state_folder
-from mlflow_perf.publish.recovery import recover
+from mlflow_perf.publish.journal import find_state_folder
+from mlflow_perf.publish.recovery import recover_each
 
 __all__ = ["command"]
 
 
 @click.command("recover")
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--any-host",
+    is_flag=True,
+    help="Also send journals of other hosts, and on file systems without locks: "
+    "only when their jobs have ended.",
+)
 @_options.as_json
-def command(folder: Path | None, *, as_json: bool) -> None:
+def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     """Send to MLflow what killed or cut-off jobs left in their journals.
 
     DIR is the folder of the journals (default: MLFLOW_PERF_DIR, else the state folder). Journals of
@@ -28,19 +34,17 @@ def command(folder: Path | None, *, as_json: bool) -> None:
     if folder is not None and not folder.is_dir():
         raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
     place = find_state_folder() if folder is None else folder
-    sent = []
-    for recovered in recover(place):
-        sent.append(asdict(recovered))
-        if not as_json:
-            line = f"run {recovered.run_id}, node {recovered.node}: {recovered.cause}"
-            click.echo(_tables.clean(line))
+    done = []
+    for one in recover_each(place, of_any_host=any_host):
+        done.append(one)
+        if not as_json and one.outcome != "kept":  # a warning has said why
+            what = f"run {one.run_id}, node {one.node}" if one.is_done else f"{one.journal} stays"
+            known = " (the run had these figures already)" if one.outcome == "known" else ""
+            click.echo(_tables.clean(f"{what}: {one.cause}{known}"))
     if as_json:
-        click.echo(json.dumps(sent))
-    elif not sent:
-        left = len(list(place.glob(f"*{SUFFIX}")))
-        journals = "1 journal stays" if left == 1 else f"{left} journals stay"
-        click.echo(
-            f"Nothing was sent: {journals} in {place}, of running jobs or as said above."
-            if left
-            else f"Nothing to recover in {place}."
-        )
+        click.echo(json.dumps([asdict(one) for one in done]))
+        return
+    if not done:
+        click.echo(f"Nothing to recover in {place}.")
+    if any(one.outcome == "other host" for one in done):
+        click.echo("If those jobs have ended, send them with: mlflow-perf recover --any-host")

@@ -77,8 +77,12 @@ def find_state_folder(folder: str | None = None) -> Path:
     return base / "mlflow-perf"
 
 
-def lock(handle: int) -> bool:
+def lock(handle: int, *, if_unknown: bool = False) -> bool:
     """Take the lock on an open journal, which its writer holds as long as it lives.
+
+    Args:
+        handle: The open journal.
+        if_unknown: What to return on a file system without locks.
 
     Returns:
         Whether the lock was free. It belongs to the process: a forked child does not inherit it,
@@ -90,8 +94,8 @@ def lock(handle: int) -> bool:
 
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        return if_unknown and error.errno not in (errno.EACCES, errno.EAGAIN)
     return True
 
 

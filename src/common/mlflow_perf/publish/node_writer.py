@@ -32,9 +32,11 @@ from mlflow_perf.publish.slots import (
 from mlflow_perf.reports import html
 from mlflow_perf.tracking.batches import find_limits, rank_metrics, select_metrics, split_batches
 from mlflow_perf.tracking.client import (
+    RECORDING_TAG,
     create_run,
     discard_run,
     end_run,
+    find_run,
     open_client,
     provide_experiment,
 )
@@ -69,11 +71,22 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     run, document = delivery.run, delivery.document
     client = open_client(run.tracking_uri)
     if run.run_id is None:
-        info = create_run(
-            run.run_name or "mlflow-perf",
-            tracking_uri=run.tracking_uri,
-            experiment_id=provide_experiment(run),
-            started=document.started,
+        experiment_id = provide_experiment(run)
+        # The server may have created it already, and its answer was lost.
+        info = (
+            find_run(
+                RECORDING_TAG,
+                run.nonce,
+                tracking_uri=run.tracking_uri,
+                experiment_id=experiment_id,
+            )
+            or create_run(
+                run.run_name or "mlflow-perf",
+                tracking_uri=run.tracking_uri,
+                experiment_id=experiment_id,
+                started=document.started,
+                tags={RECORDING_TAG: run.nonce},
+            )
         ).info
         claim = claim or run.claim()
         if not claim.adopt(info.run_id, own=True, experiment_id=info.experiment_id):

@@ -12,18 +12,26 @@ import re
 import socket
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mlflow_perf.core.json_io import from_json
-from mlflow_perf.core.uris import is_http, is_refused, local_database, redact_password
+from mlflow_perf.core.uris import (
+    is_http,
+    is_refused,
+    local_database,
+    names_host,
+    redact_password,
+)
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import lookup_kind
-from mlflow_perf.model.document import NodeDocument, round_columns
+from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
@@ -41,13 +49,22 @@ from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Kind
+from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.page_probe import has_page
 
-__all__ = ["Recovered", "read_journal", "recover"]
+__all__ = ["Recovered", "read_journal", "recover", "recover_each"]
 
 _MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
+_SAME_START_SEC = 0.001
+# What MLflow, or a database's driver, sends to any server that an address names.
+_CREDENTIALS = (
+    "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "PGPASSWORD", "MYSQL_PWD",
+)  # fmt: skip
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = logging.getLogger(__name__)
@@ -55,17 +72,27 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recovered:
-    """One journal that was sent.
+    """What was done with one journal.
 
     Attributes:
-        run_id: The run that has its figures now.
-        node: The node's index.
-        cause: Why the job had not sent them itself.
+        run_id: The run that has its figures now; None where nothing was sent.
+        node: The node's index; None where the journal was not read.
+        cause: Why the job had not sent them itself; else why the journal stays.
+        outcome: `sent`; `known` where the run already had these figures, or more complete ones;
+            `running`, `other host` or `kept` where the journal stays.
+        journal: Name of the file.
     """
 
-    run_id: str
-    node: int
+    run_id: str | None
+    node: int | None
     cause: str
+    outcome: str = "sent"
+    journal: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has the figures now."""
+        return self.outcome in ("sent", "known")
 
 
 @contextmanager
@@ -215,44 +242,65 @@ def _is_of_this_host(head: Mapping[str, Any]) -> bool:
 
 
 def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
-    """Send every orphaned journal of a folder to MLflow, remove it, and yield what was sent.
+    """Send every orphaned journal of a folder to MLflow, and yield those whose run has it now.
 
-    It is safe to run this twice, at once and while jobs run. The journal of a live job is locked,
-    and so is one that another `recover` sends now; both are left alone.
+    See `recover_each`, which also yields what was done with the others.
+    """
+    return filter(lambda one: one.is_done, recover_each(folder, of_any_host=of_any_host))
+
+
+def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
+    """Send every orphaned journal of a folder to MLflow, and yield what was done with each.
+
+    A journal that was sent is removed. It is safe to run this twice, at once and while jobs run:
+    the journal of a live job is locked, and so is one that another `recover` sends now.
 
     Args:
         folder: Folder of the journals; default: `find_state_folder()`.
-        of_any_host: Also send the journals of other hosts. Use it only when their jobs are known to
-            have ended, because a shared file system may not show that a journal is locked.
+        of_any_host: Also send the journals of other hosts, and those on file systems without locks.
+            Use it only when their jobs are known to have ended, because a shared file system may
+            not show that a journal is locked.
     """
     place = find_state_folder() if folder is None else folder
     _remove_unfinished(place)
     away: set[str] = set()
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
-        if path.name in live:
-            continue
-        try:
-            with _open_journal(path) as handle:
-                if not lock(handle) or not _is_same_file(path, handle):
-                    continue
-                # Not through a duplicate: closing any descriptor of a file drops the lock on it.
-                with os.fdopen(handle, "rb", closefd=False) as file:
-                    file.seek(0)
-                    data = file.read()
-                recovered = _send_journal(path, data, away, of_any_host=of_any_host)
-        except DocumentError as error:
-            _log.warning("%s is skipped: %s.", path, error)
-        except ConnectionRefusedError as error:
-            _log.warning("%s could not be sent and is kept: %s.", path, error)
-        except OSError as error:
-            _log.warning("%s is skipped: %s.", path, error.strerror or error)
-        # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
-        except Exception as error:  # noqa: BLE001
-            first = redact_password(str(error).split("\n")[0])
-            _log.warning("%s could not be sent and is kept: %s", path, first)
-        else:
-            if recovered is not None:
-                yield recovered
+        yield replace(_recover_one(path, away, of_any_host=of_any_host), journal=path.name)
+
+
+def _recover_one(path: Path, away: set[str], *, of_any_host: bool) -> Recovered:
+    """Send one journal if its job has ended; a fault is one warning, and the journal stays.
+
+    Args:
+        path: The journal.
+        away: Servers that did not answer; a server that hangs is added.
+        of_any_host: Whether to send a journal whose job may still run, as far as is known here.
+    """
+    running = Recovered(None, None, "its job runs, or another recover sends it", "running")
+    if path.name in live:
+        return running
+    try:
+        with _open_journal(path) as handle:
+            if not lock(handle, if_unknown=of_any_host) or not _is_same_file(path, handle):
+                return running
+            # Not through a duplicate: closing any descriptor of a file drops the lock on it.
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                file.seek(0)
+                data = file.read()
+            return _send_journal(path, data, away, of_any_host=of_any_host)
+    except DocumentError as error:
+        why, line = str(error), f"is skipped: {error}."
+    except ConnectionRefusedError as error:
+        why, line = str(error), f"could not be sent and is kept: {error}."
+    except OSError as error:
+        why = error.strerror or str(error)
+        line = f"is skipped: {why}."
+    # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
+    except Exception as error:  # noqa: BLE001
+        why = redact_password(str(error).split("\n")[0])
+        line = f"could not be sent and is kept: {why}"
+    _log.warning("%s %s", path, line)
+    return Recovered(None, None, why, "kept")
 
 
 def _remove_unfinished(place: Path) -> None:
@@ -280,9 +328,7 @@ def _is_same_file(path: Path, handle: int) -> bool:
         return False
 
 
-def _send_journal(
-    path: Path, data: bytes, away: set[str], *, of_any_host: bool
-) -> Recovered | None:
+def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool) -> Recovered:
     """Send one journal and remove it.
 
     Args:
@@ -299,8 +345,9 @@ def _send_journal(
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     head = lines[0] if lines else {}
     if not of_any_host and not _is_of_this_host(head):
-        _log.info("%s is of another host, which may still be writing it; skipped.", path)
-        return None
+        host = str(head.get("node", {}).get("hostname"))
+        why = f"it is of another host, {host}, which may still be writing it"
+        return Recovered(None, None, why, "other host")
     spooled: Path | None = None
     name = head.get("spool")
     if isinstance(name, str) and re.fullmatch(r"mlflow-perf-spool-\w+", name):
@@ -308,6 +355,7 @@ def _send_journal(
         spooled = folder if folder.is_dir() and not folder.is_symlink() else None
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
     uri = delivery.run.tracking_uri
+    _check_credentials(uri)
     if is_refused(uri):
         raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
     file = local_database(uri)
@@ -321,9 +369,10 @@ def _send_journal(
     # Each journal of a server that hangs would take minutes.
     if uri in away:
         raise ConnectionRefusedError(f"{redact_password(uri)} did not answer before")
+    outcome = "known" if _is_known(delivery) else "sent"
     try:
         delivery.run.has_page = has_page(uri)
-        run_id = write_node(delivery)
+        run_id = str(delivery.run.run_id) if outcome == "known" else write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception:
@@ -333,4 +382,53 @@ def _send_journal(
     path.unlink(missing_ok=True)
     if spooled is not None:
         spool.remove(spooled)
-    return Recovered(run_id, delivery.index, cause)
+    return Recovered(run_id, delivery.index, cause, outcome)
+
+
+def _check_credentials(uri: str) -> None:
+    """Refuse a server that the environment does not name, where MLflow would send it credentials.
+
+    Raises:
+        DocumentError: When it would.
+    """
+    if not names_host(uri) or _name_server(uri) == _name_server(
+        os.environ.get("MLFLOW_TRACKING_URI", "")
+    ):
+        return
+    has_file = Path.home().joinpath(".mlflow", "credentials").exists()
+    given = next((name for name in _CREDENTIALS if os.environ.get(name)), None)
+    if given or has_file:
+        raise DocumentError(
+            f"its server {redact_password(uri)} would get the credentials of "
+            f"{given or '~/.mlflow/credentials'}; if it is yours, name it in MLFLOW_TRACKING_URI"
+        )
+
+
+def _name_server(uri: str) -> tuple[str, str]:
+    parts = urlsplit(uri)
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def _is_known(delivery: Delivery) -> bool:
+    """Return whether the run already has this recording, sent at its end or by another recover.
+
+    The journal of a job that changed its working folder, or whose network failed while it removed
+    the journal, has no more than the run, and often less.
+    """
+    run, mine = delivery.run, delivery.document
+    if run.run_id is None:
+        return False
+    client = open_client(run.tracking_uri)
+    path = f"{delivery.artifact_path}/node-{delivery.index}.json"
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+            local = fetch_file(client, run.run_id, path, Path(folder))
+            there = PerfDocument.from_json(local.read_bytes()).nodes.get(delivery.index)
+    # Whatever the artifact store says of a file that does not exist.
+    except Exception as error:  # noqa: BLE001
+        _log.debug("%s of run %s cannot be compared: %s", path, run.run_id, error)
+        return False
+    if there is None or there.component != mine.component or there.started is None:
+        return False
+    is_same = abs(there.started - (mine.started or 0.0)) < _SAME_START_SEC
+    return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)

@@ -25,12 +25,14 @@ class RankCommand:
         cpu_sec: Its CPU time, children included, once it has ended; None before.
         status: Its outcome, once it has ended: `FINISHED`, `FAILED` or `KILLED`.
         cause: Why it ended early; None where it ended by itself.
+        wrapper_mb: Memory of its wrapper, in MB of 2^20 bytes.
     """
 
     pid: int
     cpu_sec: float | None = None
     status: str = "FINISHED"
     cause: str | None = None
+    wrapper_mb: float = 0.0
 
 
 class RankCommands:

@@ -18,11 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.own_cost import own_memory_bytes
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts, signal_name
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
+from mlflow_perf.records import MB
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
 from mlflow_perf.session.recording import Outcome, Recording
 from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
@@ -156,7 +158,8 @@ def _follow(
     )
     account = find_ended_child(child.pid)
     used_sec = 0.0 if account is None else account.cpu_sec
-    ended = RankCommand(child.pid, used_sec, end.status, end.cause)
+    own_mb = own_memory_bytes() / MB
+    ended = RankCommand(child.pid, used_sec, end.status, end.cause, own_mb)
     _try_step(lambda: recording.note_command(ended))
     # The launcher waits for all ranks. After a failure it ends the others, once this one is gone.
     if code == 0:

@@ -219,7 +219,8 @@ class Recording:
         price = self.settings.node_price
         # Beside a command, this whole process is ours.
         ours = own_memory_bytes() if self._is_command else brought_bytes()
-        facts = {"node_count": float(self.node.count), "perf_mem_mb": ours / MB}
+        others_mb = sum(command.wrapper_mb for command in self.list_other_commands())
+        facts = {"node_count": float(self.node.count), "perf_mem_mb": ours / MB + others_mb}
         return facts if price is None else {**facts, "node_price": price}
 
     def _note_run(self) -> None:

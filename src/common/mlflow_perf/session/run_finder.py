@@ -25,6 +25,7 @@ from mlflow_perf.core.uris import (
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.node.place import Node
 from mlflow_perf.tracking.client import (
+    RECORDING_TAG,
     create_run,
     discard_run,
     find_current_experiment,
@@ -265,7 +266,7 @@ class RunFinder:
                 tracking_uri=uri,
                 experiment_id=experiment_id,
                 started=run.started,
-                tags={_JOB_TAG: job} if is_shared else None,
+                tags={RECORDING_TAG: run.nonce, **({_JOB_TAG: job} if is_shared else {})},
             )
         ).info
         is_own = found is None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 __all__ = [
+    "RECORDING_TAG",
     "create_run",
     "discard_run",
     "end_run",
@@ -32,6 +33,9 @@ __all__ = [
     "provide_experiment",
     "read_chosen_experiment",
 ]
+
+RECORDING_TAG = "mlflow_perf.recording"
+"""Tag of a run of ours with the nonce of its recording."""
 
 _MAX_NAME = 250
 
@@ -108,15 +112,25 @@ def create_run(
     )
 
 
-def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Run | None:
-    """Return the newest run of the current experiment that has a tag, or None.
+def find_run(
+    tag: str, value: str, *, tracking_uri: str | None = None, experiment_id: str | None = None
+) -> Run | None:
+    """Return the newest run of an experiment that has a tag, or None.
+
+    Args:
+        tag: The tag.
+        value: Its value.
+        tracking_uri: The store; default: the one that MLflow uses now.
+        experiment_id: The experiment; default: the current one.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     text = value.replace("'", "")
     found = open_client(tracking_uri).search_runs(
-        [find_current_experiment(tracking_uri)], f"tags.`{tag}` = '{text}'", max_results=1
+        [experiment_id or find_current_experiment(tracking_uri)],
+        f"tags.`{tag}` = '{text}'",
+        max_results=1,
     )
     return found[0] if found else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class Delivery:
             "tags": self.tags,
             "page": self.run.has_page,
             "all_metrics": self.all_metrics,
+            "nonce": self.run.nonce,
         }
 
     @classmethod
@@ -88,6 +90,7 @@ class Delivery:
             tracking_uri=header["tracking_uri"],
             own_run=bool(header["own_run"]),
             has_page=header["page"],
+            nonce=re.sub(r"[^0-9a-f]", "", str(header["nonce"]))[:32],
             **{name: header[name] for name in _RUN_FIELDS},
         )
         prefix, all_metrics = header["metrics_prefix"], header["all_metrics"]

@@ -237,7 +237,7 @@ def explain_failure(what: str, error: Exception) -> str:
     """Return the sentence that says why something cannot be read from the tracking store."""
     import mlflow
 
-    where = mlflow.get_tracking_uri()
+    where = redact_password(mlflow.get_tracking_uri())
     if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
         return f"{what} does not exist in the tracking store {where}, nor as a file."
     first = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from dataclasses import dataclass, field
 from urllib.parse import quote
@@ -29,6 +30,8 @@ class RunHandle:
         experiment_name: Name of that experiment, while no server could tell its id.
         started: Unix time at which the run begins; None lets it begin when it is created.
         has_page: Whether the store's server is known to have the page `/perf`.
+        nonce: Tag of a run that is created for this handle. It finds the run again after the
+            server's answer was lost.
     """
 
     tracking_uri: str = ""
@@ -39,6 +42,7 @@ class RunHandle:
     experiment_name: str | None = None
     started: float | None = None
     has_page: bool = False
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def link(self) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import CGROUP_COLUMNS
 from mlflow_perf.readers.cgroup.groups import CpuQuota, Group, find_memory_limit
-from mlflow_perf.readers.procfile import ProcFile, open_first
+from mlflow_perf.readers.procfile import ProcFile, open_first, read_text
 from mlflow_perf.records import MB, Column
 
 __all__ = ["CgroupCpuTime", "CgroupReader"]
@@ -103,6 +103,9 @@ class _Memory:
         self._usage = open_first(folder / "memory.current", folder / "memory.usage_in_bytes")
         self._stat = open_first(folder / "memory.stat")
         self._events = open_first(folder / "memory.events", folder / "memory.oom_control")
+        # The first version counts a kill in the group of the killed process only: Slurm's task.
+        self._tasks = group.folder if group.version == 1 and "slurm" in group.path else None
+        self._kills_of_task: dict[str, int] = {}
 
     def read(self, report: dict[str, float]) -> None:
         if self._usage is not None:
@@ -111,8 +114,13 @@ class _Memory:
             if self._limit:
                 report["cgroup_mem_percent"] = min(100.0, 100.0 * max(0, used) / self._limit)
         kills = _read_number(self._events, _OOM_KILLS)
-        if kills is not None:
-            report["oom_kills"] = float(kills)
+        if self._tasks is not None:
+            for file in self._tasks.glob("task_*/memory.oom_control"):
+                found = _OOM_KILLS.search((read_text(file) or "").encode())
+                if found is not None:
+                    self._kills_of_task[file.parent.name] = int(found[1])
+        if kills is not None or self._kills_of_task:
+            report["oom_kills"] = float((kills or 0) + sum(self._kills_of_task.values()))
 
     def close(self) -> None:
         for file in (self._usage, self._stat, self._events):
