@@ -155,3 +155,19 @@ def test_disabled_is_the_command_alone() -> None:
     result = wrapped("--", "sh", "-c", "exit 3", env={**os.environ, "MLFLOW_PERF_DISABLE": "1"})
     assert result.returncode == 3
     assert begin < time.monotonic()
+
+
+@pytest.mark.e2e
+def test_a_new_store_is_left_to_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that migrate a new database at once would break each other."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new.db")
+    monkeypatch.chdir(tmp_path)
+    script = "import mlflow\nwith mlflow.start_run(): mlflow.log_param('leaves', 63)"
+    result = wrapped("--name", "wrapped", "--", sys.executable, "-c", script, timeout=300)
+    assert result.returncode == 0, result.stderr
+    runs = MlflowClient(f"sqlite:///{tmp_path}/new.db").search_runs(["0"])
+    assert any(run.data.params.get("leaves") == "63" for run in runs)
+    assert any(run.data.tags.get("mlflow_perf.component") == "wrapped" for run in runs)
+    assert {run.info.status for run in runs} == {"FINISHED"}
