@@ -369,8 +369,8 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
     # Each journal of a server that hangs would take minutes.
     if uri in away:
         raise ConnectionRefusedError(f"{redact_password(uri)} did not answer before")
-    outcome = "known" if _is_known(delivery) else "sent"
     try:
+        outcome = "known" if _is_known(delivery) else "sent"
         delivery.run.has_page = has_page(uri)
         run_id = str(delivery.run.run_id) if outcome == "known" else write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
@@ -414,11 +414,15 @@ def _is_known(delivery: Delivery) -> bool:
 
     The journal of a job that changed its working folder, or whose network failed while it removed
     the journal, has no more than the run, and often less.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer, or has no such run.
     """
     run, mine = delivery.run, delivery.document
     if run.run_id is None:
         return False
     client = open_client(run.tracking_uri)
+    client.get_run(run.run_id)  # so that a server that hangs is asked once
     path = f"{delivery.artifact_path}/node-{delivery.index}.json"
     try:
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
