@@ -12,26 +12,23 @@ import re
 import socket
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.uris import (
     is_http,
     is_refused,
     local_database,
-    names_host,
     redact_password,
 )
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import lookup_kind
-from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
+from mlflow_perf.model.document import NodeDocument, round_columns
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
@@ -44,27 +41,19 @@ from mlflow_perf.publish.final_document import (
 )
 from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder, live, lock
 from mlflow_perf.publish.node_writer import write_node
+from mlflow_perf.publish.recovery_checks import check_credentials, is_known
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Kind
-from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.page_probe import has_page
 
 __all__ = ["Recovered", "read_journal", "recover", "recover_each"]
 
 _MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
-_SAME_START_SEC = 0.001
-# What MLflow, or a database's driver, sends to any server that an address names.
-_CREDENTIALS = (
-    "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH",
-    "PGPASSWORD", "MYSQL_PWD",
-)  # fmt: skip
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = logging.getLogger(__name__)
@@ -355,7 +344,7 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
         spooled = folder if folder.is_dir() and not folder.is_symlink() else None
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
     uri = delivery.run.tracking_uri
-    _check_credentials(uri)
+    check_credentials(uri)
     if is_refused(uri):
         raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
     file = local_database(uri)
@@ -370,7 +359,7 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
     if uri in away:
         raise ConnectionRefusedError(f"{redact_password(uri)} did not answer before")
     try:
-        outcome = "known" if _is_known(delivery) else "sent"
+        outcome = "known" if is_known(delivery) else "sent"
         delivery.run.has_page = has_page(uri)
         run_id = str(delivery.run.run_id) if outcome == "known" else write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
@@ -383,56 +372,3 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
     if spooled is not None:
         spool.remove(spooled)
     return Recovered(run_id, delivery.index, cause, outcome)
-
-
-def _check_credentials(uri: str) -> None:
-    """Refuse a server that the environment does not name, where MLflow would send it credentials.
-
-    Raises:
-        DocumentError: When it would.
-    """
-    if not names_host(uri) or _name_server(uri) == _name_server(
-        os.environ.get("MLFLOW_TRACKING_URI", "")
-    ):
-        return
-    has_file = Path.home().joinpath(".mlflow", "credentials").exists()
-    given = next((name for name in _CREDENTIALS if os.environ.get(name)), None)
-    if given or has_file:
-        raise DocumentError(
-            f"its server {redact_password(uri)} would get the credentials of "
-            f"{given or '~/.mlflow/credentials'}; if it is yours, name it in MLFLOW_TRACKING_URI"
-        )
-
-
-def _name_server(uri: str) -> tuple[str, str]:
-    parts = urlsplit(uri)
-    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
-
-
-def _is_known(delivery: Delivery) -> bool:
-    """Return whether the run already has this recording, sent at its end or by another recover.
-
-    The journal of a job that changed its working folder, or whose network failed while it removed
-    the journal, has no more than the run, and often less.
-
-    Raises:
-        Exception: Whatever MLflow raises when the store does not answer, or has no such run.
-    """
-    run, mine = delivery.run, delivery.document
-    if run.run_id is None:
-        return False
-    client = open_client(run.tracking_uri)
-    client.get_run(run.run_id)  # so that a server that hangs is asked once
-    path = f"{delivery.artifact_path}/node-{delivery.index}.json"
-    try:
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-            local = fetch_file(client, run.run_id, path, Path(folder))
-            there = PerfDocument.from_json(local.read_bytes()).nodes.get(delivery.index)
-    # Whatever the artifact store says of a file that does not exist.
-    except Exception as error:  # noqa: BLE001
-        _log.debug("%s of run %s cannot be compared: %s", path, run.run_id, error)
-        return False
-    if there is None or there.component != mine.component or there.started is None:
-        return False
-    is_same = abs(there.started - (mine.started or 0.0)) < _SAME_START_SEC
-    return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)

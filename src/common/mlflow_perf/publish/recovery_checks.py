@@ -1,0 +1,81 @@
+"""What is checked before a journal is sent: who would get credentials, and what the run has."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mlflow_perf.core.uris import names_host, redact_password
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.tracking.client import open_client
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.load import fetch_file
+
+__all__ = ["check_credentials", "is_known"]
+
+_SAME_START_SEC = 0.001
+# What MLflow, or a database's driver, sends to any server that an address names.
+_CREDENTIALS = (
+    "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "PGPASSWORD", "MYSQL_PWD",
+)  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+def check_credentials(uri: str) -> None:
+    """Refuse a server that the environment does not name, where MLflow would send it credentials.
+
+    Raises:
+        DocumentError: When it would.
+    """
+    if not names_host(uri) or _name_server(uri) == _name_server(
+        os.environ.get("MLFLOW_TRACKING_URI", "")
+    ):
+        return
+    has_file = Path.home().joinpath(".mlflow", "credentials").exists()
+    given = next((name for name in _CREDENTIALS if os.environ.get(name)), None)
+    if given or has_file:
+        raise DocumentError(
+            f"its server {redact_password(uri)} would get the credentials of "
+            f"{given or '~/.mlflow/credentials'}; if it is yours, name it in MLFLOW_TRACKING_URI"
+        )
+
+
+def _name_server(uri: str) -> tuple[str, str]:
+    parts = urlsplit(uri)
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def is_known(delivery: Delivery) -> bool:
+    """Return whether the run already has this recording, sent at its end or by another recover.
+
+    The journal of a job that changed its working folder, or whose network failed while it removed
+    the journal, has no more than the run, and often less.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer, or has no such run.
+    """
+    run, mine = delivery.run, delivery.document
+    if run.run_id is None:
+        return False
+    client = open_client(run.tracking_uri)
+    client.get_run(run.run_id)  # so that a server that hangs is asked once
+    path = f"{delivery.artifact_path}/node-{delivery.index}.json"
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+            local = fetch_file(client, run.run_id, path, Path(folder))
+            there = PerfDocument.from_json(local.read_bytes()).nodes.get(delivery.index)
+    # Whatever the artifact store says of a file that does not exist.
+    except Exception as error:  # noqa: BLE001
+        _log.debug("%s of run %s cannot be compared: %s", path, run.run_id, error)
+        return False
+    if there is None or there.component != mine.component or there.started is None:
+        return False
+    is_same = abs(there.started - (mine.started or 0.0)) < _SAME_START_SEC
+    return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)
