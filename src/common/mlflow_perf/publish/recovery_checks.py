@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mlflow_perf.core.uris import names_host, redact_password
+from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.client import open_client
@@ -34,7 +34,7 @@ def check_credentials(uri: str) -> None:
     Raises:
         DocumentError: When it would.
     """
-    if not names_host(uri) or _name_server(uri) == _name_server(
+    if is_local(uri) or _name_server(uri) == _name_server(
         os.environ.get("MLFLOW_TRACKING_URI", "")
     ):
         return
