@@ -68,7 +68,7 @@ def tight(folder: Path) -> tuple[float, float, int]:
         journal.append(row)
         if n % 4 == 0:
             journal.flush(sync=n % 8 == 0)
-            largest = max(largest, os.fstat(journal._handle).st_size)
+            largest = max(largest, journal.path.stat().st_size)
     cpu_sec, written = time.process_time() - begin, _written() - written
     journal.remove()
     return 1e6 * cpu_sec / REPORTS, written / REPORTS, largest

@@ -113,8 +113,8 @@ def test_at_most_ten_seconds_are_missing(
     journal._run()
     assert max(missing) <= BOUND_SEC, [n for n, m in enumerate(missing) if m > BOUND_SEC][:5]
     disk.close()
-    journal._handle, handle = -1, journal._handle
-    os.close(handle)
+    assert journal._file is not None
+    journal._file.close()
     fault(
         f"power loss, names kept {names}",
         "recover logs it after the restart",

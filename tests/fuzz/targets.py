@@ -111,17 +111,16 @@ def operations() -> Target:
 def transfers() -> Target:
     """The transfers of a document."""
     from mlflow_perf import NixlKVConnectorStats
-    from mlflow_perf.recorders.transfers import transfer_metrics
 
     stats = NixlKVConnectorStats()
     stats.record_figures((0.5, 0.1, 1000.0, 2.0))
     stats.record_failed_transfer()
-    seed = json.dumps({"nixl": stats.as_dict()}).encode()
+    seed = json.dumps(stats.as_dict()).encode()
 
     def run(data: bytes) -> None:
-        for found in transfer_metrics.from_dict(_json(data)).values():
-            found.reduce()
-            NixlKVConnectorStats().aggregate(found)
+        found = NixlKVConnectorStats(_json(data))
+        found.reduce()
+        NixlKVConnectorStats().aggregate(found)
 
     return Target(run, [seed], mutated_json)
 
