@@ -62,6 +62,37 @@ def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
     return readers
 
 
+def _from_psutil(name: str) -> ReaderFactory:
+    def make() -> Reader:
+        # psutil alone costs 10 ms and 2 MB.
+        from mlflow_perf.readers import psutil_readers
+
+        reader: Reader = getattr(psutil_readers, name)()
+        return reader
+
+    return make
+
+
+def _gpu_factories(root_pid: int | None) -> tuple[ReaderFactory, ReaderFactory]:
+    """Return the makers of GPU readers; a library is loaded only where its driver is."""
+    neighbours = RankEnvironments(root_pid)
+
+    def open_nvidia() -> Sequence[Gpu]:
+        from mlflow_perf.readers.gpu import nvidia
+
+        return nvidia.open_nvidia(others=neighbours.with_any_of)
+
+    def open_amd() -> Sequence[Gpu]:
+        from mlflow_perf.readers.gpu import amd
+
+        return amd.open_amd(others=neighbours.with_any_of)
+
+    return (
+        lambda: GpuReader(open_nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
+        lambda: GpuReader(open_amd, marks=("/dev/kfd",)),
+    )
+
+
 def default_readers(
     root_pid: int | None = None,
     *,
@@ -78,39 +109,17 @@ def default_readers(
         ranks: Returns the first processes of the job's other ranks on this node, as for
             `ProcessTreeReader`; the parent of this process started all of them.
     """
-    # The imports inside functions are made only where a source needs them: psutil alone costs
-    # 10 ms and 2 MB, and a GPU library is loaded only where its driver is, in the reader's thread.
     if ranks is None:
         job = JobSources(root_pid)
     else:
         # A rank may be bound to one CPU; the launcher may use the CPUs of all ranks.
         cpus = frozenset(os.sched_getaffinity(os.getppid()))
         job = JobSources(root_pid, cpus=cpus, ranks=ranks)
-    neighbours = RankEnvironments(root_pid)
-
-    def from_psutil(name: str) -> ReaderFactory:
-        def make() -> Reader:
-            from mlflow_perf.readers import psutil_readers
-
-            reader: Reader = getattr(psutil_readers, name)()
-            return reader
-
-        return make
 
     def psutil_tree() -> Reader:
         from mlflow_perf.readers.process.tree_psutil import PsutilProcessTreeReader
 
         return PsutilProcessTreeReader(root_pid)
-
-    def open_nvidia() -> Sequence[Gpu]:
-        from mlflow_perf.readers.gpu import nvidia
-
-        return nvidia.open_nvidia(others=neighbours.with_any_of)
-
-    def open_amd() -> Sequence[Gpu]:
-        from mlflow_perf.readers.gpu import amd
-
-        return amd.open_amd(others=neighbours.with_any_of)
 
     def codecarbon() -> Reader:
         if not carbon and not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
@@ -122,19 +131,16 @@ def default_readers(
     # One row per source: the ways to read it, the best first.
     return open_readers(
         [
-            (job.cpu, from_psutil("PsutilCpuReader")),
-            (MemoryReader, from_psutil("PsutilMemoryReader")),
-            (DiskUsageReader, from_psutil("PsutilDiskUsageReader")),
-            (DiskIoReader, from_psutil("PsutilDiskIoReader")),
-            (NetworkReader, from_psutil("PsutilNetworkReader")),
+            (job.cpu, _from_psutil("PsutilCpuReader")),
+            (MemoryReader, _from_psutil("PsutilMemoryReader")),
+            (DiskUsageReader, _from_psutil("PsutilDiskUsageReader")),
+            (DiskIoReader, _from_psutil("PsutilDiskIoReader")),
+            (NetworkReader, _from_psutil("PsutilNetworkReader")),
             (job.limits_reader,),
             (job.cgroup,),
             (job.pressure,),
             (job.tree, psutil_tree),
-            (
-                lambda: GpuReader(open_nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
-                lambda: GpuReader(open_amd, marks=("/dev/kfd",)),
-            ),
+            _gpu_factories(root_pid),
             (RaplReader,),
             (codecarbon,),
             *((partial(UserReader.from_factory, factory),) for factory in _added),
