@@ -296,7 +296,7 @@ def test_two_hosts_report_to_one_run_of_a_server(ssh: str, server: str, tmp_path
     hosts = ("-hosts", "nodea:1,nodeb:3", "-launcher", "ssh", "-launcher-exec", ssh)
     variables = {
         "MLFLOW_TRACKING_URI": server, "MLFLOW_RUN_ID": run_id, "PYTHONPATH": _SOURCE,
-        "MLFLOW_PERF_EXIT_TIMEOUT": "60",
+        "MLFLOW_PERF_EXIT_TIMEOUT": "60", "MLFLOW_PERF_METRICS": "all",
     }  # fmt: skip
     done = subprocess.run(
         [_mpich(), *hosts, "-n", "4", sys.executable, str(tmp_path / "script.py")],

@@ -106,6 +106,6 @@ def test_ctrl_c(faults: Faults, fault: Fault, tmp_path: Path, how: str, code: in
     assert run.info.status == "KILLED"
     assert run.data.tags["mlflow_perf.cause"] == "signal SIGINT"
     assert faults.has_all(run.info.run_id)
-    assert f"mlflow-perf show {run.info.run_id}" in terminal.screen
+    assert f"run {run.info.run_id}" in terminal.screen
     assert faults.journals == []
     fault(f"Ctrl-C at a terminal, command {how}", f"logged, exit code {code} passes", "none")

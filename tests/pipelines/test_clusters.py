@@ -117,6 +117,7 @@ def ran(
         patch.setenv("PYTHONPATH", source)
         patch.setenv("PATH", make_search_path(os.environ))
         patch.setenv("MLFLOW_TRACKING_URI", "set by the command")
+        patch.setenv("MLFLOW_PERF_METRICS", "all")
         on = ["--to", str(folder / "store"), "--on", str(folder / "config.py")]
         done = CliRunner().invoke(main, ["pipeline", "run", str(path), "--json", *on])
     assert done.exit_code == 0, done.output

@@ -97,7 +97,7 @@ def run_job(root: Path, happenings: list[Happenings]) -> list[dict[str, float]]:
     ])  # fmt: skip
     reports: list[dict[str, float]] = []
     thread = PerformanceReportingThread(
-        60.0, callback_on_loop=reports.append, readers=readers, clock=clock
+        60.0, callback_on_loop=reports.append, readers=readers, clock=clock, always_two=True
     )
     thread.start()
     thread.join()

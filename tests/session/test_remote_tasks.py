@@ -14,7 +14,9 @@ def test_a_launcher_is_known_by_its_name() -> None:
     """It is told once; other commands are not told at all."""
     tasks = RemoteTasks(["/usr/bin/srun", "-n2", "hostname"], os.getpid())
     assert [tasks.look(), tasks.look(), tasks.launcher] == [True, False, "srun"]
-    assert not RemoteTasks(["echo", "srun"], os.getpid()).look()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        assert not RemoteTasks(["echo", "srun"], process.pid).look()
+        process.communicate(b"")
 
 
 def test_a_launcher_below_a_script_is_found(tmp_path: Path) -> None:

@@ -42,9 +42,13 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
             known = " (the run had these figures already)" if one.outcome == "known" else ""
             click.echo(_tables.clean(f"{what}: {one.cause}{known}"))
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in done]))
+        # With the journal of a running job nothing is done.
+        click.echo(json.dumps([asdict(one) for one in done if one.outcome != "running"]))
         return
     if not done:
         click.echo(f"Nothing to recover in {place}.")
+    elif not any(one.is_done for one in done):
+        stay = "1 journal stays" if len(done) == 1 else f"{len(done)} journals stay"
+        click.echo(f"Nothing was sent: {stay} in {place}.")
     if any(one.outcome == "other host" for one in done):
         click.echo("If those jobs have ended, send them with: mlflow-perf recover --any-host")

@@ -65,7 +65,10 @@ def is_known(delivery: Delivery) -> bool:
     if run.run_id is None:
         return False
     client = open_client(run.tracking_uri)
-    client.get_run(run.run_id)  # so that a server that hangs is asked once
+    there_is = client.get_run(run.run_id)
+    # The file alone is not all of a report: a deleted run takes files and refuses metrics.
+    if there_is.info.lifecycle_stage == "deleted" or not there_is.data.metrics:
+        return False
     path = f"{delivery.artifact_path}/node-{delivery.index}.json"
     try:
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:

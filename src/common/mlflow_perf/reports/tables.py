@@ -243,12 +243,14 @@ def choose_verdict(
         extras: What the nodes' documents say themselves, for want of findings; what most of them
             name counts.
     """
+    extras = list(extras)
     stored = [
         (str(extra["bottleneck"]), str(extra.get("advice") or ""))
         for extra in extras
         if extra.get("bottleneck")
     ]
-    if findings:
+    # Of work that was started elsewhere the figures, and so the findings, say nothing.
+    if findings and not any(extra.get("elsewhere") for extra in extras):
         return {"bottleneck": findings[0].bottleneck, "advice": findings[0].sentence}
     if not stored:
         return {}

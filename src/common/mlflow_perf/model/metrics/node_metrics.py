@@ -14,7 +14,7 @@ __all__ = ["METRICS", "Metric", "make_gpu_metrics"]
 # less those that follow from others, and what the job itself used, may use and waited for.
 _OTHERWISE = frozenset(
     {
-        *("node_count", "node_used_cpu_hours"),
+        *("node_count", "node_used_cpu_hours", "oom_kills"),
         *("job_max_cpu_cores", "job_cpu_hours", "job_io_read_mb", "job_io_write_mb"),
         *("cpu_limit_cores", "mem_limit_mb", "cpu_stall_pct", "mem_stall_pct", "io_stall_pct"),
         *("max_t_gpu_mem_percent", "node_gpu_hours", "node_unused_gpu_hours", "node_unused_cost"),
