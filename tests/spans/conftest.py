@@ -16,6 +16,8 @@ from mlflow_perf.spans.database.schema import connect
 from mlflow_perf.spans.database.store import Store
 
 DATA = Path(__file__).parent / "data"
+HOSTILE = 'a"]; system("x") \\ <img onerror=1>\nb'
+"""A name with quotes, HTML and a line end."""
 RUN = "11111111-2222-3333-4444-555555555555"
 
 
@@ -162,3 +164,26 @@ def spans_of(tmp_path: Path, utc: None) -> Callable[..., Path]:
         return db
 
     return load
+
+
+@pytest.fixture
+def real(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
+    """A recorded run, monitoring and logs."""
+    return spans_of(make.recorded("text", tmp_path))
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A database whose names hold quotes, HTML and line ends."""
+    db = connect(tmp_path / "hostile.sqlite3", write=True)
+    db.execute("BEGIN")
+    store = Store(db)
+    scope = store.scope(HOSTILE)
+    outer = store.span(HOSTILE, scope, "k", name=HOSTILE, host=HOSTILE)
+    inner = store.span("inner", scope, HOSTILE)
+    store.add_subspans([(outer, inner, HOSTILE)])
+    times = ((outer, 1), (outer, 5_000_000), (inner, 2), (inner, 3))
+    store.add_events((span, time, HOSTILE) for span, time in times)
+    db.execute("COMMIT")
+    db.close()
+    return tmp_path / "hostile.sqlite3"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,36 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spans.conftest import HOSTILE
 
 from mlflow_perf import spans
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.database.schema import connect
 from mlflow_perf.spans.database.store import Store
-
-_HOSTILE = 'a"]; system("x") \\ <img onerror=1>\nb'
-
-
-@pytest.fixture
-def real(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
-    """A recorded run, monitoring and logs."""
-    return spans_of(make.recorded("text", tmp_path))
-
-
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
-    """A database whose names hold quotes, HTML and line ends."""
-    db = connect(tmp_path / "hostile.sqlite3", write=True)
-    db.execute("BEGIN")
-    store = Store(db)
-    scope = store.scope(_HOSTILE)
-    outer = store.span(_HOSTILE, scope, "k", name=_HOSTILE, host=_HOSTILE)
-    inner = store.span("inner", scope, _HOSTILE)
-    store.add_subspans([(outer, inner, _HOSTILE)])
-    times = ((outer, 1), (outer, 5_000_000), (inner, 2), (inner, 3))
-    store.add_events((span, time, _HOSTILE) for span, time in times)
-    db.execute("COMMIT")
-    db.close()
-    return tmp_path / "hostile.sqlite3"
 
 
 def test_no_span_covers_another_in_the_chrome_trace(real: Path, tmp_path: Path) -> None:
@@ -123,10 +97,10 @@ def test_a_chrome_trace_comes_back(real: Path, tmp_path: Path) -> None:
 def test_hostile_names_survive_the_exports(hostile: Path, tmp_path: Path) -> None:
     """In JSON they are escaped, in Parquet values."""
     trace = json.loads(spans.to_chrome_trace(hostile, tmp_path / "t.json").read_text("utf-8"))
-    assert _HOSTILE in {e["name"] for e in trace["traceEvents"]}
+    assert HOSTILE in {e["name"] for e in trace["traceEvents"]}
     parquet = pytest.importorskip("pyarrow.parquet")
     spans.to_parquet(hostile, tmp_path / "out")
-    assert _HOSTILE in parquet.read_table(tmp_path / "out" / "span.parquet")["type"].to_pylist()
+    assert HOSTILE in parquet.read_table(tmp_path / "out" / "span.parquet")["type"].to_pylist()
 
 
 def test_an_export_of_no_database_leaves_no_folder(tmp_path: Path) -> None:

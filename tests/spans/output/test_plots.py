@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +11,7 @@ import pytest
 
 from mlflow_perf import spans
 from mlflow_perf.errors import MissingDependencyError, SpansError
-from mlflow_perf.spans.database.schema import connect
-from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.output.plots import save
-
-_HOSTILE = 'a"]; system("x") \\ <img onerror=1>\nb'
-
-
-@pytest.fixture
-def real(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
-    """A recorded run, monitoring and logs."""
-    return spans_of(make.recorded("text", tmp_path))
-
-
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
-    """A database whose names hold quotes, HTML and line ends."""
-    db = connect(tmp_path / "hostile.sqlite3", write=True)
-    db.execute("BEGIN")
-    store = Store(db)
-    scope = store.scope(_HOSTILE)
-    outer = store.span(_HOSTILE, scope, "k", name=_HOSTILE, host=_HOSTILE)
-    inner = store.span("inner", scope, _HOSTILE)
-    store.add_subspans([(outer, inner, _HOSTILE)])
-    times = ((outer, 1), (outer, 5_000_000), (inner, 2), (inner, 3))
-    store.add_events((span, time, _HOSTILE) for span, time in times)
-    db.execute("COMMIT")
-    db.close()
-    return tmp_path / "hostile.sqlite3"
 
 
 def test_plots_show_what_the_rows_hold(real: Path, tmp_path: Path) -> None:

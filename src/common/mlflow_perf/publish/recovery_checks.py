@@ -65,9 +65,9 @@ def is_known(delivery: Delivery) -> bool:
     if run.run_id is None:
         return False
     client = open_client(run.tracking_uri)
-    there_is = client.get_run(run.run_id)
+    stored = client.get_run(run.run_id)
     # The file alone is not all of a report: a deleted run takes files and refuses metrics.
-    if there_is.info.lifecycle_stage == "deleted" or not there_is.data.metrics:
+    if stored.info.lifecycle_stage == "deleted" or not stored.data.metrics:
         return False
     path = f"{delivery.artifact_path}/node-{delivery.index}.json"
     try:
