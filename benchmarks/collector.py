@@ -25,7 +25,8 @@ from typing import Any
 from benchmarks import _collector_beside as beside
 from benchmarks import _collector_peers as peers
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
+from mlflow_perf.core.json_io import round_columns
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.readers import Reader, default_readers

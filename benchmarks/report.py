@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchmarks._timing import best_of
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
+from mlflow_perf.core.json_io import round_columns
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.reports.html import render

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
+from mlflow_perf.core.json_io import round_columns
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish.journal import Journal, JournalFacts
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector

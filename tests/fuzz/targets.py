@@ -32,7 +32,8 @@ class Target(NamedTuple):
 
 def document() -> Target:
     """A document: read, summed up, merged, kept and drawn."""
-    from mlflow_perf.model.document import PerfDocument, to_json
+    from mlflow_perf.core.json_io import to_json
+    from mlflow_perf.model.document import PerfDocument
     from mlflow_perf.reports.html import render
 
     def run(data: bytes) -> None:
@@ -127,7 +128,7 @@ def transfers() -> Target:
 
 def journal() -> Target:
     """The journal of a job that was killed."""
-    from mlflow_perf.model.document import to_json
+    from mlflow_perf.core.json_io import to_json
     from mlflow_perf.publish.recovery import read_journal
 
     def run(data: bytes) -> None:
@@ -307,13 +308,14 @@ def environment() -> Target:
     from mlflow_perf.core.settings import SETTINGS, read_setting
     from mlflow_perf.errors import SettingError
     from mlflow_perf.node import place as node
+    from mlflow_perf.node.launchers import LAUNCHERS
     from mlflow_perf.readers.cgroup.limits import owned
 
     names = {row.variable for row in SETTINGS.values()} | {"SLURM_JOB_ID"}
     names |= {"MLFLOW_PERF_NODE", "MLFLOW_PERF_NODE_COUNT", "MLFLOW_PERF_RANKS_PER_NODE"}
     names |= {"SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"}
     names |= {"AZ_BATCH_NODE_LIST", "AZ_BATCHAI_NODE_IP", "HOSTNAME"}
-    for row in node.LAUNCHERS:
+    for row in LAUNCHERS:
         names |= {*row.marks, row.rank, *row.size, row.local_rank, row.local_size, row.node}
 
     def run(data: bytes) -> None:

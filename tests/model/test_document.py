@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.document import SCHEMA, NodeDocument, PerfDocument, to_json
+from mlflow_perf.model.document import SCHEMA, NodeDocument, PerfDocument
 
 numbers = st.floats(-1e9, 1e9) | st.integers(-(10**9), 10**9)
 plain = st.recursive(

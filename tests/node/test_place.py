@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.node.place import LAUNCHERS, Node, detect, without_launcher
+from mlflow_perf.node.launchers import LAUNCHERS
+from mlflow_perf.node.place import Node, detect, without_launcher
 
 
 def _variables(pairs: str) -> dict[str, str]:

@@ -6,7 +6,8 @@ import math
 import random
 from typing import Any
 
-from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
+from mlflow_perf.core.json_io import round_columns
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 

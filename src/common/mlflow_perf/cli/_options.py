@@ -11,8 +11,6 @@ import click
 
 from mlflow_perf.errors import SettingError
 
-__all__ = ["SuggestingGroup", "as_json", "prepare", "split", "write"]
-
 
 class SuggestingGroup(click.Group):
     """A group that suggests the right name for a mistyped command."""

@@ -16,8 +16,6 @@ from mlflow_perf.tracking.load import fetch_file, is_run_id, new_client, read_do
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import get_runs
 
-__all__ = ["REPORT_FILE", "Page", "Spans", "log_page", "make_page"]
-
 REPORT_FILE = "perf_report.html"
 
 _SPANS = "spans/spans.sqlite3"

@@ -12,8 +12,6 @@ from mlflow_perf.cli._tables import clean
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["ProgressBar", "watched"]
-
 _AFTER_SEC = 2.0
 _EVERY_SEC = 0.1
 

@@ -15,8 +15,6 @@ from typing import Any
 
 import click
 
-__all__ = ["clean", "echo_json", "paint", "paragraph", "short", "table", "wrap"]
-
 _WIDTH_MAX = 120
 _COLUMN_MIN = 8
 _GAP = 2

@@ -11,8 +11,8 @@ import click
 from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.json_io import to_json, write_text
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.model.document import to_json, write_text
 from mlflow_perf.tracking.load import read_documents, save_nodes
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.step import Outcome
     from mlflow_perf.publish.workflow_writer import Tracking
 
-__all__ = ["command"]
-
 _HEADER = ("step", "status", "sec", "nodes", "CPU h", "unused", "peak MB", "read MB", "wrote")
 _log = logging.getLogger("mlflow_perf.pipelines")
 

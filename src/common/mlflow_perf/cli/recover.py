@@ -13,8 +13,6 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.journal import find_state_folder
 from mlflow_perf.publish.recovery import recover_each
 
-__all__ = ["command"]
-
 
 @click.command("recover")
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))

@@ -12,8 +12,6 @@ from mlflow_perf.core.settings import Settings, read_setting
 from mlflow_perf.session.command import NOT_FOUND, check_command, name_component, run_command
 from mlflow_perf.session.run_finder import check_run
 
-__all__ = ["command"]
-
 
 @click.command(
     "run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}

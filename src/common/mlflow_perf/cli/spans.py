@@ -20,8 +20,6 @@ from mlflow_perf.errors import SettingError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["command"]
-
 _DEFAULT_ROOT = "parsl.monitoring.task"
 _root_argument = click.argument("root", metavar="[ROOT_TYPE]", default=_DEFAULT_ROOT)
 _root_option = click.option(

@@ -14,8 +14,6 @@ from mlflow_perf.core.descriptors import standard_numbers_taken
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.threads import Thread
 
-__all__ = ["BackgroundCall"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ if sys.platform != "win32":
     import fcntl
     import resource
 
-__all__ = ["OwnDescriptor", "OwnMap", "move_up", "standard_numbers_taken"]
-
 _HIGHEST_START = 512
 
 

@@ -8,22 +8,6 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 
-__all__ = [
-    "MISSING",
-    "clean_folder_name",
-    "clean_metric_key",
-    "clean_name",
-    "clock_time",
-    "cpu_time",
-    "duration",
-    "format_change",
-    "format_count",
-    "join_some",
-    "number",
-    "one_decimal",
-    "quantity",
-]
-
 MISSING = "–"
 """The text for a figure that is missing."""
 

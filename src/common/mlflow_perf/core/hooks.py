@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Hooks", "hooks"]
-
 
 class Hooks:
     """The functions that a higher step provides.

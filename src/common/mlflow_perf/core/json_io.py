@@ -13,18 +13,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Columns",
-    "from_json",
-    "read_number",
-    "read_numbers",
-    "require_number",
-    "round_columns",
-    "to_json",
-    "to_plain",
-    "write_text",
-]
-
 Columns = dict[str, list["float | None"]]
 """Column name → values in the order of time, all of one length, None where one is missing."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import urllib.request
 
-__all__ = ["NoRedirect"]
-
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
     """Makes an opener follow no redirect, so that only the host that was named sees a password.

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from mlflow_perf.core.threads import RLock
 
-__all__ = ["as_own", "bring", "brought_bytes", "own_cpu_sec", "own_memory_bytes", "own_thread_ids"]
-
 _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""
 

@@ -20,8 +20,6 @@ from typing import Any, ParamSpec, TypeVar
 from mlflow_perf.core.uris import is_http, redact_password
 from mlflow_perf.errors import SettingError
 
-__all__ = ["SETTINGS", "Setting", "Settings", "arguments_of", "read_setting"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Event", "Lock", "RLock", "Thread"]
-
 
 def _is_native(function: object) -> bool:
     return isinstance(function, types.BuiltinFunctionType)

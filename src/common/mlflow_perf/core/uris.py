@@ -11,18 +11,6 @@ from pathlib import Path
 
 from mlflow_perf.core.background_call import BackgroundCall
 
-__all__ = [
-    "absolute_store",
-    "blocking_file",
-    "first_line",
-    "is_http",
-    "is_local",
-    "is_refused",
-    "local_database",
-    "redact_password",
-    "strip_credentials",
-]
-
 _NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # A password ends at the last @ before the path, as in `requests`. A database driver also accepts a

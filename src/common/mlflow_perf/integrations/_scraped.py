@@ -20,8 +20,6 @@ from mlflow_perf.model.sketch import Distribution
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.recorders.transfers.stats import COUNTS
 
-__all__ = ["Family", "Growth", "Histogram", "Level", "Scraped"]
-
 _FORBIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 _MAX_KEY = 150
 _MAX_BUCKETS = 200

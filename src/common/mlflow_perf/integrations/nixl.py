@@ -20,8 +20,6 @@ from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, SourceUn
 from mlflow_perf.recorders.current import record_transfers
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats, Telemetry
 
-__all__ = ["TrackedAgent", "agent", "record_transfers", "telemetry", "track"]
-
 _logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ from mlflow_perf.errors import MissingDependencyError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["OpenTelemetryExporter"]
-
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
 # OpenTelemetry writes units by UCUM, in which our MB of 2^20 bytes is MiBy.
 _UNITS = {"%": "%", "MB": "MiBy", "s": "s", "cores": "{core}", "W": "W"}

@@ -23,8 +23,6 @@ from mlflow_perf.integrations._scraped import Family, Scraped
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Column
 
-__all__ = ["ScrapeReader", "fetch", "scrape_readers"]
-
 # The text format first: in OpenMetrics, the official client (0.26) escapes the colons of a name
 # like vllm:… in the samples but not in the TYPE line, so that they do not match.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"

@@ -31,8 +31,6 @@ from mlflow_perf.integrations import startup
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
 
-__all__ = ["follow", "install", "uninstall"]
-
 _MODULE = "proxystore.store.metrics"
 _STARTUP = str(Path(__file__).parent / "startup")
 # The function that measures each of these times: (class, method) in proxystore.store.factory.

@@ -20,8 +20,6 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["TextfileExporter", "format_report"]
-
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 _logger = logging.getLogger(__name__)
 

@@ -11,28 +11,6 @@ from dataclasses import replace
 
 from mlflow_perf.records import Column, Kind
 
-__all__ = [
-    "CARBON_COLUMNS",
-    "CGROUP_COLUMNS",
-    "COLUMNS",
-    "CPU_COLUMNS",
-    "DISK_IO_COLUMNS",
-    "DISK_USAGE_COLUMNS",
-    "ENERGY_COLUMNS",
-    "GPU_COLUMNS",
-    "HOST_CPU_COLUMNS",
-    "JOB_COLUMNS",
-    "LIMIT_COLUMNS",
-    "MEMORY_COLUMNS",
-    "NETWORK_COLUMNS",
-    "NODE_SPLIT_COLUMNS",
-    "PRESSURE_COLUMNS",
-    "SAMPLER_COLUMNS",
-    "lookup_kind",
-    "make_gpu_columns",
-    "parse_gpu_index",
-]
-
 _GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
 
 SAMPLER_COLUMNS = (

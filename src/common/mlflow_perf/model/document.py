@@ -13,23 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mlflow_perf.core.hooks import hooks
-from mlflow_perf.core.json_io import Columns, from_json, round_columns, to_json, write_text
+from mlflow_perf.core.json_io import Columns, from_json, to_json, write_text
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.summary import summarise, summarise_run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "SCHEMA",
-    "WORST_FIRST",
-    "NodeDocument",
-    "PerfDocument",
-    "round_columns",
-    "to_json",
-    "worst_status",
-    "write_text",
-]
 
 SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"

@@ -13,8 +13,6 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["PEAK_SUFFIX", "BoundedSeries", "even_length", "keep_finite", "span_between"]
-
 PEAK_SUFFIX = "_max"
 """Suffix of a column that holds another column's peak within each merged interval."""
 

@@ -16,8 +16,6 @@ from typing import Any
 from mlflow_perf.core.json_io import require_number
 from mlflow_perf.errors import DocumentError
 
-__all__ = ["OFFSET", "RELATIVE_ERROR", "SCALE", "SMALLEST", "Buckets", "Distribution", "Sketch"]
-
 RELATIVE_ERROR = 0.01
 """Largest distance of an estimate from the sample of its rank, as a share of that sample."""
 

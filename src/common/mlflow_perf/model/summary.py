@@ -18,8 +18,6 @@ from mlflow_perf.model.metrics import (
 from mlflow_perf.model.series import PEAK_SUFFIX, keep_finite, span_between
 from mlflow_perf.records import Kind
 
-__all__ = ["RunningSummary", "summarise", "summarise_run"]
-
 _LINE_COLUMNS = ("job_mem_mb",)
 """The columns whose growth over the block is a metric."""
 

@@ -9,8 +9,6 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["boot_id", "new_oom_kills", "oom_counts", "signal_name"]
-
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _COUNTERS = ("memory.events", "memory.oom_control")

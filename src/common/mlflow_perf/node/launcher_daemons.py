@@ -12,8 +12,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["hydra", "open_mpi"]
-
 _PROXY = "hydra_pmi_proxy"
 _MAX_ANCESTORS = 16
 _DAEMON = re.compile(r"^\d+\.(\d+);")

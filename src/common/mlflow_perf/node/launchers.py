@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from mlflow_perf.node import launcher_daemons as daemons
 
-__all__ = ["DASK_WORKER", "LAUNCHERS", "Launcher"]
-
 
 @dataclass(frozen=True, slots=True)
 class Launcher:

@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.launchers import DASK_WORKER, LAUNCHERS, Launcher
 
-__all__ = ["LAUNCHERS", "Launcher", "Node", "detect", "without_launcher"]
-
 _INDEX = "MLFLOW_PERF_NODE"
 _COUNT = "MLFLOW_PERF_NODE_COUNT"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnDescriptor
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.threads import Event, Lock, Thread
-from mlflow_perf.model.document import to_json
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.tracking.delivery import Delivery
 

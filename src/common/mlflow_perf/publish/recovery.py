@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.core.json_io import from_json
+from mlflow_perf.core.json_io import from_json, round_columns
 from mlflow_perf.core.uris import (
     is_http,
     is_refused,
@@ -28,7 +28,7 @@ from mlflow_perf.core.uris import (
 )
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import lookup_kind
-from mlflow_perf.model.document import NodeDocument, round_columns
+from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills

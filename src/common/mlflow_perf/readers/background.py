@@ -10,8 +10,6 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.errors import MlflowPerfError
 
-__all__ = ["Background", "warn_left_out"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 
 from mlflow_perf.records import Column
 
-__all__ = ["Reader"]
-
 
 @runtime_checkable
 class Reader(Protocol):

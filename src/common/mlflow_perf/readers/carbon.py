@@ -15,8 +15,6 @@ from mlflow_perf.model.columns import CARBON_COLUMNS
 from mlflow_perf.readers.background import Background
 from mlflow_perf.records import Column
 
-__all__ = ["CarbonReader", "carbon_reader", "start_codecarbon"]
-
 _GRAMS = 1000.0
 _WATT_HOURS = 1000.0
 _MEASURE_EVERY_SEC = 15.0

@@ -19,8 +19,6 @@ from mlflow_perf.readers.network import NetworkReader
 from mlflow_perf.readers.process.rank_environments import RankEnvironments
 from mlflow_perf.readers.user_reader import UserReader
 
-__all__ = ["ReaderFactory", "add_reader", "default_readers", "open_readers"]
-
 _log = logging.getLogger(__name__)
 
 ReaderFactory = Callable[[], Reader]

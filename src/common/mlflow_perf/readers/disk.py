@@ -15,8 +15,6 @@ from mlflow_perf.readers.background import Background
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import MB, Column
 
-__all__ = ["DiskIoReader", "DiskUsageReader", "measure_used_percent"]
-
 _SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector is
 _NOT_DISKS = ("loop", "ram", "zram")
 # A disk fills slowly, and `statvfs` releases the GIL, which costs a busy main thread 45 µs per

@@ -11,8 +11,6 @@ from mlflow_perf.model.columns import ENERGY_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile, read_text
 from mlflow_perf.records import Column
 
-__all__ = ["RaplReader"]
-
 _MICROJOULES_IN_WH = 3.6e9
 # A package's counter includes its cores and its graphics; its memory has a counter of its own.
 # `psys`, where it exists, counts all of them again.

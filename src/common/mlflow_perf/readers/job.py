@@ -21,8 +21,6 @@ from mlflow_perf.readers.cpu.cpu_share import CpuShareReader, CpuTime
 from mlflow_perf.readers.process.process import ProcessTable
 from mlflow_perf.readers.process.tree import ProcessTreeReader
 
-__all__ = ["JobSources"]
-
 
 class JobSources:
     """Makes the readers of one job.

@@ -11,8 +11,6 @@ from mlflow_perf.model.columns import MEMORY_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import Column
 
-__all__ = ["MemoryReader"]
-
 # The first three lines since Linux 3.14; one match at the start is 5 µs cheaper than searching.
 _MEMORY = re.compile(rb"MemTotal:\s*(\d+) kB\nMemFree:.*\nMemAvailable:\s*(\d+)")
 _SWAP = re.compile(rb"\nSwapTotal:\s*(\d+) kB\nSwapFree:\s*(\d+)")

@@ -11,8 +11,6 @@ from mlflow_perf.model.columns import NETWORK_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import MB, Column
 
-__all__ = ["NetworkReader"]
-
 # Name, then bytes received and seven more counters, then bytes sent.
 _COUNTERS = re.compile(rb"\n *([^\s:]+):\s*(\d+)(?: +\d+){7} +(\d+)")
 

@@ -12,8 +12,6 @@ from typing import Any
 from mlflow_perf.core.descriptors import move_up
 from mlflow_perf.errors import SourceUnavailableError
 
-__all__ = ["ProcFile", "ProcFolder", "open_first", "read_text"]
-
 _FIRST_SIZE = 8192
 _LISTING_SIZE = 1 << 15
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)  # Windows has no such flag

@@ -18,14 +18,6 @@ from mlflow_perf.model.columns import (
 )
 from mlflow_perf.records import MB, Column
 
-__all__ = [
-    "PsutilCpuReader",
-    "PsutilDiskIoReader",
-    "PsutilDiskUsageReader",
-    "PsutilMemoryReader",
-    "PsutilNetworkReader",
-]
-
 
 class _PsutilReader:
     """What the readers have in common.

@@ -10,8 +10,6 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import COLUMNS
 from mlflow_perf.records import Column
 
-__all__ = ["UserReader"]
-
 
 class UserReader:
     """Asks a user's reader and takes from it only numbers for columns of its own.

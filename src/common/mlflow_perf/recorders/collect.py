@@ -17,8 +17,6 @@ from mlflow_perf.recorders.operations.metrics import OperationMetrics
 from mlflow_perf.recorders.transfers import transfer_spool
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
-__all__ = ["collect_operations", "collect_transfers"]
-
 _UNREADABLE = (
     MlflowPerfError, ValueError, KeyError, TypeError, IndexError, OverflowError, struct.error
 )  # fmt: skip

@@ -18,8 +18,6 @@ from mlflow_perf.recorders.operations.metrics import OperationMetrics
 from mlflow_perf.recorders.spool import VARIABLE
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
-__all__ = ["Recorders", "activate", "deactivate", "process", "record_transfers", "recorder"]
-
 
 @dataclass
 class Recorders:

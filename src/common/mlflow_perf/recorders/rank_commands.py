@@ -11,8 +11,6 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["RankCommand", "RankCommands"]
-
 _SUFFIX = ".command"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from mlflow_perf.recorders.spool import SpoolWriter
 
-__all__ = ["RecordSpool"]
-
 _logger = logging.getLogger(__name__)
 
 

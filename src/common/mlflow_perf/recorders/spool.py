@@ -29,10 +29,6 @@ from typing import Any
 from mlflow_perf.core.descriptors import OwnMap
 from mlflow_perf.errors import DocumentError
 
-__all__ = [
-    "BLOB", "VARIABLE", "Record", "SpoolFile", "SpoolWriter", "create", "read", "remove",
-]  # fmt: skip
-
 VARIABLE = "MLFLOW_PERF_SPOOL"
 """Environment variable that names the spool folder to the processes of a job."""
 

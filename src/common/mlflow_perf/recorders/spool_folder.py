@@ -17,8 +17,6 @@ from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import RankCommands
 
-__all__ = ["SpoolFolder"]
-
 # Each rank has a file `<rank>.rank` with its process id while it records, and an empty file
 # `<rank>.came` from its beginning on.
 _RECORDING = ".rank"

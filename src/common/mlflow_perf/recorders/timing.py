@@ -12,8 +12,6 @@ from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations.keys import as_text
 from mlflow_perf.recorders.operations.timer import OperationTimer, time_calls
 
-__all__ = ["IdleTimer", "time"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MAX_IDLE = 1000
 _idle: dict[str, IdleTimer] = {}

@@ -10,8 +10,6 @@ from enum import Enum
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
-__all__ = ["CHARTS", "NEVER_DRAWN", "Chart", "Curve", "CurveSource", "select_charts"]
-
 _PEAK_SUFFIX = "_max"
 _MOST_OTHER_CHARTS = 12
 # Columns that never change, or that another column shows better.

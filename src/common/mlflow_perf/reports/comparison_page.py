@@ -10,8 +10,6 @@ from mlflow_perf.core.format import MISSING, format_change, quantity
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.metrics import metric_for
 
-__all__ = ["ComparedRow", "ComparisonPage", "Group", "build_comparison_page"]
-
 
 @dataclass(frozen=True)
 class ComparedRow:

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports.charts import NEVER_DRAWN, Chart, Curve, CurveSource, select_charts
 
-__all__ = ["FEW_NODES", "Curves", "NodeCurves", "build_curves", "to_plain"]
-
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 

@@ -20,8 +20,6 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["build_context", "load_templates", "notebook_html", "render", "render_comparison"]
-
 _TEMPLATES = Path(__file__).parent / "templates"
 
 

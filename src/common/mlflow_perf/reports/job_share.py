@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from mlflow_perf.core.format import number
 
-__all__ = ["CpuShare", "add_cpu_shares", "read_cpu_share"]
-
 
 @dataclass(frozen=True)
 class CpuShare:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mlflow_perf.reports.charts import Chart, Curve
     from mlflow_perf.reports.curves import Curves
 
-__all__ = ["plot"]
-
 _COLUMNS = 2
 _WIDTH_IN, _ROW_IN = 10.0, 2.2
 _MINUTE_SEC, _HOUR_SEC = 60.0, 3600.0

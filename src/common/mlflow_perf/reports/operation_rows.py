@@ -13,15 +13,6 @@ from mlflow_perf.core.format import quantity
 from mlflow_perf.core.json_io import read_numbers
 from mlflow_perf.model.document import NodeDocument
 
-__all__ = [
-    "MOST_ROWS",
-    "Figures",
-    "build_operation_table",
-    "build_transfers",
-    "read_counters",
-    "read_figures",
-]
-
 MOST_ROWS = 200
 """Most operations that are shown; the rest is counted."""
 

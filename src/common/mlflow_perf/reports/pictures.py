@@ -10,8 +10,6 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Picture", "build_pictures"]
-
 _MOST_BYTES = 300_000  # of one picture; two of them leave a workflow's page below a megabyte
 _NAMESPACE = 'xmlns="http://www.w3.org/2000/svg"'
 

@@ -29,8 +29,6 @@ from mlflow_perf.reports.tables import (
     list_facts,
 )
 
-__all__ = ["RunPage", "build_run_page"]
-
 _MOST_FACTS = 8
 _MANY = (
     "With this many nodes the curves show the distribution over the nodes, and each cell of a "

@@ -13,19 +13,6 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, metric_for
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 
-__all__ = [
-    "FindingRow",
-    "Tile",
-    "build_finding_rows",
-    "build_metric_rows",
-    "build_node_table",
-    "build_tiles",
-    "can_be_judged",
-    "choose_verdict",
-    "explain_metric",
-    "list_facts",
-]
-
 _NODE_COLUMNS = (
     ("duration_sec", "Duration"),
     ("job_cpu_avg_cores", "Job's CPUs"),

@@ -24,8 +24,6 @@ from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.reports.job_share import CpuShare, add_cpu_shares, read_cpu_share
 from mlflow_perf.reports.tables import Tile
 
-__all__ = ["Bar", "WorkflowPage", "build_workflow_page"]
-
 _MOST_STEPS = 1000
 _MOST_NODES = 64
 _TICKS = 6

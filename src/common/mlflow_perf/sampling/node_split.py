@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NodeSplit"]
-
 
 class NodeSplit:
     """Puts what is beside the job into each report, from the job's and the node's own values."""

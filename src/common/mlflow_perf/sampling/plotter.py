@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mlflow_perf.model.document import to_json, write_text
+from mlflow_perf.core.json_io import to_json, write_text
 from mlflow_perf.model.summary import summarise
-
-__all__ = ["MetricsLogger", "PerfReportPlotter"]
 
 _log = logging.getLogger(__name__)
 

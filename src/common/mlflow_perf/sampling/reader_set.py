@@ -14,8 +14,6 @@ from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.readers import Reader
 from mlflow_perf.records import Kind
 
-__all__ = ["PeakSampler", "ReaderSet"]
-
 _log = logging.getLogger(__name__)
 
 

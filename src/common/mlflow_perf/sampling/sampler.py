@@ -22,8 +22,6 @@ from mlflow_perf.records import Kind
 from mlflow_perf.sampling.node_split import NodeSplit
 from mlflow_perf.sampling.reader_set import ReaderSet
 
-__all__ = ["PerformanceMetricsCollector", "PerformanceReportingThread", "Report", "check_interval"]
-
 Report = dict[str, float]
 """Column name → value, at one instant."""
 

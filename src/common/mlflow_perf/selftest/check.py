@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["CHECKS", "Check", "Spec", "passed", "run_checks"]
-
 _TIMEOUT_SEC = 120.0
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from mlflow_perf.errors import SourceUnavailableError
 
-__all__ = ["load_multiplier"]
-
 _SIZE = 4096
 
 

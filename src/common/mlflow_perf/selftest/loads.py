@@ -21,8 +21,6 @@ from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.selftest.gpu_load import load_multiplier
 
-__all__ = ["LOADS", "Load"]
-
 _CHUNK = b"\xa5" * MB
 _HOUR_SEC = 3600.0
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from mlflow_perf.readers import default_readers
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 
-__all__ = ["measure_overhead"]
-
 _SAMPLES = 200
 _SLICES = 15
 _SLICE_SEC = 0.1

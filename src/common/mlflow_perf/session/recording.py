@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf._version import __version__
+from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.integrations import proxystore
-from mlflow_perf.model.document import NodeDocument, PerfDocument, round_columns
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import oom_counts
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.final_document import make_final_document, tag_document

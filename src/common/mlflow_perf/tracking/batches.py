@@ -21,15 +21,6 @@ from mlflow_perf.model.metrics import METRICS, RUN_METRICS, RunMetric, metric_fo
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-__all__ = [
-    "StoreLimits",
-    "clean_text",
-    "find_limits",
-    "rank_metrics",
-    "select_metrics",
-    "split_batches",
-]
-
 _log = logging.getLogger(__name__)
 
 

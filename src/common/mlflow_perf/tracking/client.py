@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = [
-    "RECORDING_TAG",
-    "create_run",
-    "discard_run",
-    "end_run",
-    "find_current_experiment",
-    "find_run",
-    "open_client",
-    "open_run",
-    "provide_experiment",
-    "read_chosen_experiment",
-]
-
 RECORDING_TAG = "mlflow_perf.recording"
 """Tag of a run of ours with the nonce of its recording."""
 

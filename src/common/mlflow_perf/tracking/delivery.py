@@ -11,8 +11,6 @@ from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["Delivery"]
-
 _MAX_INDEX = 10**9  # as of the setting `node`
 _RUN_FIELDS = ("run_id", "experiment_id", "experiment_name", "run_name")
 

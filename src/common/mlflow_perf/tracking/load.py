@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["RunRef", "is_run_id", "load", "read_documents", "save_nodes"]
-
 RunRef = str | os.PathLike[str]
 """A run id (also `runs:/<id>`), a path to a document, or a folder of `node-*.json`."""
 

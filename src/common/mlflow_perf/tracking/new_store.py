@@ -15,8 +15,6 @@ from pathlib import Path
 
 from mlflow_perf.core.uris import local_database
 
-__all__ = ["is_unmade", "making_alone", "was_a_race"]
-
 _LOOK_EVERY_SEC = 0.1
 _RACES = (
     "online migration",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["make_older_document"]
-
 _THREADS = 8
 
 

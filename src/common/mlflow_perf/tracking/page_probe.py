@@ -16,8 +16,6 @@ from http.client import HTTPException
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.uris import is_http
 
-__all__ = ["PAGE_HEADER", "PAGE_PATH", "has_page"]
-
 PAGE_PATH = "/perf"
 PAGE_HEADER = "X-MLflow-Perf"
 """Header that distinguishes the page from a proxy that answers 200 to everything."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["PAGE", "iterate_pages"]
-
 PAGE = 1000
 """Runs or experiments per request to MLflow."""
 

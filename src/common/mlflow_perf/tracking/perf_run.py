@@ -14,8 +14,6 @@ from mlflow_perf.model.document import PerfDocument, worst_status
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["PARENT_TAG", "TAG", "PerfRun"]
-
 TAG = "mlflow_perf."
 """Start of our tags."""
 

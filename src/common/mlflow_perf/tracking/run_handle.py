@@ -11,8 +11,6 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
-__all__ = ["Claim", "RunHandle"]
-
 
 @dataclass
 class RunHandle:

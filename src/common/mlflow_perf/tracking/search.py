@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["find_children", "find_runs", "get_run", "get_runs", "quote_literal"]
-
 Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 """Takes items and their count and yields the items: a progress bar."""
 

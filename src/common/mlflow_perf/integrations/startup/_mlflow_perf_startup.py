@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     _Function = Callable[[ModuleType], None]
 
-__all__ = ["call", "forget"]
-
 
 class _Finder:
     """Finds a module through the other finders, and wraps its loader."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["SHARE_COLUMN", "SHARE_THRESHOLDS_PCT", "Figures", "Formula"]
-
 SHARE_COLUMN = "cpu_pct_per_cpu_avg"
 """The column whose time at or above each threshold is recorded."""
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from mlflow_perf.model.metrics import formulas as by
 from mlflow_perf.model.metrics.formulas import SHARE_COLUMN, Formula
 
-__all__ = ["METRICS", "Metric", "make_gpu_metrics"]
-
-
 # MLflow shows each metric as a chart, so that a node has at most 40 by default: the essential ones,
 # less those that follow from others, and what the job itself used, may use and waited for.
 _OTHERWISE = frozenset(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["RUN_METRICS", "RunMetric"]
-
 
 @dataclass(frozen=True)
 class RunMetric:

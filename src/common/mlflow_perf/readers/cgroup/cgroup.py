@@ -11,8 +11,6 @@ from mlflow_perf.readers.cgroup.groups import CpuQuota, Group, find_memory_limit
 from mlflow_perf.readers.procfile import ProcFile, open_first, read_text
 from mlflow_perf.records import MB, Column
 
-__all__ = ["CgroupCpuTime", "CgroupReader"]
-
 _USAGE = re.compile(rb"usage_usec (\d+)")
 _PERIODS_THROTTLED = re.compile(rb"nr_throttled (\d+)")
 _THROTTLED = {2: re.compile(rb"throttled_usec (\d+)"), 1: re.compile(rb"throttled_time (\d+)")}

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from mlflow_perf.readers.procfile import read_text
 
-__all__ = ["CpuQuota", "Group", "Groups", "MemoryLimit", "find_cpu_quota", "find_memory_limit"]
-
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 # Containers, jobs of a scheduler and one-off units: everything that runs inside is the job.
 _JOB_GROUP = re.compile(

@@ -20,8 +20,6 @@ from mlflow_perf.readers.cgroup.groups import CpuQuota, Groups, find_cpu_quota, 
 from mlflow_perf.readers.procfile import read_text
 from mlflow_perf.records import MB, Column
 
-__all__ = ["LimitsReader", "Owned", "host_facts", "owned"]
-
 _MEM_TOTAL = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
 _CPU_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 

@@ -12,8 +12,6 @@ from mlflow_perf.readers.cgroup.groups import Group
 from mlflow_perf.readers.procfile import ProcFile, open_first
 from mlflow_perf.records import Column
 
-__all__ = ["PressureReader"]
-
 _TOTAL = re.compile(rb"some .* total=(\d+)")
 _COLUMNS = {"cpu": "cpu_stall_sec", "memory": "mem_stall_sec", "io": "io_stall_sec"}
 

@@ -14,8 +14,6 @@ from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup.limits import Owned
 from mlflow_perf.records import Column, Kind
 
-__all__ = ["CurrentLimits", "RebuiltReader"]
-
 # A look-up costs 0.1 to 0.3 ms, mostly for the files of several control groups.
 _LOOK_EVERY_SEC = 10.0
 

@@ -12,8 +12,6 @@ from mlflow_perf.model.columns import CPU_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import Column
 
-__all__ = ["CpuReader"]
-
 _CpuTimes = dict[bytes, tuple[int, int, int, int]]
 """CPU name → (busy, total, iowait, steal) in clock ticks since boot."""
 

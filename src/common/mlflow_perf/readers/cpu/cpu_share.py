@@ -10,8 +10,6 @@ from mlflow_perf.model.columns import CPU_COLUMNS, HOST_CPU_COLUMNS
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.records import Column
 
-__all__ = ["CpuShareReader", "CpuTime"]
-
 
 class CpuTime(Protocol):
     """A counter of a job's CPU time."""

@@ -11,8 +11,6 @@ from typing import Any
 from mlflow_perf.errors import MissingDependencyError
 from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
 
-__all__ = ["open_amd"]
-
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 

@@ -18,16 +18,6 @@ from mlflow_perf.model.columns import GPU_COLUMNS, make_gpu_columns
 from mlflow_perf.readers.background import Background
 from mlflow_perf.records import Column
 
-__all__ = [
-    "Gpu",
-    "GpuReader",
-    "GpuState",
-    "OpenGpus",
-    "Others",
-    "find_visible_gpus",
-    "list_visible_devices",
-]
-
 _JOULES_IN_WH = 3600.0
 _DEVICE = re.compile(r"(nvidia|renderD)\d+")
 

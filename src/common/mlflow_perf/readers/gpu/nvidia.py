@@ -11,8 +11,6 @@ from typing import Any
 from mlflow_perf.errors import MissingDependencyError
 from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
 
-__all__ = ["open_nvidia"]
-
 # The narrowest first. A scheduler's own list covers all of the job's ranks on the node.
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 

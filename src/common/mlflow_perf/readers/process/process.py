@@ -19,8 +19,6 @@ from mlflow_perf.readers.process.reaped import (
 )
 from mlflow_perf.readers.procfile import ProcFile, ProcFolder, open_first, read_text
 
-__all__ = ["CpuClock", "Process", "ProcessTable", "Usage", "cpu_clock_sec"]
-
 CpuClock = Callable[[int], float]
 """Returns the CPU time that a process used itself, in seconds, by its PID."""
 

@@ -10,10 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mlflow_perf.node.place import LAUNCHERS
+from mlflow_perf.node.launchers import LAUNCHERS
 from mlflow_perf.readers.procfile import read_text
-
-__all__ = ["RankEnvironments"]
 
 _RANKS = frozenset(name for row in LAUNCHERS for name in (row.rank, row.local_rank) if name)
 

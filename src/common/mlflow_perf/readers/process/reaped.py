@@ -17,16 +17,6 @@ from dataclasses import dataclass
 if sys.platform != "win32":
     from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
-__all__ = [
-    "EndedChild",
-    "find_ended_child",
-    "is_childless",
-    "read_own_peak",
-    "read_reaped_peak",
-    "read_reaped_sec",
-    "read_switches",
-]
-
 _KB = 1024
 # The C library's waitid does not return the account; the system call behind it does.
 _WAITID = {

@@ -24,8 +24,6 @@ from mlflow_perf.readers.process.tree_memory import TreeMemory
 from mlflow_perf.readers.process.tree_threads import TreeThreads
 from mlflow_perf.records import MB, Column
 
-__all__ = ["ProcessTreeReader"]
-
 # In a shorter span, the 10 ms steps of a child's CPU time would make false peaks. An interval of
 # 0.1 s is longer, even where one sample comes late and the next does not.
 _LEAST_SPAN_SEC = 0.08

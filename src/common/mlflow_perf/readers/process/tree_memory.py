@@ -15,8 +15,6 @@ from typing import Protocol
 
 from mlflow_perf.readers.process.process import Process
 
-__all__ = ["ShareTable", "TreeMemory"]
-
 # Half a per cent of a core, and at the start enough for some dozens of processes.
 _BUDGET_SHARE, _BUDGET_MOST_SEC = 0.005, 0.005
 _CHANGED = 0.1

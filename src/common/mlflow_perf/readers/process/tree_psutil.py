@@ -19,8 +19,6 @@ from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.readers.process.process import Usage
 from mlflow_perf.records import MB, Column
 
-__all__ = ["PsutilProcessTreeReader"]
-
 
 class _Member:
     """A process of the tree at its newest reading."""

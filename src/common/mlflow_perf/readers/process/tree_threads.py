@@ -14,8 +14,6 @@ from typing import Protocol
 from mlflow_perf.core.own_cost import own_thread_ids
 from mlflow_perf.readers.process.process import Process
 
-__all__ = ["ScheduleTable", "TreeThreads"]
-
 # A tenth of a per cent of a core, and at the start enough for some hundreds of threads.
 _BUDGET_SHARE, _BUDGET_MOST_SEC = 0.001, 0.001
 

@@ -12,8 +12,6 @@ from mlflow_perf.model.sketch import Buckets, Sketch, finite
 from mlflow_perf.recorders.operations.keys import as_text, json_key, unjson_key
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats
 
-__all__ = ["from_dict", "json_value", "to_dict"]
-
 _MAX_ATTRIBUTE = 10_000
 
 

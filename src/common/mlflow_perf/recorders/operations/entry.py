@@ -7,8 +7,6 @@ from typing import Any
 from mlflow_perf.model.sketch import Buckets
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats
 
-__all__ = ["Count", "Entry", "RecordedTimes"]
-
 
 class RecordedTimes(TimeStats):
     """Statistics of the times of one operation and key, while they are recorded.

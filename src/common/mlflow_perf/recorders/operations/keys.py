@@ -8,8 +8,6 @@ from typing import Any
 
 from mlflow_perf.errors import SettingError
 
-__all__ = ["as_text", "check_name", "json_key", "plain_key", "unjson_key"]
-
 _MAX_TEXT = 1000
 _SCALARS = (str, int, float, bool, type(None))
 _PLAIN = frozenset(_SCALARS)

@@ -23,8 +23,6 @@ from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats, as_number, as_time
 from mlflow_perf.recorders.operations.timer import OperationTimer
 
-__all__ = ["OperationMetrics"]
-
 _logger = logging.getLogger(__name__)
 _PLAIN_KEYS = (str, int)
 _Snapshot = tuple[dict[Any, Metrics], dict[str, Buckets], set[str]]

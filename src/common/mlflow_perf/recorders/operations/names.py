@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from mlflow_perf.recorders.operations.stats import TimeStats
 
-__all__ = ["MAX_OPERATIONS", "OTHER", "metric_name", "summary_metrics"]
-
 OTHER = "other"
 """Name under which operations beyond the bound on names are summed up."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextvars
 from typing import Any, Protocol
 
-__all__ = ["Recorder", "nest", "unnest"]
-
 # Name of the innermost running timer that was made with `nested=True`, per thread and task.
 _path: contextvars.ContextVar[str] = contextvars.ContextVar("mlflow_perf_operation", default="")
 

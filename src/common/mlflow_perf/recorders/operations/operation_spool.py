@@ -13,10 +13,6 @@ from mlflow_perf.recorders.operations.keys import json_key
 from mlflow_perf.recorders.record_spool import RecordSpool
 from mlflow_perf.recorders.spool import BLOB
 
-__all__ = [
-    "ATTRIBUTE", "BIG_COUNT", "COUNT", "KIND", "NAME_COUNT", "NAME_TIME", "TIME", "OperationSpool",
-]  # fmt: skip
-
 KIND = "ops"
 """First part of the names of these files."""
 

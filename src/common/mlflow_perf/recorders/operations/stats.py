@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import Buckets, Sketch
 
-__all__ = ["Metrics", "TimeStats", "as_number", "as_time"]
-
 
 @dataclass
 class _TimeFields:

@@ -10,8 +10,6 @@ from mlflow_perf.recorders.operations.keys import check_name, plain_key
 from mlflow_perf.recorders.operations.nesting import Recorder, nest, unnest
 from mlflow_perf.recorders.operations.wrap import StepTimer, wrap
 
-__all__ = ["OperationTimer", "Timer", "time_calls"]
-
 _SelfT = TypeVar("_SelfT", bound="Timer")
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -16,8 +16,6 @@ from typing import Any
 from mlflow_perf.errors import SettingError
 from mlflow_perf.recorders.operations.nesting import Recorder, nest, unnest
 
-__all__ = ["Block", "StepTimer", "wrap"]
-
 Block = Callable[[], "AbstractContextManager[Any] | None"]
 """Makes the block around a call; None for no block."""
 

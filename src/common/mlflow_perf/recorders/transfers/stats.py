@@ -18,8 +18,6 @@ from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.sketch import Distribution
 from mlflow_perf.recorders.transfers.transfer_spool import TransferSpool
 
-__all__ = ["COUNTS", "FIGURES", "KVConnectorStats", "NixlKVConnectorStats", "Telemetry"]
-
 FIGURES = ("transfer_duration", "post_duration", "bytes_transferred", "num_descriptors")
 """The figures of a successful transfer, by vLLM's names: seconds, seconds, bytes, a number."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
-__all__ = ["as_dict", "summary_metrics"]
-
 _FORBIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 _MAX_NAME = 100
 

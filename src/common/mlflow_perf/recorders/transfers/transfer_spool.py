@@ -10,8 +10,6 @@ from typing import Any
 from mlflow_perf.recorders.record_spool import RecordSpool
 from mlflow_perf.recorders.spool import BLOB
 
-__all__ = ["COUNT", "FIGURES", "KIND", "TRANSFER", "TransferSpool"]
-
 KIND = "kv"
 """First part of the names of these files."""
 

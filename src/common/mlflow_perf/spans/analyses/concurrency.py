@@ -6,9 +6,9 @@ import numpy as np
 
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.analyses.times import between
-from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Ints, Row, read_columns
-
-__all__ = ["concurrency", "count_running", "summarise_concurrency"]
+from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Row, read_columns
+from mlflow_perf.spans.database.schema import Database
 
 
 def concurrency(

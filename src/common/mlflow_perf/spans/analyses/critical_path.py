@@ -7,10 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Row, load_columns
-from mlflow_perf.spans.database.schema import open_for_reading
-
-__all__ = ["critical_path"]
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Row, load_columns
+from mlflow_perf.spans.database.schema import Database, open_for_reading
 
 # The events, in any of the sources, from which a task's code runs.
 _RUNNING = ("running", "worker_received_task", "RUNNING")

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Row, read_streams
-
-__all__ = ["PERCENTILES", "sequences"]
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Row, read_streams
+from mlflow_perf.spans.database.schema import Database
 
 PERCENTILES = (50, 95, 99)
 

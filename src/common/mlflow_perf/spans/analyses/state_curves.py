@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Database, Ints, Row, read_streams
-
-__all__ = ["States", "state_counts", "states"]
+from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.event_arrays import DEFAULT_ROOT, Row, read_streams
+from mlflow_perf.spans.database.schema import Database
 
 DEFAULT_POINTS = 1000
 

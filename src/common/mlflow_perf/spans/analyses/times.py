@@ -6,17 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mlflow_perf.errors import SpansError
+from mlflow_perf.spans.database.bulk import Ints
 from mlflow_perf.spans.database.event_arrays import (
     DEFAULT_ROOT,
-    Database,
-    Ints,
     Row,
     Streams,
     read_columns,
     read_streams,
 )
-
-__all__ = ["between", "durations", "span_durations", "summarise_times"]
+from mlflow_perf.spans.database.schema import Database
 
 
 def between(db: Database, start: str, end: str, *, root: str = DEFAULT_ROOT) -> list[Row]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.database.event_arrays import Database, Row, read_columns
-
-__all__ = ["draw_graph", "to_dot", "type_graph", "types"]
+from mlflow_perf.spans.database.event_arrays import Row, read_columns
+from mlflow_perf.spans.database.schema import Database
 
 _FORMATS = ("dot", "svg", "png", "pdf")
 _DRAW_SEC = 60

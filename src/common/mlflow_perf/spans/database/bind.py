@@ -10,8 +10,6 @@ from mlflow_perf.spans.database.event_arrays import read_columns
 from mlflow_perf.spans.database.schema import connect, name_damage
 from mlflow_perf.spans.database.store import Store
 
-__all__ = ["bind", "bind_known"]
-
 # Spans of these types with the same scope and key are the same thing.
 _KNOWN = (
     ("parsl.monitoring.workflow", "parsl.rundir.workflow"),

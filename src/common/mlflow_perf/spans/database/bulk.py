@@ -17,20 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "EventSorter",
-    "Ints",
-    "concatenate",
-    "distinct",
-    "insert",
-    "insert_columns",
-    "occurrence",
-    "parse_ints",
-    "read",
-    "read_parts",
-    "sort",
-]
-
 Ints = npt.NDArray[np.int64]
 """Whole numbers. As a table, the array has one row for each column of the table."""
 

@@ -15,8 +15,6 @@ import numpy as np
 from mlflow_perf.spans.database import bulk
 from mlflow_perf.spans.database.bulk import Ints
 
-__all__ = ["ARRAYS", "EventPieces", "read", "update"]
-
 ARRAYS = {
     "span": ("span_row", "id", "type_id"),
     "event": ("event_row", "span_id", "time_us", "type_id"),

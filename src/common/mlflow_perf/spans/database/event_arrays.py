@@ -18,18 +18,6 @@ from mlflow_perf.spans.database import bulk, cache
 from mlflow_perf.spans.database.bulk import Ints
 from mlflow_perf.spans.database.schema import Database, open_for_reading
 
-__all__ = [
-    "DEFAULT_ROOT",
-    "Columns",
-    "Database",
-    "Ints",
-    "Row",
-    "Streams",
-    "load_columns",
-    "read_columns",
-    "read_streams",
-]
-
 DEFAULT_ROOT = "parsl.monitoring.task"
 
 Row = dict[str, Any]

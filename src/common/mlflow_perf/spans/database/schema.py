@@ -11,17 +11,6 @@ from urllib.parse import quote
 
 from mlflow_perf.errors import SpansError
 
-__all__ = [
-    "DAMAGE",
-    "DEFAULT_DB",
-    "SCHEMA_VERSION",
-    "Database",
-    "connect",
-    "name_damage",
-    "open_for_reading",
-    "source_uri",
-]
-
 Database = str | Path | sqlite3.Connection
 """A spans database: its path, or an open connection to it."""
 

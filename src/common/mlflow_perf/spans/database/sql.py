@@ -12,8 +12,6 @@ from typing import Any
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import connect
 
-__all__ = ["sql"]
-
 # ATTACH, and VACUUM INTO which attaches too, would open or create other files.
 _DENIED = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH)
 

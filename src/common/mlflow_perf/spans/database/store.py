@@ -20,8 +20,6 @@ from mlflow_perf.spans.database import bulk
 from mlflow_perf.spans.database.bulk import Ints
 from mlflow_perf.spans.database.cache import EventPieces
 
-__all__ = ["Key", "Progress", "Store", "is_time", "storable"]
-
 Key = int | str
 """Identifies a span within its scope and type."""
 

@@ -13,8 +13,6 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.store import Store
 
-__all__ = ["HEAD_BYTES", "SQLITE_MAGIC", "Importer", "list_tables", "read_head", "read_statements"]
-
 HEAD_BYTES = 1 << 16
 SQLITE_MAGIC = b"SQLite format 3\0"
 """The first bytes of an SQLite file."""

@@ -20,8 +20,6 @@ from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.lines import make_log_scope
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
-__all__ = ["ChromeTraceImporter"]
-
 _MAX_BYTES = 4 << 30
 _Track = tuple[Any, Any]
 

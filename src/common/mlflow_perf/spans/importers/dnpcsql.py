@@ -8,8 +8,6 @@ from mlflow_perf.spans.database.schema import source_uri
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables, read_statements
 
-__all__ = ["DnpcsqlImporter"]
-
 _TABLES = {"span", "event", "subspan"}
 
 

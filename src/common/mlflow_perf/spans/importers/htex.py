@@ -14,8 +14,6 @@ from mlflow_perf.spans.database.store import Key, Store
 from mlflow_perf.spans.importers.lines import Log
 from mlflow_perf.spans.importers.local_time import Offset
 
-__all__ = ["find_htex_labels", "find_logs", "import_htex"]
-
 _PREFIX = "parsl.executor.htex"
 _NUMBER = re.compile(rb"\d+")
 _REGISTERED = re.compile(rb"[Rr]egistration info for manager b?'([^']+)'.*?'hostname': '([^']+)'")

@@ -16,8 +16,6 @@ from pathlib import Path
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.local_time import Offset
 
-__all__ = ["UNENDED", "Log", "make_log_scope", "strip_numbers"]
-
 _EPOCH = re.compile(rb"(\d{9,11})\.(\d{1,6})\d* ")
 _LOCAL = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,]?(\d{0,6})")
 _CREATED = re.compile(rb'\{"created": (\d+)\.?(\d{0,6})')

@@ -19,8 +19,6 @@ from mlflow_perf.spans.database.store import Progress, Store
 from mlflow_perf.spans.importers.base import Importer
 from mlflow_perf.spans.importers.registry import expand
 
-__all__ = ["Imported", "import_sources"]
-
 # Rows arrive in the order of the tables, so few pages are needed at once.
 _CACHE_KB = 24_000
 # What importers may raise for a damaged source.

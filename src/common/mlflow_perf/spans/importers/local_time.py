@@ -16,16 +16,6 @@ import numpy as np
 
 from mlflow_perf.spans.database.bulk import Ints
 
-__all__ = [
-    "NO_TIME",
-    "Offset",
-    "find_offsets",
-    "machine_offsets",
-    "offsets_of_log",
-    "offsets_of_run",
-    "parse_times",
-]
-
 NO_TIME = -(1 << 63)
 """Replaces a missing or malformed time in an array."""
 

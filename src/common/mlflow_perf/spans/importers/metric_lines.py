@@ -16,8 +16,6 @@ from mlflow_perf.spans.importers.base import read_head
 from mlflow_perf.spans.importers.lines import Log, make_log_scope
 from mlflow_perf.spans.importers.local_time import Offset, find_offsets
 
-__all__ = ["MetricLinesImporter", "import_metric_lines"]
-
 _WORD = b" METRIC "
 _LINE = re.compile(rb"(?<= METRIC )(\S+) (\S+) +([^\"]*)")
 # A NUL byte within these marks a binary file.

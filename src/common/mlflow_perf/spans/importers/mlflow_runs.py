@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["MlflowRunImporter", "MlflowStoreImporter"]
-
 _PREFIX = "runs:/"
 # A server refuses larger pages; a store without a server does not.
 _TRACES_MAX = 500

@@ -28,8 +28,6 @@ from mlflow_perf.spans.importers.monitoring_source import (
     add_runs,
 )
 
-__all__ = ["MonitoringImporter"]
-
 _NEEDED = {
     "workflow": {"run_id", "time_began", "time_completed"},
     "task": {"run_id", "task_id", "task_func_name", "task_time_invoked"},

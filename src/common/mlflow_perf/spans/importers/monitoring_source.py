@@ -24,17 +24,6 @@ from mlflow_perf.spans.importers.local_time import (
     parse_times,
 )
 
-__all__ = [
-    "RUN_BITS",
-    "STATES",
-    "TRY_BITS",
-    "Clock",
-    "MonitoringSource",
-    "Part",
-    "SpanIndex",
-    "add_runs",
-]
-
 RUN_BITS, TRY_BITS = 44, 16
 """A span's key in an index: the run's number, then 44 bits; the last 16 are the number of a try."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from mlflow_perf.spans.database.store import Key, Store, is_time, storable
 
-__all__ = ["Nested", "store_nested"]
-
 
 @dataclass(slots=True)
 class Nested:

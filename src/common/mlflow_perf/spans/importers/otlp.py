@@ -13,8 +13,6 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
-__all__ = ["OtlpImporter"]
-
 
 class OtlpImporter:
     """Imports the `resourceSpans` of OTLP JSON."""

@@ -18,8 +18,6 @@ from mlflow_perf.spans.importers.local_time import Offset, find_offsets
 from mlflow_perf.spans.importers.metric_lines import import_metric_lines
 from mlflow_perf.spans.importers.workqueue import import_transactions
 
-__all__ = ["ParslRunImporter"]
-
 _LOGS = ("parsl.log", "parsl.jsonlog")
 _WORKFLOW, _TASK, _TRY = "parsl.rundir.workflow", "parsl.rundir.task", "parsl.rundir.try"
 _WQ_TASK = "parsl.executors.workqueue.executor_task"

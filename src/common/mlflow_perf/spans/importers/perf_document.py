@@ -16,8 +16,6 @@ from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
-__all__ = ["PerfDocumentImporter", "read_document"]
-
 _COMPONENT, _NODE = "mlflow_perf.component", "mlflow_perf.node"
 _FAMILY = "mlflow-perf/"
 _OURS = ("name", "host")

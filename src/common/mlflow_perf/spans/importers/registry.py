@@ -17,8 +17,6 @@ from mlflow_perf.spans.importers.parsl_run import ParslRunImporter
 from mlflow_perf.spans.importers.perf_document import PerfDocumentImporter
 from mlflow_perf.spans.importers.workqueue import WorkQueueImporter
 
-__all__ = ["IMPORTERS", "expand", "find_importer"]
-
 # The first importer that recognises a source takes it.
 IMPORTERS: tuple[Importer, ...] = (
     MlflowRunImporter(),

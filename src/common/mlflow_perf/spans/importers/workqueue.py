@@ -15,8 +15,6 @@ from mlflow_perf.spans.database.store import Key, Store
 from mlflow_perf.spans.importers.base import read_head
 from mlflow_perf.spans.importers.lines import UNENDED, make_log_scope, strip_numbers
 
-__all__ = ["WorkQueueImporter", "import_transactions"]
-
 _HEAD = re.compile(rb"^\d{16} \d+ (?:MANAGER|TASK|WORKER|TRANSFER|CATEGORY) \S", re.MULTILINE)
 _LEGEND = b"# time manager_pid "
 # Comments, blank lines, and lines about the manager and its categories.

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, SpansError
-from mlflow_perf.spans.database.event_arrays import Database, load_columns
-from mlflow_perf.spans.database.schema import open_for_reading
-
-__all__ = ["to_chrome_trace", "to_parquet"]
+from mlflow_perf.spans.database.event_arrays import load_columns
+from mlflow_perf.spans.database.schema import Database, open_for_reading
 
 _SPANS = (
     "SELECT s.id, t.text, s.key, coalesce(n.text, ("

@@ -21,8 +21,6 @@ from mlflow_perf.spans.database.event_arrays import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_concurrency", "plot_states", "plot_times", "save", "to_svg"]
-
 _BLUE = "#2166ac"
 # Forty colours, with a contrast between neighbours; with more states they repeat.
 _COLOUR_MAPS = ("tab20", "tab20b")

@@ -23,8 +23,6 @@ from mlflow_perf.spans.output import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["headline_figures", "log_to_run", "report_pictures"]
-
 _FOLDER = "spans"
 _DATABASE = "spans.sqlite3"
 _MAX_METRICS_PER_BATCH = 1000
