@@ -6,22 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.shared_nodes import Host, charge_shared_nodes
+from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
-
-_HOST = Host("one", 2.0)
 
 
 def step(
-    name: str, begin: float, length: float, *, own_sec: float, busy_sec: float, cores: float = 2.0
-) -> Step:
+    name: str, begin: float, length: float, *, own_sec: float, busy_sec: float, cores: float = 2.0,
+    host: str = "one",
+) -> Step:  # fmt: skip
     """Return a step of one node that held `cores` CPUs."""
     held = cores * length
     summary = {
         "cpu_limit_cores": cores, "job_cpu_hours": own_sec / 3600, "node_cpu_hours": held / 3600,
         "node_used_cpu_hours": busy_sec / 3600, "node_unused_cpu_hours": (held - busy_sec) / 3600,
     }  # fmt: skip
-    return Step(name, begin, length, nodes=(StepNode(0, begin, length, summary),))
+    return Step(name, begin, length, nodes=(StepNode(0, begin, length, summary, host, 2.0),))
 
 
 def seconds(steps: list[Step], key: str) -> float:
@@ -32,34 +31,31 @@ def seconds(steps: list[Step], key: str) -> float:
 def test_two_steps_side_by_side_are_charged_their_own_and_hold_the_node_once() -> None:
     """Two steps of 7.4 CPU-seconds over the same 20 s of a machine of 2 CPUs: 14.8 of 40."""
     steps = [step(name, 100.0, 20.0, own_sec=7.4, busy_sec=38.0) for name in ("a", "b")]
-    hosts = {("a", 0): _HOST, ("b", 0): _HOST}
-    charged = charge_shared_nodes(steps, hosts)
+    charged = charge_shared_nodes(steps)
     assert [s.total("node_used_cpu_hours") * 3600 for s in charged] == pytest.approx([7.4, 7.4])
     assert seconds(charged, "node_cpu_hours") == pytest.approx(40.0)
     assert seconds(charged, "node_unused_cpu_hours") == pytest.approx(40.0 - 14.8)
     assert charged[0].figures["run_cpu_hours"] * 3600 == pytest.approx(20.0)
 
 
-@pytest.mark.parametrize("hosts", [
-    {("a", 0): _HOST, ("b", 0): Host("two", 2.0)}, {}, {("a", 0): _HOST},
-])  # fmt: skip
-def test_steps_on_different_machines_stay_as_they_are(hosts: dict[tuple[str, int], Host]) -> None:
+@pytest.mark.parametrize("hosts", [("one", "two"), ("", ""), ("one", "")])
+def test_steps_on_different_machines_stay_as_they_are(hosts: tuple[str, str]) -> None:
     """Also where the machines are unknown."""
-    steps = [step(name, 100.0, 20.0, own_sec=7.4, busy_sec=38.0) for name in ("a", "b")]
-    assert charge_shared_nodes(steps, hosts) == steps
+    steps = [step(h or "a", 100.0, 20.0, own_sec=7.4, busy_sec=38.0, host=h) for h in hosts]
+    assert charge_shared_nodes(steps) == steps
 
 
 def test_steps_one_after_the_other_stay_as_they_are() -> None:
     """A machine that a step had to itself is charged to it, with all that was busy."""
     steps = [step("a", 100.0, 20.0, own_sec=7.4, busy_sec=9.0),
              step("b", 120.0, 20.0, own_sec=7.4, busy_sec=9.0)]  # fmt: skip
-    assert charge_shared_nodes(steps, {("a", 0): _HOST, ("b", 0): _HOST}) == steps
+    assert charge_shared_nodes(steps) == steps
 
 
 def test_steps_that_own_different_cpus_hold_them_all() -> None:
     """Two steps of one CPU each hold both CPUs of the machine."""
     steps = [step(n, 100.0, 20.0, own_sec=5.0, busy_sec=5.0, cores=1.0) for n in ("a", "b")]
-    charged = charge_shared_nodes(steps, {("a", 0): _HOST, ("b", 0): _HOST})
+    charged = charge_shared_nodes(steps)
     assert seconds(charged, "node_cpu_hours") == pytest.approx(40.0)
     assert seconds(charged, "node_unused_cpu_hours") == pytest.approx(30.0)
 
@@ -76,7 +72,7 @@ def test_what_is_charged_adds_up_to_the_machine(times: list[tuple[float, float, 
         step(str(n), begin, length, own_sec=use * share * length, busy_sec=2.0 * length)
         for n, (begin, length, use) in enumerate(times)
     ]
-    charged = charge_shared_nodes(steps, {(s.name, 0): _HOST for s in steps})
+    charged = charge_shared_nodes(steps)
     held, unused = (seconds(charged, f"node_{key}") for key in ("cpu_hours", "unused_cpu_hours"))
     used = seconds(charged, "node_used_cpu_hours")
     assert used + unused == pytest.approx(held)

@@ -38,16 +38,18 @@ def test_failed_and_killed_steps_are_broken(status: str | None, broken: bool) ->
     assert Step("train", 0.0, 1.0, status=status).is_broken == broken
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 8)), max_size=6))
-def test_what_a_host_held_counts_once(steps: list[tuple[int, int, int]]) -> None:
-    """At every second the largest limit of the steps that run then counts, and no other."""
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 8)), max_size=6),
+    st.sampled_from([0, 6, 99]),
+)
+def test_what_a_host_held_counts_once(steps: list[tuple[int, int, int]], host_cores: int) -> None:
+    """At every second the limits of the steps that run then add up to the host's CPUs at most."""
     made = [
         Step(str(i), float(start), float(length), nodes=(
-            StepNode(0, float(start), 1.0, {"cpu_limit_cores": float(cores)}, "host"),))
+            StepNode(0, float(start), 1.0, {"cpu_limit_cores": float(cores)}, "host",
+                     float(host_cores)),))
         for i, (start, length, cores) in enumerate(steps)
     ]  # fmt: skip
-    seconds = sum(
-        max((c for start, length, c in steps if start <= t < start + length), default=0)
-        for t in range(40)
-    )
+    running = [[c for start, length, c in steps if start <= t < start + length] for t in range(40)]
+    seconds = sum(min(max([host_cores, *limits]), sum(limits)) for limits in running)
     assert sum_held_cpu_hours(made) == pytest.approx(seconds / 3600)

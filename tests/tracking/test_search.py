@@ -9,6 +9,8 @@ import pytest
 from mlflow import MlflowClient
 from tests.tracking.samples import NODE, document, log_run
 
+from mlflow_perf.core.format import clean_metric_key
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.search import (
     find_children,
@@ -52,6 +54,23 @@ def test_runs_are_found_by_component_and_condition(client: MlflowClient, experim
         find_runs(filter_string="this is no condition")
     with pytest.raises(RunNotFoundError, match="no experiment 'nowhere'"):
         find_runs(experiment_names=["nowhere"])
+
+
+@pytest.mark.parametrize("other", ["test", 'te%t_"ü'])
+def test_a_run_is_found_by_each_of_its_components(
+    client: MlflowClient, experiment: str, other: str
+) -> None:
+    """Each component's name finds the run, with the figures of that component alone."""
+    name = f"train for {other[:3]}"
+    run_id = log_run(client, experiment, document(NODE, component=name), component=name)
+    prefix, tag = clean_metric_key(other), to_json([other])
+    client.log_metric(run_id, f"{prefix}/duration_sec", 3.0)
+    client.set_tag(run_id, "mlflow_perf.components", tag)
+    [found] = find_runs(other, documents=False)
+    assert (found.run_id, found.component, found.nodes) == (run_id, other, {0: {"duration_sec": 3}})
+    [first] = find_runs(name, documents=False)
+    assert first.nodes == {0: NODE}
+    assert find_runs(other[:2], documents=False) == []
 
 
 def test_children_come_in_the_order_of_their_start(client: MlflowClient, experiment: str) -> None:

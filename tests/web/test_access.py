@@ -62,6 +62,33 @@ def test_documents_in_another_folder_arelist_shown(client: Any, store: Filled, f
         mlflow.delete_run(run_id)
 
 
+@pytest.mark.parametrize("has_documents", [True, False])
+def test_every_component_of_a_run_is_shown(client: Any, store: Filled, has_documents: bool) -> None:
+    """The page of a run, and a comparison, have the components below `perf/` too."""
+    from mlflow import MlflowClient
+
+    mlflow = MlflowClient(store.uri)
+    tags = {"mlflow_perf.component": "train", "mlflow_perf.components": '["exam"]'}
+    run_id = mlflow.create_run(store.experiments["forecast"], tags=tags).info.run_id
+    try:
+        for name, folder, seconds in (("train", "", 5.0), ("exam", "exam/", 75.0)):
+            mlflow.log_metric(run_id, f"{folder}duration_sec", seconds)
+            document = samples.document(1, rows=5)
+            document.nodes[0].component = name
+            document.nodes[0].summary["duration_sec"] = seconds
+            if has_documents:
+                mlflow.log_text(run_id, to_json(document.as_dict()), f"perf/{folder}node-0.json")
+        text = client.get(f"/perf/run?id={run_id}").text
+        assert "<bdi>exam</bdi>" in text
+        assert "1 min 15 s" in text
+        other = store.runs["train"]
+        compared = client.get(f"/perf/compare?run={other}&run={run_id}").text
+        assert "1 min 15 s" in compared
+        assert "The step exam is not in" in compared
+    finally:
+        mlflow.delete_run(run_id)
+
+
 def test_figures_without_document_arelist_shown(client: Any, store: Filled) -> None:
     """Where a run's documents cannot be read, its metrics still make a headline."""
     from mlflow import MlflowClient

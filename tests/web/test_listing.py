@@ -55,11 +55,11 @@ def test_a_wrong_address_is_named(query: dict[str, list[str]], said: str) -> Non
 
 def test_quotes_in_a_filter_are_bound() -> None:
     """A value with quotes stays a value; one with both kinds is refused by name."""
-    condition, order = build_search(Choice(equal={"component": "it's"}, sort="-run_cpu_hours"))
+    condition, order = build_search(Choice(equal={"workflow": "it's"}, sort="-run_cpu_hours"))
     assert '= "it\'s"' in condition
     assert order == ["metrics.`run_cpu_hours` DESC"]
     with pytest.raises(SettingError, match="both kinds of quotes"):
-        build_search(Choice(equal={"component": "'\""}))
+        build_search(Choice(equal={"workflow": "'\""}))
 
 
 def test_a_column_without_figures_is_left_out() -> None:

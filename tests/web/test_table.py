@@ -38,3 +38,35 @@ def test_the_tables_agree_with_mlflows_search(
         other = by_id[run.run_id]
         assert run.metrics == {k: v for k, v in other.metrics.items() if k in keys}
         assert (run.name, run.component, run.status) == (other.name, other.component, other.status)
+
+
+@pytest.mark.parametrize("query", ["", "attributes.run_id != 'x'"])
+def test_a_run_of_several_components_is_found_and_sorted_by_each(
+    client: Any, store: Filled, query: str
+) -> None:
+    """A filter by a component shows the run with that component's figures, and sorts by them."""
+    from mlflow import MlflowClient
+
+    mlflow, made = MlflowClient(store.uri), {}
+    for name, seconds in (("train", 5.0), ("exam 100%", 9.0), ("other", 7.0)):
+        tags = {"mlflow_perf.component": name}
+        if name != "exam 100%":
+            tags["mlflow_perf.components"] = '["a","exam 100%"]'
+        run_id = mlflow.create_run(store.experiments["forecast"], tags=tags).info.run_id
+        of_exam = "" if name == "exam 100%" else "exam 100_/"
+        mlflow.log_metric(run_id, "run_duration_sec", 1.0)
+        mlflow.log_metric(run_id, f"{of_exam}run_duration_sec", seconds)
+        made[name] = run_id
+    try:
+        sort = "run_duration_sec" if not query else "started"
+        choice = Choice(sort=sort, equal={"component": "exam 100%"}, query=query)
+        with client.application.test_request_context():
+            found = Access("").runs(list(store.experiments.values()), choice).runs
+        seconds_of = {run.run_id: run.metrics["run_duration_sec"] for run in found}
+        assert seconds_of == {made["train"]: 5.0, made["other"]: 7.0, made["exam 100%"]: 9.0}
+        assert query or list(seconds_of) == [made["train"], made["other"], made["exam 100%"]]
+        assert {run.component for run in found} == {"exam 100%"}
+        assert "train, a, exam 100%" in client.get("/perf").text
+    finally:
+        for run_id in made.values():
+            mlflow.delete_run(run_id)

@@ -7,14 +7,14 @@ node would be held twice and its work be done twice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
-from mlflow_perf.analysis.workflow_steps import Step, StepNode
+from mlflow_perf.analysis.workflow_steps import Step, StepNode, hold_host
 from mlflow_perf.model.metrics import RUN_METRICS
 
-__all__ = ["Host", "charge_shared_nodes"]
+__all__ = ["charge_shared_nodes"]
 
 _HOUR_SEC = 3600.0
 _OWN_IO = {"total_disk_io_read_mb": "job_io_read_mb", "total_disk_io_write_mb": "job_io_write_mb"}
@@ -25,91 +25,61 @@ _CHANGED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Host:
-    """The machine that a node of a step was.
-
-    Attributes:
-        name: Its host name.
-        cores: Its CPUs; 0.0 where unknown.
-    """
-
-    name: str
-    cores: float = 0.0
+_Stay = tuple[tuple[str, int], StepNode]
+"""A step's name and the index of its node, and what that node did."""
 
 
-@dataclass(frozen=True)
-class _Stay:
-    """The time that a node of a step spent on a host."""
-
-    place: tuple[str, int]
-    node: StepNode
-    begin: float
-    end: float
-    cores: float
-
-
-def charge_shared_nodes(steps: Sequence[Step], hosts: Mapping[tuple[str, int], Host]) -> list[Step]:
+def charge_shared_nodes(steps: Sequence[Step]) -> list[Step]:
     """Return the steps with the hours that each is charged.
 
     A step that shared its node used the CPU time of its own processes, and holds besides a part of
     what nobody used: all parts together are the node, held once. Without the CPU time of its
-    processes a step keeps its report's figures.
-
-    Args:
-        steps: The steps with their reports.
-        hosts: Name of the step and index of the node → its machine, as far as known.
+    processes, and where its host is unknown, a step keeps its report's figures.
     """
+    stays: dict[str, list[_Stay]] = {}
+    for step in steps:
+        for node in step.nodes:
+            if node.hostname and "job_cpu_hours" in node.summary:
+                stays.setdefault(node.hostname, []).append(((step.name, node.index), node))
     charged: dict[tuple[str, int], Mapping[str, float]] = {}
-    for host in set(hosts.values()):
-        stays = [
-            _Stay((step.name, node.index), node, node.started, node.started + node.duration_sec,
-                  node.summary.get("cpu_limit_cores", host.cores))
-            for step in steps
-            for node in step.nodes
-            if hosts.get((step.name, node.index)) == host and "job_cpu_hours" in node.summary
-        ]  # fmt: skip
-        for group in _find_overlapping(stays):
-            charged.update(_charge(group, host.cores))
+    for of_host in stays.values():
+        for group in _find_overlapping(of_host):
+            charged.update(_charge(group))
     return [_with_charges(step, charged) for step in steps]
 
 
 def _find_overlapping(stays: Sequence[_Stay]) -> Iterator[list[_Stay]]:
     """Yield the groups of two stays or more that hang together in time."""
     group: list[_Stay] = []
-    for stay in sorted(stays, key=lambda s: (s.begin, s.end)):
-        if group and stay.begin >= max(s.end for s in group):
+    end = -math.inf
+    for stay in sorted(stays, key=lambda s: (s[1].started, s[1].ended)):
+        if stay[1].started >= end:
             if len(group) > 1:
                 yield group
             group = []
         group.append(stay)
+        end = max(end, stay[1].ended)
     if len(group) > 1:
         yield group
 
 
-def _charge(group: Sequence[_Stay], host_cores: float) -> dict[tuple[str, int], dict[str, float]]:
+def _charge(group: Sequence[_Stay]) -> dict[tuple[str, int], dict[str, float]]:
     """Return the summaries of stays that overlap, with what each is charged."""
-    held_sec = 0.0
-    for begin, end in pairwise(sorted({t for stay in group for t in (stay.begin, stay.end)})):
-        there = [stay.cores for stay in group if stay.begin < end and stay.end > begin]
-        # Steps that own different CPUs hold them all; steps that own the same ones hold them once.
-        most = max(host_cores, *there) if there else 0.0
-        held_sec += (end - begin) * min(most, sum(there))
-    used = {stay.place: stay.node.summary["job_cpu_hours"] for stay in group}
-    unused = max(0.0, held_sec / _HOUR_SEC - sum(used.values()))
-    alone = {stay.place: stay.cores * (stay.end - stay.begin) / _HOUR_SEC for stay in group}
+    held_hours = hold_host((node.started, node.ended, node) for _, node in group)
+    unused = max(0.0, held_hours - sum(node.used_cpu_hours for _, node in group))
+    alone = {place: node.cores * node.duration_sec / _HOUR_SEC for place, node in group}
     whole = sum(alone.values())
     charged = {}
-    for stay in group:
-        idle = unused * alone[stay.place] / whole if whole > 0 else unused / len(group)
-        summary = dict(stay.node.summary)
-        held = used[stay.place] + idle
-        summary.update(node_cpu_hours=held, node_used_cpu_hours=used[stay.place],
+    for place, node in group:
+        idle = unused * alone[place] / whole if whole > 0 else unused / len(group)
+        summary = dict(node.summary)
+        held = node.used_cpu_hours + idle
+        summary.update(node_cpu_hours=held, node_used_cpu_hours=node.used_cpu_hours,
                        node_unused_cpu_hours=idle)  # fmt: skip
         summary.update({k: summary[own] for k, own in _OWN_IO.items() if own in summary})
-        part = held / alone[stay.place] if alone[stay.place] > 0 else 1.0
+        part = held / alone[place] if alone[place] > 0 else 1.0
         summary.update({k: summary[k] * part for k in _PRICES if k in summary})
-        charged[stay.place] = summary
+        charged[place] = summary
     return charged
 
 

@@ -79,7 +79,7 @@ def load_step_runs(
     runs = [ref if isinstance(ref, PerfRun) else next(loaded) for ref in refs]
     found = []
     for run in runs:
-        steps = [run, *run.components.values()] if run.has_figures else []
+        steps = run.split() if run.has_figures else []
         if len(runs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
             children = find_children(run, documents=documents)
             steps += [child for child in children if child.has_figures]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from mlflow_perf.analysis.shared_nodes import Host, charge_shared_nodes
+from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
 from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
@@ -49,6 +49,8 @@ class Workflow:
         data = asdict(self)
         for step in data["steps"]:
             step["depends_on"] = step["depends_on"] or ()
+            for node in step["nodes"]:
+                del node["host_cores"]
         return data
 
 
@@ -66,10 +68,8 @@ def build_workflow(
     if not runs:
         return None
     cut = time.time() if now is None else now
-    named = name_steps(runs)
-    hosts = {(name, index): host for name, run in named.items() for index, host in _hosts_of(run)}
-    found = [_build_step(name, run, cut) for name, run in named.items()]
-    found = charge_shared_nodes(found, hosts)
+    named = name_steps(part for run in runs for part in run.split())
+    found = charge_shared_nodes([_build_step(name, run, cut) for name, run in named.items()])
     found.sort(key=lambda step: (step.started, step.name))
     begin = min(step.started for step in found)
     if parent.started is not None:
@@ -115,10 +115,13 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
             duration = document.duration_sec
         begin = next(value for value in (began, run.started, now) if value is not None)
         host = document.node.get("hostname") if document else run.tags.get(f"{TAG}hostname")
-        nodes.append(StepNode(index, begin, duration or 0.0, summary, str(host or "")))
+        cores = document.node.get("cpu_count") if document else None
+        host_cores = float(cores) if isinstance(cores, (int, float)) else 0.0
+        node = StepNode(index, begin, duration or 0.0, summary, str(host or ""), host_cores)
+        nodes.append(node)
     starts = [node.started for node in nodes] + ([] if run.started is None else [run.started])
     started = min(starts, default=now)
-    ends = [node.started + node.duration_sec for node in nodes]
+    ends = [node.ended for node in nodes]
     # If somebody else ends the run late, or never, its work still ended with its last node.
     ended = run.ended if run.ended is not None else max(ends, default=max(now, started))
     return Step(
@@ -133,13 +136,6 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         advice=run.tags.get("mlflow_perf.advice", ""),
         bottleneck=run.tags.get("mlflow_perf.bottleneck", ""),
     )
-
-
-def _hosts_of(run: PerfRun) -> Iterator[tuple[int, Host]]:
-    for index, document in (run.document.nodes if run.document is not None else {}).items():
-        name, cores = document.node.get("hostname"), document.node.get("cpu_count")
-        if name:
-            yield index, Host(str(name), float(cores) if isinstance(cores, (int, float)) else 0.0)
 
 
 def _find_dependencies(step: Step, steps: Sequence[Step]) -> list[Step]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-__all__ = ["Step", "StepNode", "sum_held_cpu_hours"]
+__all__ = ["Step", "StepNode", "hold_host", "sum_held_cpu_hours"]
 
 _HOUR_SEC = 3600.0
 
@@ -22,6 +22,7 @@ class StepNode:
         duration_sec: How long its measured block took.
         summary: Metric key → value.
         hostname: Its host; empty if unknown.
+        host_cores: The CPUs of the host; 0.0 if unknown.
     """
 
     index: int
@@ -29,6 +30,12 @@ class StepNode:
     duration_sec: float
     summary: Mapping[str, float] = field(default_factory=dict)
     hostname: str = ""
+    host_cores: float = 0.0
+
+    @property
+    def ended(self) -> float:
+        """Unix time of the block's end, in seconds."""
+        return self.started + self.duration_sec
 
     @property
     def cores(self) -> float:
@@ -91,7 +98,7 @@ class Step:
     def measured_sec(self) -> float:
         """How much of the step's time its measured blocks cover; 0.0 without any."""
         begin = min((node.started for node in self.nodes), default=0.0)
-        end = max((node.started + node.duration_sec for node in self.nodes), default=0.0)
+        end = max((node.ended for node in self.nodes), default=0.0)
         return min(self.duration_sec, max(0.0, end - begin))
 
     @property
@@ -117,29 +124,39 @@ class Step:
 def sum_held_cpu_hours(steps: Sequence[Step]) -> float:
     """Return the CPU time that steps held together: a host's CPUs count once at any moment.
 
-    Steps side by side on one host share its CPUs, so of their limits the greatest counts. Nodes of
-    unknown hosts count as one host per index.
+    Nodes of unknown hosts count as one host per index.
     """
-    by_host: dict[str, list[tuple[float, float, float]]] = {}
+    by_host: dict[str, list[tuple[float, float, StepNode]]] = {}
     for step in steps:
         for node in step.nodes:
             host = node.hostname or f"node {node.index}"
-            by_host.setdefault(host, []).append((step.started, step.ended, node.cores))
-    return sum(_sum_highest(held) for held in by_host.values()) / _HOUR_SEC
+            by_host.setdefault(host, []).append((step.started, step.ended, node))
+    return sum(hold_host(stays) for stays in by_host.values())
 
 
-def _sum_highest(held: Iterable[tuple[float, float, float]]) -> float:
-    """Return the integral over time of the highest of some levels: start, end and level of each."""
-    later = sorted(held, reverse=True)
-    moments = sorted({moment for start, end, _ in later for moment in (start, end)})
-    active: list[tuple[float, float]] = []
-    total = 0.0
+def hold_host(stays: Iterable[tuple[float, float, StepNode]]) -> float:
+    """Return the CPU hours that nodes held together on one host.
+
+    Nodes that own different CPUs of the host hold them all; nodes that own the same ones hold them
+    once. Where the host's CPUs are unknown, the largest node is taken for the host.
+
+    Args:
+        stays: Begin and end of each node's stay, Unix times in seconds, and the node.
+    """
+    later = sorted(stays, key=lambda stay: stay[:2], reverse=True)
+    ends = sorted((end, node.cores) for _, end, node in later)[::-1]
+    moments = sorted({moment for begin, end, _ in later for moment in (begin, end)})
+    highest: list[tuple[float, float]] = []
+    together = total_sec = 0.0
     for begin, end in pairwise(moments):
         while later and later[-1][0] <= begin:
-            _, until, level = later.pop()
-            heapq.heappush(active, (-level, until))
-        while active and active[0][1] <= begin:
-            heapq.heappop(active)
-        if active:
-            total -= active[0][0] * (end - begin)
-    return total
+            _, until, node = later.pop()
+            heapq.heappush(highest, (-max(node.cores, node.host_cores), until))
+            together += node.cores
+        while ends and ends[-1][0] <= begin:
+            together -= ends.pop()[1]
+        while highest and highest[0][1] <= begin:
+            heapq.heappop(highest)
+        if highest:
+            total_sec += min(-highest[0][0], together) * (end - begin)
+    return total_sec / _HOUR_SEC

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import from_json
-from mlflow_perf.model.document import PerfDocument, worst_status
+from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -84,15 +84,13 @@ class PerfRun:
     def from_document(cls, label: str, document: PerfDocument) -> PerfRun:
         """Return a run made from a document alone, read from a file or a folder."""
         nodes = [document.nodes[index] for index in sorted(document.nodes)]
-        started = [n.started for n in nodes if n.started is not None]
-        ended = [n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None]
         return cls(
             label,
             run_id=nodes[0].run_id if nodes else None,
             component=nodes[0].component if nodes else None,
             status=worst_status(n.status or "" for n in nodes) or None,
-            started=min(started, default=None),
-            ended=max(ended, default=None),
+            started=_first_start(nodes),
+            ended=_last_end(nodes),
             document=document,
         )
 
@@ -104,18 +102,36 @@ class PerfRun:
         except ValueError:
             named = []
         documents = self.document.components if self.document is not None else {}
-        names = {*documents, *(n for n in named if isinstance(n, str))}
+        listed = named if isinstance(named, list) else []
+        names = {*documents, *(n for n in listed if isinstance(n, str))}
         return {name: self._narrow(name, documents.get(name)) for name in sorted(names)}
+
+    def split(self) -> list[PerfRun]:
+        """Return the run by component: the first one, which ends with its own nodes, and others."""
+        others = list(self.components.values())
+        own = self.document.nodes.values() if self.document is not None else ()
+        ended = _last_end(own) if others else None
+        return [self if ended is None else replace(self, ended=ended), *others]
+
+    def of_component(self, component: str) -> PerfRun | None:
+        """Return the run as this component reported it; None if it did not report to the run."""
+        return self if self.component == component else self.components.get(component)
 
     def _narrow(self, component: str, document: PerfDocument | None) -> PerfRun:
         prefix = f"{clean_metric_key(component)}/"
         nodes = [] if document is None else document.all_nodes()
-        tags = {k: v for k, v in self.tags.items() if k not in (f"{TAG}step", f"{TAG}components")}
+        # The verdict in the run's tags is that of the first component.
+        foreign = tuple(f"{TAG}{n}" for n in ("step", "components", "bottleneck", "advice"))
+        tags = {k: v for k, v in self.tags.items() if k not in foreign}
+        said = nodes[0].extra if nodes else {}
+        tags |= {f"{TAG}{n}": str(said[n]) for n in ("bottleneck", "advice") if n in said}
         return replace(
             self,
             label=f"{component} of {self.label}",
             component=component,
             status=worst_status(node.status or "" for node in nodes) or self.status,
+            started=_first_start(nodes) or self.started,
+            ended=_last_end(nodes) or self.ended,
             metrics={
                 key.removeprefix(prefix): value
                 for key, value in self.metrics.items()
@@ -154,7 +170,9 @@ class PerfRun:
             return {index: node.summary for index, node in sorted(self.document.nodes.items())}
         if "duration_sec" not in self.metrics or self.node_count > 1:
             return {}
-        return {0: {k: v for k, v in self.metrics.items() if not k.startswith(("run_", "system/"))}}
+        others = (f"{clean_metric_key(name)}/" for name in self.components)
+        foreign = ("run_", "system/", *others)
+        return {0: {k: v for k, v in self.metrics.items() if not k.startswith(foreign)}}
 
     @property
     def figures(self) -> dict[str, float]:
@@ -193,3 +211,12 @@ class PerfRun:
         if self.started is None or self.ended is None:
             return None
         return max(0.0, self.ended - self.started)
+
+
+def _first_start(nodes: Iterable[NodeDocument]) -> float | None:
+    return min((n.started for n in nodes if n.started is not None), default=None)
+
+
+def _last_end(nodes: Iterable[NodeDocument]) -> float | None:
+    ends = (n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None)
+    return max(ends, default=None)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import replace
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import (
     RunRef,
@@ -99,7 +101,7 @@ def find_runs(
     """Return the runs that hold performance data, newest first.
 
     Args:
-        component: Only runs of this component.
+        component: Only runs to which this component reported, each with its figures alone.
         filter_string: A further condition, in MLflow's search language.
         experiment_names: Only runs in these experiments; default: in all.
         max_results: Maximum number of runs.
@@ -110,14 +112,30 @@ def find_runs(
         SettingError: When the condition is not in MLflow's search language.
     """
     conditions = [filter_string] if filter_string.strip() else []
-    if component is not None:
-        conditions.insert(0, f"tags.`{TAG}component` = {quote_literal(component)}")
     client = new_client()
     experiments = _find_experiments(client, experiment_names)
     page_size = max(1, min(PAGE, 2 * max_results))
-    found = _search(client, experiments, " and ".join(conditions), page_size=page_size)
-    usable = (run for run in found if PerfRun.from_mlflow(run).has_figures)
-    return _read(list(islice(usable, max_results)), documents)
+
+    def search(*more: str) -> Iterator[Run]:
+        query = " and ".join([*more, *conditions])
+        return _search(client, experiments, query, page_size=page_size)
+
+    if component is None:
+        usable = (run for run in search() if PerfRun.from_mlflow(run).has_figures)
+        return _read(list(islice(usable, max_results)), documents)
+    # MLflow's search language has no "or". Of a run with several components, the first one is in
+    # one tag and the others are in a JSON list in another tag.
+    first = search(f"tags.`{TAG}component` = {quote_literal(component)}")
+    pattern = quote_literal(f"%{to_json(component)[1:-1]}%")
+    further = search(f"tags.`{TAG}components` LIKE {pattern}")
+    found = merge(first, further, key=lambda run: run.info.start_time or 0, reverse=True)
+
+    def reports(run: Run) -> bool:
+        own = PerfRun.from_mlflow(run).of_component(component)
+        return own is not None and own.has_figures
+
+    runs = _read(list(islice(filter(reports, found), max_results)), documents)
+    return [own for run in runs if (own := run.of_component(component)) is not None]
 
 
 def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:

@@ -39,6 +39,7 @@ _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
 _ARTIFACT_PATH = "perf"
 _OTHER_FOLDERS_MAX = 20
+_MOST_COMPONENTS = 100
 _MB = 1 << 20
 _MOST_DOCUMENT_MB = 8  # a document takes 30 times its size while it is read; 1,000 reports: 0.4 MB
 _MOST_REQUEST_MB = 512  # 1,000 nodes of 1,000 reports each take 400 MB
@@ -135,6 +136,9 @@ class Access:
             if not choice.page or error.error_code != "INTERNAL_ERROR":
                 raise
             raise SettingError("There is no such page of runs: open the list anew.") from error
+        if component := choice.equal.get("component"):
+            own = [run.of_component(component) for run in found.runs]
+            found = replace(found, runs=[run for run in own if run is not None])
         return _add_family(found)
 
     def run(self, run_id: str) -> PerfRun:
@@ -154,12 +158,19 @@ class Access:
 
     def with_document(self, run: PerfRun) -> PerfRun:
         """Return the run with the documents of its nodes but without their curves."""
-        nodes: dict[int, NodeDocument] = {}
+        documents: dict[str, PerfDocument] = {}
+        first = ""
         for place, node in enumerate(self.nodes(run)):
             node.reports = {}
             index = node.node.get("index")
-            nodes[index if type(index) is int else place] = node
-        return replace(run, document=PerfDocument(nodes)) if nodes else run
+            first = first or node.component or ""
+            of_component = documents.setdefault(node.component or first, PerfDocument())
+            of_component.nodes[index if type(index) is int else place] = node
+        if not documents:
+            return run
+        whole = documents.pop(first)
+        whole.components = documents
+        return replace(run, document=whole)
 
     def nodes(self, run: PerfRun) -> Iterator[NodeDocument]:
         """Yield the documents of a run's nodes; those that cannot be read are left out.
@@ -205,25 +216,35 @@ class Access:
         return data if isinstance(data, dict) else None
 
     def _find_documents(self, run_id: str) -> list[str]:
-        """Return the paths of a run's documents: in `perf`, else in another folder."""
+        """Return the paths of a run's documents: in `perf`, else in another folder.
+
+        Those of further components follow, which are in folders of their own.
+        """
         folders = [_ARTIFACT_PATH, ""]
         for _ in range(_OTHER_FOLDERS_MAX + 2):
             if not folders:
                 break
             folder = folders.pop(0)
-            query = {"run_id": run_id, "path": folder} if folder else {"run_id": run_id}
-            try:
-                files = self._api("artifacts/list", query).get("files") or []
-            except NotAllowedError:
-                continue
-            names = {str(file.get("path", "")): bool(file.get("is_dir")) for file in files}
-            paths = [n for n, is_dir in names.items()
-                     if not is_dir and fnmatch(n.rpartition("/")[2], "node-*.json")]  # fmt: skip
+            paths, below = self._list_folder(run_id, folder)
             if paths:
+                for component in below[:_MOST_COMPONENTS]:
+                    paths += self._list_folder(run_id, component)[0]
                 return paths
             if folder != _ARTIFACT_PATH:
-                folders += sorted(name for name, is_dir in names.items() if is_dir)
+                folders += below
         return []
+
+    def _list_folder(self, run_id: str, folder: str) -> tuple[list[str], list[str]]:
+        """Return the paths of the documents in a folder of artifacts, and of the folders in it."""
+        query = {"run_id": run_id, "path": folder} if folder else {"run_id": run_id}
+        try:
+            files = self._api("artifacts/list", query).get("files") or []
+        except NotAllowedError:
+            return [], []
+        names = {str(file.get("path", "")): bool(file.get("is_dir")) for file in files}
+        paths = [n for n, is_dir in names.items()
+                 if not is_dir and fnmatch(n.rpartition("/")[2], "node-*.json")]  # fmt: skip
+        return paths, sorted(name for name, is_dir in names.items() if is_dir)
 
     def _artifact(self, run_id: str, path: str) -> bytes | None:
         """Return a file of a run, cut one byte beyond the largest document; None if unreadable."""

@@ -168,11 +168,14 @@ class Choice:
 def build_search(choice: Choice) -> tuple[str, list[str]]:
     """Return the condition and the order in MLflow's search language.
 
+    The component is not in the condition: that language has no "or" for a run's several components.
+
     Raises:
         SettingError: When a value holds both kinds of quotes, which that language cannot express.
     """
     conditions = [_OURS]
-    conditions += [f"{_FILTERS[name]} = {quote_literal(v)}" for name, v in choice.equal.items()]
+    equal = {name: value for name, value in choice.equal.items() if name != "component"}
+    conditions += [f"{_FILTERS[name]} = {quote_literal(value)}" for name, value in equal.items()]
     if choice.query:
         conditions.append(choice.query)
     order = _ORDERS[choice.sort.removeprefix("-")]
@@ -232,7 +235,10 @@ def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) 
     kept = [
         _sum_steps(run, found.steps.get(str(run.run_id), []))
         for run in found.runs
-        if any(wanted in (part or "").casefold() for part in (run.name, run.component, run.run_id))
+        if any(
+            wanted in (part or "").casefold()
+            for part in (run.name, run.component, *run.components, run.run_id)
+        )
     ]
     columns = [c for c in COLUMNS if any(_read_figure(run, c) is not None for run in kept)]
     heads = [_build_head(*head, choice) for head in _FIRST_HEADS]
@@ -309,7 +315,8 @@ def _build_row(
         "name": run.name or (run.run_id or "")[:8],
         "experiment_id": run.experiment_id,
         "experiment": experiments.get(str(run.experiment_id), ""),
-        "component": run.component or run.tags.get("mlflow_perf.pipeline", ""),
+        "component": ", ".join(filter(None, [run.component, *run.components]))
+        or run.tags.get("mlflow_perf.pipeline", ""),
         "started": clock_time(run.started).removesuffix(" UTC"),
         "status": run.status if run.status in _STATUSES else "",
         "bottleneck": run.tags.get("mlflow_perf.bottleneck", ""),

@@ -159,14 +159,15 @@ def _read_nodes(access: Access, one: PerfRun) -> Iterator[NodeDocument]:
         yield first
         yield from documents
         return
-    for index, summary in one.nodes.items():
-        yield NodeDocument(
-            {"index": index},
-            one.component,
-            status=one.status,
-            started=one.started,
-            summary=dict(summary),
-        )
+    for run in (one, *one.components.values()):
+        for index, summary in run.nodes.items():
+            yield NodeDocument(
+                {"index": index},
+                run.component,
+                status=run.status,
+                started=run.started,
+                summary=dict(summary),
+            )
 
 
 def _read_workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:

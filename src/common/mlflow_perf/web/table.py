@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mlflow_perf.core.format import clean_metric_key
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.model.document import WORST_FIRST, worst_status
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
@@ -19,10 +21,12 @@ from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 __all__ = ["drop_foreign_parents", "query_runs", "query_steps"]
 
 _COMPONENT = "mlflow_perf.component"
+_COMPONENTS = "mlflow_perf.components"
 _STATUS = "mlflow_perf.status"
 _NAME = "mlflow.runName"
 _TAGS = [
     _COMPONENT,
+    _COMPONENTS,
     "mlflow_perf.pipeline",
     "mlflow_perf.bottleneck",
     "mlflow_perf.advice",
@@ -59,7 +63,9 @@ def query_runs(store: Any, experiments: Sequence[str], choice: Choice) -> list[P
     with store.ManagedSessionMaker() as session:
         rows = session.execute(_select_runs(models, experiments, choice)).all()
         ids = [row.run_uuid for row in rows]
-        metrics = _read_values(session, models.SqlLatestMetric, ids, _METRICS)
+        component = choice.equal.get("component")
+        keys = [*_METRICS, *(_prefix(component) + key for key in _METRICS if component)]
+        metrics = _read_values(session, models.SqlLatestMetric, ids, keys)
         tags = _read_values(session, models.SqlTag, ids, _TAGS)
     found = []
     for row in rows:
@@ -77,8 +83,13 @@ def query_runs(store: Any, experiments: Sequence[str], choice: Choice) -> list[P
             metrics=metrics.get(row.run_uuid, {}),
             tags=own_tags,
         )
-        found.append(run)
+        found.append((run.of_component(component) if component else None) or run)
     return found
+
+
+def _prefix(component: str | None) -> str:
+    """Return what stands before the metrics of a component that is not the first of its run."""
+    return f"{clean_metric_key(component or '')}/"
 
 
 def _select_runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any:
@@ -107,7 +118,14 @@ def _select_runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any
         )
         found = found.where(or_(run.run_uuid.in_(ours), run.run_uuid.in_(parents)))
     for name, value in choice.equal.items():
-        if name in FILTER_TAGS:
+        if name == "component":
+            first, others = aliased(tag), aliased(tag)
+            is_first = (first.run_uuid == run.run_uuid) & (first.key == _COMPONENT)
+            is_other = (others.run_uuid == run.run_uuid) & (others.key == _COMPONENTS)
+            listed = others.value.contains(to_json(value), autoescape=True)
+            found = found.outerjoin(first, is_first).outerjoin(others, is_other)
+            found = found.where(or_(first.value == value, listed))
+        elif name in FILTER_TAGS:
             own = aliased(tag)
             match = (own.run_uuid == run.run_uuid) & (own.key == FILTER_TAGS[name])
             found = found.join(own, match).where(own.value == value)
@@ -127,15 +145,22 @@ def _select_runs(models: Any, experiments: Sequence[str], choice: Choice) -> Any
 
 def _order(found: Any, models: Any, choice: Choice) -> tuple[Any, list[Any]]:
     """Return the statement with its sort column, and its orders; runs without a value are last."""
-    from sqlalchemy import case
+    from sqlalchemy import case, func
     from sqlalchemy.orm import aliased
 
     run, name = models.SqlRun, choice.sort.removeprefix("-")
     by = {"started": run.start_time, "status": run.status, "name": run.name}.get(name)
     if by is None:
-        table = aliased(models.SqlTag if name in _SORT_TAGS else models.SqlLatestMetric)
-        match = (table.run_uuid == run.run_uuid) & (table.key == _SORT_TAGS.get(name, name))
-        found, by = found.outerjoin(table, match), table.value
+        table = models.SqlTag if name in _SORT_TAGS else models.SqlLatestMetric
+        key, values = _SORT_TAGS.get(name, name), []
+        # A run has the figures of its further components below their names.
+        component = choice.equal.get("component")
+        for prefix in [_prefix(component)] * bool(component) + [""]:
+            own = aliased(table)
+            match = (own.run_uuid == run.run_uuid) & (own.key == prefix + key)
+            found = found.outerjoin(own, match)
+            values.append(own.value)
+        by = func.coalesce(*values) if component else values[0]
     missing = case((by.is_(None), 1), else_=0)
     direction = by.desc() if choice.sort.startswith("-") else by.asc()
     return found, [missing, direction, run.start_time.desc(), run.run_uuid]
