@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import multiprocessing
 import os
 import shutil
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -127,6 +129,29 @@ def leaving(how: str) -> None:
         if how == "os._exit":
             os._exit(3)
         sys.exit(int(how))
+
+
+def killed_at(point: str, after: str = "") -> None:
+    """A job that is killed while it starts: before a function is called, or after it has returned.
+
+    Args:
+        point: `module:function` or `module:Class.method`.
+        after: Not empty for after it.
+    """
+    module, _, path = point.partition(":")
+    *owners, name = path.split(".")
+    owner = functools.reduce(getattr, owners, import_module(module))
+    real = getattr(owner, name)
+
+    def die(*args: object, **options: object) -> NoReturn:
+        if after:
+            real(*args, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    setattr(owner, name, die)
+    with mlflow_perf.report(f"killed at {path} {after}".rstrip()):
+        say("begun")
 
 
 def in_a_loop(how: str) -> None:

@@ -141,6 +141,58 @@ def test_no_word_at_all(faults: Faults, fault: Fault, how: str) -> None:
     fault(how, "recover logs it, own run KILLED", "at most the last 4 s")
 
 
+POINTS = [
+    ("mlflow_perf.session.run_finder:RunFinder.find", ""),
+    ("mlflow_perf.session.run_finder:create_run", ""),
+    ("mlflow_perf.session.run_finder:create_run", "after"),
+    ("mlflow_perf.tracking.run_handle:Claim.adopt", "after"),
+    ("mlflow_perf.publish.journal:Journal.note_run", "after"),
+    ("mlflow_perf.session.recording:PerformanceMetricsCollector.start", "after"),
+    ("mlflow_perf.publish.journal:Journal.start", "after"),
+]
+
+
+def test_killed_while_it_starts(faults: Faults, fault: Fault) -> None:
+    """Wherever a kill strikes a job that starts, `recover` leaves no run RUNNING."""
+    jobs = [faults.start("killed_at", *point) for point in POINTS]
+    assert {job.wait() for job in jobs} == {-signal.SIGKILL}, [job.output for job in jobs]
+    assert not any("begun" in job.output for job in jobs[:-1])
+    running = faults.client.search_runs(
+        ["0"], "attributes.run_name LIKE 'killed at%' and attributes.status = 'RUNNING'"
+    )
+    assert len(running) == 5, "all but the first two have a run"
+    done = json.loads(faults.recover().output)
+    assert sorted(one["outcome"] for one in done) == ["not begun"] * 6 + ["sent"]
+    ended = [faults.run(run.info.run_id) for run in running]
+    assert {run.info.status for run in ended} == {"KILLED"}
+    assert all("killed" in run.data.tags["mlflow_perf.cause"] for run in ended)
+    assert len(faults.client.search_runs(["0"], "attributes.run_name LIKE 'killed at%'")) == 5
+    assert faults.journals == []
+    fault("SIGKILL while report() starts", "recover ends the run as KILLED", "none")
+
+
+def test_a_killed_first_attempt_never_replaces_a_finished_second(
+    faults: Faults, fault: Fault
+) -> None:
+    """Recover keeps what the second attempt reported, and puts the first one's report beside it."""
+    run_id = faults.client.create_run("0").info.run_id
+    first, _ = faults.started("sleeping", MLFLOW_RUN_ID=run_id)
+    first.kill(signal.SIGKILL)
+    first.wait()
+    assert faults.start("busy", 0.3, MLFLOW_RUN_ID=run_id).wait() == 0
+    before = faults.run(run_id)
+    warning, answer = faults.recover().output.strip().splitlines()
+    assert "has a later report of 'job' on node 0, which stays" in warning
+    assert json.loads(answer)[0]["run_id"] == run_id
+    after = faults.run(run_id)
+    assert after.data.metrics == before.data.metrics
+    assert after.data.tags == before.data.tags
+    assert after.info.status == before.info.status == "RUNNING", "it is not ours to end"
+    names = [file.path for file in faults.client.list_artifacts(run_id, "perf")]
+    assert len([name for name in names if name.startswith("perf/replaced-node-0-")]) == 1
+    fault("SIGKILL, then a second attempt in the same run", "the second one's figures stay", "none")
+
+
 def test_a_killed_command_under_run(faults: Faults, fault: Fault) -> None:
     """`mlflow-perf run` notices at once that its command was killed, and says by what."""
     script = "echo pid $$; exec sleep 60"

@@ -205,6 +205,23 @@ def test_killed_while_the_server_was_slow(faults: Faults, fault: Fault, tmp_path
     fault("server slow, job killed", "recover fills the run that was made", "at most the last 4 s")
 
 
+def test_killed_before_the_answer_to_a_new_run(faults: Faults, fault: Fault) -> None:
+    """The server makes the run all the same; recover finds it by the journal's nonce."""
+    faults.proxy.fault = 1.5
+    job = faults.start("raising", MLFLOW_EXPERIMENT_NAME="unanswered")
+    experiment = faults.client.create_experiment("unanswered")
+    made = "attributes.status = 'RUNNING'"
+    wait_until(lambda: faults.proxy.asked >= 2, job)  # the experiment, then the run
+    job.kill(9)
+    job.wait()
+    wait_until(lambda: len(faults.client.search_runs([experiment], made)) == 1, job)
+    faults.proxy.heal()
+    run_id = faults.recovered()
+    (run,) = faults.client.search_runs([experiment])
+    assert (run.info.run_id, run.info.status) == (run_id, "KILLED")
+    fault("server slow, job killed while it starts", "recover ends the run that was made", "none")
+
+
 def test_the_run_is_deleted(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """The report is kept until the run is restored, and then sent."""
     file = tmp_path / "end"

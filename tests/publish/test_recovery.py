@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlflow import MlflowClient
 from tests.publish.test_journal import new_journal, rows
 
 import mlflow_perf.publish.recovery
@@ -23,7 +22,6 @@ from mlflow_perf.errors import DocumentError, NotUploadedError
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.publish.journal import BEGUN, FORMAT
 from mlflow_perf.publish.recovery import read_journal, recover, recover_each
-from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 
 HEAD: dict[str, Any] = {
@@ -329,43 +327,3 @@ def test_what_was_done_with_each_journal_is_told(
     outcomes = [one.outcome for one in recover_each(tmp_path, of_any_host=True)]
     assert outcomes == ["sent", "kept"]
     assert len(sent) == 2
-
-
-def test_a_forged_journal_gets_no_credentials(
-    sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A token goes to the server that the environment names, and to no other."""
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda _: False)
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda _: False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.here")
-    for name, uri in {"a": "https://evil.example", "b": "http://mlflow.here",
-                      "c": "https://mlflow.here/base"}.items():  # fmt: skip
-        (tmp_path / f"{name}.journal").write_bytes(delivery_with(tracking_uri=uri))
-    told = {one.journal[0]: one for one in recover_each(tmp_path)}
-    assert {name: one.outcome for name, one in told.items()} == {
-        "a": "kept", "b": "kept", "c": "sent",
-    }  # fmt: skip
-    assert "MLFLOW_TRACKING_TOKEN" in told["a"].cause
-    assert [d.run.tracking_uri for d in sent] == ["https://mlflow.here/base"]
-    monkeypatch.delenv("MLFLOW_TRACKING_TOKEN")
-    assert [one.outcome for one in recover_each(tmp_path)] == ["sent", "sent"]
-
-
-@pytest.mark.e2e
-def test_a_run_whose_creation_was_not_answered_is_found_again(store: str, tmp_path: Path) -> None:
-    """It ends as the journal says; a journal that is sent again changes nothing."""
-    client = MlflowClient()
-    experiment = os.environ["MLFLOW_EXPERIMENT_ID"]
-    run = client.create_run(experiment, tags={RECORDING_TAG: "abc123"})
-    header = {"tracking_uri": store, "nonce": "abc123", "experiment_id": experiment}
-    journal = journal_of(ROW, delivery={**HEAD["delivery"], **header, "own_run": True})
-    for outcome in ("sent", "known"):
-        (tmp_path / "a.journal").write_bytes(journal)
-        (recovered,) = recover(tmp_path)
-        assert (recovered.run_id, recovered.outcome) == (run.info.run_id, outcome)
-        header["run_id"] = run.info.run_id
-        journal = journal_of(ROW, delivery={**HEAD["delivery"], **header, "own_run": True})
-    assert client.get_run(run.info.run_id).info.status == "KILLED"
-    assert len(client.search_runs([experiment])) == 1

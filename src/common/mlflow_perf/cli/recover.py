@@ -37,6 +37,8 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
         done.append(one)
         if not as_json and one.outcome != "kept":  # a warning has said why
             what = f"run {one.run_id}, node {one.node}" if one.is_done else f"{one.journal} stays"
+            if one.outcome == "not begun":
+                what = "its block had not begun, and it had no run" if one.run_id is None else what
             known = " (the run had these figures already)" if one.outcome == "known" else ""
             click.echo(_tables.clean(f"{what}: {one.cause}{known}"))
     if as_json:

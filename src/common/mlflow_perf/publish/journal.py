@@ -2,7 +2,8 @@
 
 Each recording has one file. The first line says what the file is and where the report goes; the
 next lines hold the samples as they come. From time to time a snapshot replaces the file, so that a
-job of a month has a journal of bounded size. `recovery` reads it.
+job of a month has a journal of bounded size. The file is there before the run is created, so that a
+process killed between the two leaves no run RUNNING for ever. `recovery` reads it.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def find_state_folder(folder: str | None = None) -> Path:
     """
     folder = folder or read_setting("dir")
     if folder is not None:
+        with contextlib.suppress(OSError):  # the working folder was deleted
+            return Path(folder).absolute()  # the job may change its working folder
         return Path(folder)
     home = os.environ.get("XDG_STATE_HOME")
     try:
@@ -104,7 +107,7 @@ class JournalFacts:
     """What recovery needs to know besides the samples and the delivery.
 
     Attributes:
-        started: Unix time of the first sample.
+        started: Unix time of the first sample; None while the block has not begun.
         counters: Names of the columns that are counters.
         facts: Figures that do not come from samples: `node_count`, `node_price`.
         oom_kills: Path of a cgroup's counter → how many processes the OOM killer had ended.
@@ -161,7 +164,7 @@ class Journal:
             "delivery": delivery.header(),
             "node": delivery.document.node,
             "component": delivery.document.component,
-            **{name: value for name, value in vars(facts).items() if value is not None},
+            **_list_known(facts),
         }
         job = re.sub(r"[^A-Za-z0-9_.-]", "_", delivery.run.run_name or "job")[:60].lstrip(".")
         self.path = folder / f"{job or 'job'}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
@@ -176,10 +179,18 @@ class Journal:
         is_open = self._file is not None and self._file.is_ours()
         return is_open and not self._broken and self._pid == os.getpid()
 
-    def start(self) -> None:
-        """Start to write the appended reports every few seconds."""
+    def start(self, facts: JournalFacts | None = None) -> None:
+        """Start to write the appended reports every few seconds, because the block has begun.
+
+        Args:
+            facts: What has become known since the journal was opened.
+        """
         if self._pid != os.getpid():
             return
+        if facts is not None:
+            with self._writing, self._warn_once():
+                self._head |= {**_list_known(facts), "delivery": self._delivery.header()}
+                self._replace([self._head])
         thread = Thread(self._run, name="mlflow-perf-journal")
         with self._warn_once():
             thread.start()
@@ -328,9 +339,14 @@ class Journal:
             Whether it is on disk.
         """
         kept = self.secure(delivery)
+        self.leave()
+        return kept
+
+    def leave(self) -> None:
+        """End the journal as it is now, for `recover`."""
+        self._stop()
         with self._writing:
             self._close()
-        return kept
 
     def remove(self) -> None:
         """End the journal and delete its file, because everything in it was sent."""
@@ -358,6 +374,10 @@ class Journal:
         """Close the file in a forked child, because it belongs to the parent."""
         self._writing = Lock()  # another thread of the parent may have held it
         self._close()
+
+
+def _list_known(facts: JournalFacts) -> dict[str, Any]:
+    return {name: value for name, value in vars(facts).items() if value is not None}
 
 
 _journals: weakref.WeakSet[Journal] = weakref.WeakSet()

@@ -36,7 +36,7 @@ from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
     end_run,
-    find_run,
+    find_recorded_run,
     open_client,
     provide_experiment,
 )
@@ -71,19 +71,13 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     run, document = delivery.run, delivery.document
     client = open_client(run.tracking_uri)
     if run.run_id is None:
-        experiment_id = provide_experiment(run)
         # The server may have created it already, and its answer was lost.
         info = (
-            find_run(
-                RECORDING_TAG,
-                run.nonce,
-                tracking_uri=run.tracking_uri,
-                experiment_id=experiment_id,
-            )
+            find_recorded_run(run)
             or create_run(
                 run.run_name or "mlflow-perf",
                 tracking_uri=run.tracking_uri,
-                experiment_id=experiment_id,
+                experiment_id=provide_experiment(run),
                 started=document.started,
                 tags={RECORDING_TAG: run.nonce},
             )

@@ -41,7 +41,7 @@ from mlflow_perf.publish.final_document import (
 )
 from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder, live, lock
 from mlflow_perf.publish.node_writer import write_node
-from mlflow_perf.publish.recovery_checks import check_credentials, is_known
+from mlflow_perf.publish.recovery_checks import check_credentials, end_unbegun_run, is_known
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -64,11 +64,12 @@ class Recovered:
     """What was done with one journal.
 
     Attributes:
-        run_id: The run that has its figures now; None where nothing was sent.
+        run_id: The run that has its figures now; None where there is none.
         node: The node's index; None where the journal was not read.
         cause: Why the job had not sent them itself; else why the journal stays.
         outcome: `sent`; `known` where the run already had these figures, or more complete ones;
-            `running`, `other host` or `kept` where the journal stays.
+            `not begun` where the job ended before its block began, and at most its run had to be
+            ended; `running`, `other host` or `kept` where the journal stays.
         journal: Name of the file.
     """
 
@@ -80,8 +81,8 @@ class Recovered:
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has the figures now."""
-        return self.outcome in ("sent", "known")
+        """Whether there is nothing left to do: the run has all figures, or there were none."""
+        return self.outcome in ("sent", "known", "not begun")
 
 
 @contextmanager
@@ -361,7 +362,12 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
     try:
         outcome = "known" if is_known(delivery) else "sent"
         delivery.run.has_page = has_page(uri)
-        run_id = str(delivery.run.run_id) if outcome == "known" else write_node(delivery)
+        run_id: str | None = delivery.run.run_id
+        document = delivery.document
+        if document.started is None and not document.summary:
+            outcome, run_id = "not begun", end_unbegun_run(delivery)
+        elif outcome == "sent":
+            run_id = write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception:

@@ -1,4 +1,4 @@
-"""What is checked before a journal is sent: who would get credentials, and what the run has."""
+"""What is checked before a journal is sent: who gets credentials, and what became of its run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
-from mlflow_perf.tracking.client import open_client
+from mlflow_perf.publish.final_document import CAUSE_TAG
+from mlflow_perf.tracking.client import end_run, find_recorded_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 
-__all__ = ["check_credentials", "is_known"]
+__all__ = ["check_credentials", "end_unbegun_run", "is_known"]
 
 _SAME_START_SEC = 0.001
 # What MLflow, or a database's driver, sends to any server that an address names.
@@ -82,3 +83,27 @@ def is_known(delivery: Delivery) -> bool:
         return False
     is_same = abs(there.started - (mine.started or 0.0)) < _SAME_START_SEC
     return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)
+
+
+def end_unbegun_run(delivery: Delivery) -> str | None:
+    """End the run of a job that was killed before its block began, and return the run's id.
+
+    Returns:
+        None where the job had no run yet.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    run, client = delivery.run, open_client(delivery.run.tracking_uri)
+    if run.run_id is not None:
+        made = client.get_run(run.run_id) if run.own_run else None
+    else:
+        made = find_recorded_run(run)
+    if made is None:
+        return run.run_id
+    run_id = str(made.info.run_id)
+    if made.info.status == "RUNNING":
+        for tag in (CAUSE_TAG, "mlflow_perf.status"):
+            client.set_tag(run_id, tag, delivery.tags[tag])
+        end_run(client, run_id, "KILLED", ended=made.info.start_time / 1000)
+    return run_id

@@ -38,7 +38,7 @@ class SpoolFolder:
 
     Args:
         node: Place of this process in its job.
-        run_id: The job's run. It identifies the job if the launcher gives no job id.
+        run_id: The run that all ranks were given; identifies the job if the launcher gives no id.
         parent: Where a job of one process has its folder.
 
     Attributes:

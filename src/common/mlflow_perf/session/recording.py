@@ -13,6 +13,7 @@ from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.threads import Lock
+from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import oom_counts
@@ -128,11 +129,18 @@ class Recording:
             SettingError: When the store's address can never be used.
         """
         self._is_command = root_pid is not None
-        # Another rank reports for a command that does not sample.
-        if self.node.samples or root_pid is None:
-            self._finder.find(wait=wait)
         self.gather()
-        if not self.node.samples:
+        if self.node.samples:
+            # Before the run: a kill in between would leave one that nobody ends.
+            self._journal = self._open_journal()
+        try:
+            # Another rank reports for a command that does not sample.
+            if self.node.samples or root_pid is None:
+                self._finder.find(wait=wait)
+        except SettingError:
+            self.abandon()
+            raise
+        if self._journal is None:
             return
         settings = self.settings
         commands = None if root_pid is None or self._spool is None else self._spool.commands
@@ -155,22 +163,29 @@ class Recording:
             self._listeners.append(live)
         collector.start()
         self._collector = collector
-        self._journal = self._open_journal(collector)
-        self._note_run()
-        self._journal.start()
+        self._journal.start(
+            self._list_journal_facts(
+                started=collector.report_thread.started,
+                counters=collector.report_thread.counters,
+                facts=self._list_facts(),
+            )
+        )
 
     def gather(self) -> None:
         """Let this process, and those that it starts from now on, record operations."""
         if self._spool is not None:
             return
-        self._spool = SpoolFolder(self.node, self.run.run_id, parent=self._state_folder)
+        self._spool = SpoolFolder(self.node, self.settings.run_id, parent=self._state_folder)
         folder = self._spool.path
         current.activate(self.operations, folder=folder, spooled=folder is not None)
         proxystore.install()
 
     def abandon(self) -> None:
-        """Take back what `gather` did, because this process becomes the job itself."""
+        """Take back what `gather` and `start` did, because nothing is recorded."""
         current.deactivate()
+        proxystore.uninstall()
+        if self._journal is not None:
+            self._journal.remove()
         if self._spool is not None:
             self._spool.leave()
             self._spool.remove()
@@ -189,28 +204,25 @@ class Recording:
         """Return whether this rank samples for others that still record, or are about to."""
         return self.node.samples and self._spool is not None and self._spool.has_others()
 
-    def _open_journal(self, collector: PerformanceMetricsCollector) -> Journal:
+    def _open_journal(self) -> Journal:
         def take_snapshot() -> dict[str, Any]:
-            summary, columns = collector.snapshot()
+            assert self._collector is not None  # nothing is shortened before the block begins
+            summary, columns = self._collector.snapshot()
             return {"summary": summary, "columns": columns}
 
         document = NodeDocument(node=self._describe_node(), component=self.name, status="KILLED")
-        thread = collector.report_thread
-        folder = None if self._spool is None else self._spool.path
-        facts = JournalFacts(
-            started=thread.started,
-            counters=thread.counters,
-            facts=self._list_facts(),
-            oom_kills=oom_counts(),
-            spool=None if folder is None else folder.name,
-        )
         return Journal(
             self._address(document),
-            facts,
+            self._list_journal_facts(),
             folder=self._state_folder,
             snapshot=take_snapshot,
-            max_rows=collector.max_length,
+            max_rows=self.settings.max_length,
         )
+
+    def _list_journal_facts(self, **begun: Any) -> JournalFacts:
+        folder = None if self._spool is None else self._spool.path
+        name = None if folder is None else folder.name
+        return JournalFacts(oom_kills=oom_counts(), spool=name, **begun)
 
     def _describe_node(self) -> dict[str, Any]:
         return {**self.node.as_dict(), "pid": os.getpid(), **host_facts()}
@@ -256,6 +268,12 @@ class Recording:
             self.stop()
             self._end_gathering(deadline)
             if not self.node.samples:
+                return
+            if self._collector is None and self.run.run_id is None:
+                # Interrupted before it began. The server may still create the run.
+                self._finder.close(0.0)
+                if self._journal is not None:
+                    self._journal.leave()
                 return
             # Half of the time at most: the rest is for sending.
             self._finder.close((deadline - time.monotonic()) / 2)

@@ -122,6 +122,19 @@ def find_run(
     return found[0] if found else None
 
 
+def find_recorded_run(run: RunHandle) -> Run | None:
+    """Return the run that was created for a recording, though the server's answer was lost.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    chosen = provide_experiment(run)
+    client = open_client(run.tracking_uri)
+    places = [chosen] if chosen else [e.experiment_id for e in client.search_experiments()]
+    found = client.search_runs(places, f"tags.`{RECORDING_TAG}` = '{run.nonce}'", max_results=1)
+    return found[0] if found else None
+
+
 def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
     """Delete a run that is not needed, because its job's report went elsewhere.
 

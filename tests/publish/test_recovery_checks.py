@@ -1,0 +1,100 @@
+"""What is checked before a journal is sent, and what becomes of a run whose block never began."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, sent
+
+import mlflow_perf.publish.recovery
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.publish.recovery import recover, recover_each
+from mlflow_perf.publish.recovery_checks import check_credentials
+from mlflow_perf.tracking.client import RECORDING_TAG
+from mlflow_perf.tracking.delivery import Delivery
+
+__all__ = ["sent"]  # the fixture of those tests
+
+
+def test_a_forged_journal_gets_no_credentials(
+    sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token goes to the server that the environment names, and to no other."""
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda _: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda _: False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.here")
+    for name, uri in {"a": "https://evil.example", "b": "http://mlflow.here",
+                      "c": "https://mlflow.here/base"}.items():  # fmt: skip
+        (tmp_path / f"{name}.journal").write_bytes(delivery_with(tracking_uri=uri))
+    told = {one.journal[0]: one for one in recover_each(tmp_path)}
+    assert {name: one.outcome for name, one in told.items()} == {
+        "a": "kept", "b": "kept", "c": "sent",
+    }  # fmt: skip
+    assert "MLFLOW_TRACKING_TOKEN" in told["a"].cause
+    assert [d.run.tracking_uri for d in sent] == ["https://mlflow.here/base"]
+    monkeypatch.delenv("MLFLOW_TRACKING_TOKEN")
+    assert [one.outcome for one in recover_each(tmp_path)] == ["sent", "sent"]
+
+
+@pytest.mark.e2e
+def test_a_run_whose_creation_was_not_answered_is_found_again(store: str, tmp_path: Path) -> None:
+    """It ends as the journal says; a journal that is sent again changes nothing."""
+    client = MlflowClient()
+    experiment = os.environ["MLFLOW_EXPERIMENT_ID"]
+    run = client.create_run(experiment, tags={RECORDING_TAG: "abc123"})
+    header = {"tracking_uri": store, "nonce": "abc123", "experiment_id": experiment}
+    journal = journal_of(ROW, delivery={**HEAD["delivery"], **header, "own_run": True})
+    for outcome in ("sent", "known"):
+        (tmp_path / "a.journal").write_bytes(journal)
+        (recovered,) = recover(tmp_path)
+        assert (recovered.run_id, recovered.outcome) == (run.info.run_id, outcome)
+        header["run_id"] = run.info.run_id
+        journal = journal_of(ROW, delivery={**HEAD["delivery"], **header, "own_run": True})
+    assert client.get_run(run.info.run_id).info.status == "KILLED"
+    assert len(client.search_runs([experiment])) == 1
+
+
+@pytest.mark.parametrize("name", ["MLFLOW_TRACKING_TOKEN", "PGPASSWORD", "credentials file"])
+def test_every_credential_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """A server that the environment does not name gets none of them; a local store may be used."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    check_credentials("https://other.example")
+    if name == "credentials file":
+        (tmp_path / ".mlflow").mkdir()
+        (tmp_path / ".mlflow" / "credentials").write_text("[mlflow]")
+    else:
+        monkeypatch.setenv(name, "s3cr3t")
+    with pytest.raises(DocumentError, match=r"https://\*\*\*@other.example|other.example") as error:
+        check_credentials("https://me:pass@other.example")
+    assert "s3cr3t" not in str(error.value)
+    assert "pass@" not in str(error.value)
+    check_credentials(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+@pytest.mark.parametrize("known", ["id", "nonce", "nothing"])
+def test_the_run_of_a_block_that_never_began_is_ended(
+    store: str, tmp_path: Path, known: str
+) -> None:
+    """As KILLED, with the cause, at its own start; where there is none, none is made."""
+    client, experiment = MlflowClient(), os.environ["MLFLOW_EXPERIMENT_ID"]
+    header = {**HEAD["delivery"], "tracking_uri": store, "nonce": "abc123", "own_run": True}
+    if known != "nothing":
+        run_id = client.create_run(experiment, tags={RECORDING_TAG: "abc123"}).info.run_id
+        header["run_id"] = run_id if known == "id" else None
+    lines = journal_of(delivery=header, facts={}).replace(b'"started": 1.0, ', b"")
+    (tmp_path / "a.journal").write_bytes(lines)
+    (recovered,) = recover(tmp_path)
+    assert (recovered.outcome, recovered.is_done) == ("not begun", True)
+    runs = client.search_runs([experiment])
+    assert [run.info.run_id for run in runs] == [recovered.run_id] * (known != "nothing")
+    for run in runs:
+        assert (run.info.status, run.info.end_time) == ("KILLED", run.info.start_time)
+        assert "killed" in run.data.tags["mlflow_perf.cause"]
+    assert not list(tmp_path.glob("*.journal"))
