@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
     from mlflow_perf.recorders.operations import OperationMetrics as OperationMetrics
     from mlflow_perf.recorders.operations import Timer as Timer
     from mlflow_perf.recorders.operations import TimeStats as TimeStats
+    from mlflow_perf.recorders.steps import part as part
+    from mlflow_perf.recorders.steps import steps as steps
     from mlflow_perf.recorders.timing import time as time
     from mlflow_perf.recorders.transfers import KVConnectorStats as KVConnectorStats
     from mlflow_perf.recorders.transfers import NixlKVConnectorStats as NixlKVConnectorStats
@@ -53,7 +55,9 @@ _PUBLIC = {
     "check": "analysis.gate",
     "compare": "analysis.compare",
     "load": "tracking.load",
+    "part": "recorders.steps",
     "report": "session.report",
+    "steps": "recorders.steps",
     "time": "recorders.timing",
 }
 

@@ -48,6 +48,7 @@ class NodeDocument:
         reports: Columnar reports; the peaks of a gauge within merged rows are in `<column>_max`.
         operations: Operations by name, as `mlflow_perf.recorders.operations` writes them.
         transfers: Transfers by name, as `mlflow_perf.recorders.transfers` writes them.
+        steps: Steps of loops by loop and rank, as `mlflow_perf.recorders.steps` writes them.
         extra: Keys that this version does not know, kept for the round trip.
     """
 
@@ -61,11 +62,14 @@ class NodeDocument:
     reports: Columns = field(default_factory=dict)
     operations: dict[str, Any] = field(default_factory=dict)
     transfers: dict[str, Any] = field(default_factory=dict)
+    steps: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the node as plain data, including unknown keys."""
         known = {name: getattr(self, name) for name in _KNOWN}
+        if not self.steps:  # most jobs have no such loop
+            del known["steps"]
         return {**self.extra, **{k: v for k, v in known.items() if v is not None}}
 
     @classmethod

@@ -10,6 +10,7 @@ from mlflow_perf.core.json_io import Columns
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.recorders import transfers as transfer_stats
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.steps import StepMetrics
 
 __all__ = ["CAUSE_TAG", "add_recorded", "judge_document", "make_final_document", "tag_document"]
 
@@ -28,6 +29,7 @@ def make_final_document(
     reports: Columns | None = None,
     operations: OperationMetrics | None = None,
     transfers: Mapping[str, transfer_stats.NixlKVConnectorStats] | None = None,
+    steps: StepMetrics | None = None,
     elsewhere: str | None = None,
 ) -> NodeDocument:
     """Return the document of a node whose job has ended, with its verdict.
@@ -42,6 +44,7 @@ def make_final_document(
         reports: The sampled columns.
         operations: The operations of all processes of the job on this node.
         transfers: Name of the connector → its transfers.
+        steps: The steps of the loops of all ranks on this node.
         elsewhere: The program that had the job's work started where it is not measured.
     """
     document = NodeDocument(
@@ -53,7 +56,7 @@ def make_final_document(
         summary=dict(summary or {}),
         reports=reports or {},
     )
-    add_recorded(document, operations or OperationMetrics(), transfers or {})
+    add_recorded(document, operations or OperationMetrics(), transfers or {}, steps)
     if cause is not None:
         document.extra["cause"] = cause
     if elsewhere is not None:
@@ -66,13 +69,17 @@ def add_recorded(
     document: NodeDocument,
     operations: OperationMetrics,
     transfers: Mapping[str, transfer_stats.NixlKVConnectorStats],
+    steps: StepMetrics | None = None,
 ) -> None:
-    """Put operations and transfers, and the metrics made of them, into a document."""
+    """Put operations, transfers and steps, and the metrics made of them, into a document."""
     document.operations = operations.as_dict()
     document.summary.update(operations.summary_metrics())
     document.transfers = transfer_stats.as_dict(transfers)
     for name, stats in transfers.items():
         document.summary.update(transfer_stats.summary_metrics(name, stats))
+    if steps is not None:
+        document.steps = steps.as_dict()
+        document.summary.update(steps.summary_metrics())
 
 
 def judge_document(document: NodeDocument) -> None:

@@ -43,8 +43,9 @@ from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import check_credentials, end_unbegun_run, is_known
 from mlflow_perf.recorders import spool
-from mlflow_perf.recorders.collect import collect_operations, collect_transfers
+from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
@@ -142,19 +143,20 @@ def read_journal(
         _log.warning("%s is cut off or damaged. The part before the damage is recovered.", name)
     final = next((line["final"] for line in reversed(lines) if "final" in line), None)
     header = next((line["delivery"] for line in reversed(lines) if "delivery" in line), None)
-    operations, named = OperationMetrics(), {}
+    operations, named, steps = OperationMetrics(), {}, StepMetrics()
     if spooled is not None:
         collect_operations(spooled, operations)
         named = collect_transfers(spooled)
+        collect_steps(spooled, steps)
     try:
         if final is None:
             cause = _find_cause(lines[0])
-            document = _rebuild_document(lines, cause, operations, named)
+            document = _rebuild_document(lines, cause, operations, named, steps)
         else:
             cause = "the tracking server could not be reached"
             document = NodeDocument.from_dict(final)
-            if spooled is not None and not document.operations:
-                add_recorded(document, operations, named)
+            if spooled is not None and not (document.operations or document.steps):
+                add_recorded(document, operations, named, steps)
             judge_document(document)
         delivery = Delivery.from_header(dict(header or {}), document)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -169,6 +171,7 @@ def _rebuild_document(
     cause: str,
     operations: OperationMetrics,
     named: Mapping[str, NixlKVConnectorStats],
+    steps: StepMetrics,
 ) -> NodeDocument:
     """Return the document that a killed job would have made of the samples in its journal."""
     head = lines[0]
@@ -210,6 +213,7 @@ def _rebuild_document(
         reports=round_columns(series.columns()),
         operations=operations,
         transfers=named,
+        steps=steps,
     )
 
 

@@ -14,6 +14,9 @@ from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.operations import operation_spool
 from mlflow_perf.recorders.operations.keys import unjson_key
 from mlflow_perf.recorders.operations.metrics import OperationMetrics
+from mlflow_perf.recorders.steps import step_spool
+from mlflow_perf.recorders.steps.metrics import StepMetrics
+from mlflow_perf.recorders.steps.stats import LoopRecord
 from mlflow_perf.recorders.transfers import transfer_spool
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
@@ -90,3 +93,26 @@ def collect_transfers(
         name = str(file.snapshot.get("name"))
         sums.setdefault(name, NixlKVConnectorStats()).aggregate(stats)
     return {name: stats for name, stats in sums.items() if not stats.is_empty()}
+
+
+def collect_steps(folder: Path | None, into: StepMetrics) -> None:
+    """Add the steps that each process has recorded so far, each process once.
+
+    Args:
+        folder: The spool folder; may be gone.
+        into: The session's recorder, which remembers the processes that it has.
+    """
+    for file in () if folder is None else spool.read(folder, step_spool.KIND):
+
+        def replay(file: spool.SpoolFile = file) -> StepMetrics:
+            recorder = StepMetrics.from_dict(file.snapshot)
+            for record in file.records:
+                if record.kind == step_spool.PIECE:
+                    name, rank, piece = json.loads(record.blob)
+                    recorder.add(str(name), LoopRecord.from_dict(piece), int(rank))
+            return recorder
+
+        try:
+            into.merge_from(file.source, replay)
+        except _UNREADABLE as error:
+            _logger.warning(_MESSAGE, file.source, error)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pathlib import Path
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.recorders.operations.metrics import OperationMetrics
 from mlflow_perf.recorders.spool import VARIABLE
+from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
 
@@ -31,6 +33,7 @@ class Recorders:
         outer: The recorders before the session of this process; None while it has no session.
         outer_variable: The environment variable `MLFLOW_PERF_SPOOL` before the session.
         lock: Guards `transfers`.
+        steps: Where the steps of loops are recorded; None when the process belongs to no session.
     """
 
     operations: OperationMetrics | None = None
@@ -40,12 +43,15 @@ class Recorders:
     outer: Recorders | None = None
     outer_variable: str | None = None
     lock: threading.Lock = field(default_factory=Lock)
+    steps: StepMetrics | None = None
 
     def spool_to(self, folder: Path | None) -> None:
         """Write all records to files in a spool folder from now on; None ends the writing."""
         self.spooled = folder is not None
         if self.operations is not None:
             self.operations.spool_to(folder)
+        if self.steps is not None:
+            self.steps.spool_to(folder)
         for name, stats in self.transfers.items():
             stats.spool_to(folder, name)
 
@@ -65,6 +71,7 @@ def activate(operations: OperationMetrics, *, folder: Path | None, spooled: bool
     """
     global process  # noqa: PLW0603 - a process has one session
     new = Recorders(operations, folder, outer=process.outer, outer_variable=process.outer_variable)
+    new.steps = StepMetrics()
     if new.outer is None:
         new.outer, new.outer_variable = process, os.environ.get(VARIABLE)
     process = new
@@ -83,6 +90,8 @@ def deactivate() -> Recorders:
     ended = process
     if ended.outer is None:
         return Recorders()
+    if ended.steps is not None:
+        ended.steps.close_loops()
     ended.spool_to(None)
     process = ended.outer
     _set_variable(ended.outer_variable)
@@ -124,13 +133,14 @@ def _after_fork() -> None:
     """Let a forked child write files of its own; its parent reports the records made before."""
     global process  # noqa: PLW0603 - a process has one session
     inherited = process
-    for recorded in (inherited.operations, *inherited.transfers.values()):
+    for recorded in (inherited.operations, inherited.steps, *inherited.transfers.values()):
         if recorded is not None:
             recorded.forget()
     process = Recorders()
     if inherited.folder is not None:
         # Statistics that the child inherits go on feeding these sums.
         process = Recorders(inherited.operations, inherited.folder, transfers=inherited.transfers)
+        process.steps = inherited.steps
         process.spool_to(inherited.folder)
 
 
@@ -139,5 +149,6 @@ if hasattr(os, "register_at_fork"):
 _folder = os.environ.get(VARIABLE)
 if _folder and Path(_folder).is_dir():
     # Join the session of the process above.
-    process = Recorders(OperationMetrics(), Path(_folder))
+    process = Recorders(OperationMetrics(), Path(_folder), steps=StepMetrics())
     process.spool_to(process.folder)
+    atexit.register(process.steps.close_loops)  # type: ignore[union-attr]

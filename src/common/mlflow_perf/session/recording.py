@@ -23,10 +23,11 @@ from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
 from mlflow_perf.readers import host_facts
 from mlflow_perf.recorders import current
-from mlflow_perf.recorders.collect import collect_operations, collect_transfers
+from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.recorders.spool_folder import SpoolFolder
+from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
@@ -110,6 +111,7 @@ class Recording:
         self._state_folder = find_state_folder(settings.dir)
         self._scrapers = open_scrapers(settings.scrape, settings.interval)
         self._transfers: dict[str, NixlKVConnectorStats] = {}
+        self._steps = StepMetrics()
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._listeners = open_exporters(settings, component=name, node=self.node)
@@ -334,6 +336,8 @@ class Recording:
             spool.wait_for_others((deadline - time.monotonic()) / 2)
             collect_operations(folder, self.operations)
         self._transfers = collect_transfers(folder, recorders.transfers)
+        self._steps = recorders.steps or self._steps
+        collect_steps(folder, self._steps)
         for scraper in self._scrapers:
             stats = scraper.transfers()
             if not stats.is_empty():
@@ -365,6 +369,7 @@ class Recording:
             reports=reports,
             operations=self.operations,
             transfers=self._transfers,
+            steps=self._steps,
             elsewhere=outcome.elsewhere,
         )
         return self._address(document)

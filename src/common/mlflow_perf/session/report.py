@@ -23,6 +23,7 @@ from mlflow_perf.node.exit_cause import signal_name
 from mlflow_perf.recorders import timing
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
+from mlflow_perf.recorders.steps import loop
 from mlflow_perf.session.recording import Outcome, Recording
 from mlflow_perf.session.run_finder import check_run
 from mlflow_perf.session.signals import SignalWatch
@@ -176,6 +177,8 @@ class Session:
 
     # The function itself: a method around it would cost a tenth of what a timer costs.
     time = staticmethod(timing.time)
+    steps = staticmethod(loop.steps)
+    part = staticmethod(loop.part)
 
     def add_time(self, name: str, time_ms: float, *, key: Any = None) -> None:
         """Record one duration of an operation, in milliseconds."""

@@ -47,6 +47,7 @@ _AZURE = StoreLimits(names=36, metrics=250, tags=50, tag_chars=1000)
 _RUN_ESSENTIALS = [metric.key for metric in RUN_METRICS if metric.essential]
 _ESSENTIALS = [*(metric.key for metric in METRICS if metric.essential), *_RUN_ESSENTIALS]
 _OPERATION_FIGURES = ("count", "total_ms", "p95_ms")
+_STEP_FIGURES = ("count", "p50_ms", "input_pct")
 _RANK = {key: rank for rank, key in enumerate(_ESSENTIALS)}
 
 
@@ -71,8 +72,8 @@ def clean_text(text: str, max_chars: int) -> str:
 def select_metrics(summary: Mapping[str, float]) -> dict[str, float]:
     """Return the figures of a node that MLflow gets by default; the document has all.
 
-    An operation that ran once has one figure, and any other three. What the user asked for, such as
-    readers of their own and scraped endpoints, is kept.
+    An operation that ran once has one figure, any other three, and so has a loop of steps. What the
+    user asked for, such as readers of their own and scraped endpoints, is kept.
     """
     chosen = {}
     for key, value in summary.items():
@@ -80,6 +81,8 @@ def select_metrics(summary: Mapping[str, float]) -> dict[str, float]:
         name, _, figure = key.removeprefix("ops/").rpartition("/")
         if row is not None:
             is_wanted = isinstance(row, RunMetric) or row.by_default
+        elif key.startswith("steps/"):
+            is_wanted = figure in _STEP_FIGURES
         elif not name or not key.startswith("ops/"):
             is_wanted = True
         elif f"ops/{name}/total_ms" not in summary:

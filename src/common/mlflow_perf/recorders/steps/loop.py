@@ -1,0 +1,376 @@
+"""`steps` and `part`: time each pass of a loop, the wait for its item, and its parts.
+
+The cost of a step is what this module is about: a step appends whole numbers to lists, and a few
+hundred steps at a time become statistics.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time as clock_module
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+from operator import add
+from time import perf_counter_ns
+from typing import Any, Generic, TypeVar
+
+from mlflow_perf.recorders import current, timing
+from mlflow_perf.recorders.operations.keys import as_text
+from mlflow_perf.recorders.operations.timer import OperationTimer
+from mlflow_perf.recorders.steps.course import CourseRow
+from mlflow_perf.recorders.steps.metrics import StepMetrics
+from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes
+from mlflow_perf.recorders.steps.watch import Watch
+
+T = TypeVar("T")
+
+INPUT, COMPUTE = "input", "compute"
+_RESERVED = {INPUT, COMPUTE, "step", "rest"}
+_MOST_STEPS_HELD = 512
+_MAX_PARTS = 40
+_FLUSH_NS = 1_000_000_000
+_log = logging.getLogger(__name__)
+_open: weakref.WeakSet[Loop] = weakref.WeakSet()
+_innermost: ContextVar[Loop | None] = ContextVar("mlflow_perf_loop", default=None)
+_warned = False
+
+
+class Part:
+    """A part of the steps of a loop: a context manager. Its times within a step add up.
+
+    Attributes:
+        name: Its name; within another part, `outer.inner`.
+        total_ns: Its time in the present step.
+        start_ns: When it began; 0 while it does not run.
+        times_ns: Its times in the steps that no statistics hold yet.
+    """
+
+    __slots__ = ("_loop", "_outer", "name", "start_ns", "times_ns", "total_ns")
+
+    def __init__(self, loop: Loop, name: str) -> None:
+        self._loop = loop
+        self._outer: Part | None = None
+        self.name = name
+        self.total_ns = 0
+        self.start_ns = 0
+        self.times_ns: list[int] = []
+
+    def __enter__(self) -> Part:
+        loop = self._loop
+        self._outer = loop.inside
+        loop.inside = self
+        self.start_ns = perf_counter_ns()
+        return self
+
+    def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
+        self.total_ns += perf_counter_ns() - self.start_ns
+        self.start_ns = 0
+        self._loop.inside = self._outer
+
+
+class _TwinPart(Part):
+    """A part that another task of the same step has entered already."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, loop: Loop, first: Part) -> None:
+        super().__init__(loop, first.name)
+        self._first = first
+
+    def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
+        self._first.total_ns += perf_counter_ns() - self.start_ns
+        self._loop.inside = self._outer
+
+
+class Loop:
+    """One run through a loop: `wait`, then for each item `begin` and `end`, and `close`.
+
+    `Steps` drives it around a `for`; the callback of a training library drives it by itself.
+
+    Args:
+        recorder: Where its steps go.
+        name: Name of the loop.
+
+    Attributes:
+        inside: The part that runs now.
+        is_closed: Whether it has ended.
+        is_in_step: Whether it has an item, and does not wait for one.
+        outer: The loop around it.
+        parts: Its parts by name; none when it is closed.
+    """
+
+    def __init__(self, recorder: StepMetrics, name: str) -> None:
+        self.name = name
+        self.inside: Part | None = None
+        self.is_closed = False
+        self.outer: Loop | None = None
+        self._recorder = recorder
+        self.parts: dict[str, Part] = {}
+        self._inputs_ns: list[int] = []
+        self._computes_ns: list[int] = []
+        self._piece = LoopRecord()
+        self._watch = Watch()
+        self._row_ns = int(recorder.row_sec(name) * 1e9)
+        self._wait_ns = self._begin_ns = self._row_start_ns = self._flushed_ns = perf_counter_ns()
+        self._beside_ns = 0
+        self.is_in_step = False
+        _open.add(self)
+        recorder.follow(self)
+
+    def wait(self) -> None:
+        """Begin to wait for the next item."""
+        self._wait_ns = perf_counter_ns()
+
+    def begin(self) -> None:
+        """Begin a step: its item has come."""
+        self._begin_ns = perf_counter_ns()
+        self.is_in_step = True
+
+    def end(self, at_ns: int | None = None) -> None:
+        """End the step, and begin to wait for the next item.
+
+        Args:
+            at_ns: When it ended, on the clock of `perf_counter_ns`; default: now.
+        """
+        if not self.is_in_step:
+            return
+        now = perf_counter_ns() if at_ns is None else at_ns
+        self.is_in_step = False
+        begun = self._begin_ns
+        self._inputs_ns.append(begun - self._wait_ns - self._beside_ns)
+        self._computes_ns.append(now - begun + self._beside_ns)
+        self._beside_ns = 0
+        for part in self.parts.values():
+            if part.total_ns:
+                part.times_ns.append(part.total_ns)
+                part.total_ns = 0
+        self.inside = None
+        if now - self._row_start_ns >= self._row_ns or len(self._inputs_ns) >= _MOST_STEPS_HELD:
+            self._fold(now)
+        self._wait_ns = perf_counter_ns()
+
+    def part(self, name: str) -> Part:
+        """Return a part of the present step; inside another part, one that is named after both."""
+        inside = self.inside
+        if inside is not None:
+            name = f"{inside.name}.{name}"
+        elif not self.is_in_step:
+            name = f"{INPUT}.{name}"  # in the loader's own code
+        found = self.parts.get(name)
+        if found is not None and not found.start_ns:
+            return found
+        return self._make_part(name)
+
+    def _make_part(self, name: str) -> Part:
+        if name in self.parts:
+            return _TwinPart(self, self.parts[name])
+        if name in _RESERVED:
+            name = f"{name}_part"
+        if len(self.parts) >= _MAX_PARTS:
+            name = "other"
+        return self.parts.setdefault(name, Part(self, name))
+
+    def add(self, name: str, time_ns: int) -> None:
+        """Add to a part of the present step; between two steps, of the next one."""
+        found = self.parts.get(name) or self._make_part(name)
+        found.total_ns += time_ns
+        if not self.is_in_step:
+            self._beside_ns += time_ns  # it was no wait for the item
+
+    def close(self) -> None:
+        """End the loop. A step that was cut off counts with the time that it took."""
+        if self.is_closed:
+            return
+        self.end()
+        self.is_closed = True
+        self._fold(perf_counter_ns(), flush=True)
+        self.parts.clear()
+        _open.discard(self)
+
+    def _fold(self, now_ns: int, *, flush: bool = False) -> None:
+        """Make statistics of the steps that were held, and hand them over about once a second."""
+        piece = self._piece
+        inputs, computes = self._inputs_ns, self._computes_ns
+        if inputs:
+            whole = list(map(add, inputs, computes))
+            now = clock_module.time()
+            if not piece.step.count:
+                piece.began, piece.first_ms = now - sum(whole) / 1e9, whole[0] / 1e6
+            piece.step.add_all(whole)
+            sums = {}
+            held = [(INPUT, inputs), (COMPUTE, computes)]
+            held += [(part.name, part.times_ns) for part in self.parts.values()]
+            for name, times in held:
+                if times:
+                    piece.parts.setdefault(name, StepTimes()).add_all(times)
+                    sums[name] = sum(times) / 1e6
+                    times.clear()
+            row = CourseRow(now, len(whole), sum(whole) / 1e6, max(whole) / 1e6, sums)
+            piece.course.append(row)
+        self._row_start_ns = now_ns
+        if piece.step.count and (flush or now_ns - self._flushed_ns >= _FLUSH_NS):
+            self._flushed_ns = now_ns
+            piece.sums = self._watch.look()
+            self._piece = LoopRecord()
+            self._recorder.add(self.name, piece)
+            self._row_ns = int(self._recorder.row_sec(self.name) * 1e9)
+
+    def forget(self) -> None:
+        """Drop what was not handed over: a forked child's parent reports it."""
+        self._piece = LoopRecord()
+        for times in (self._inputs_ns, self._computes_ns):
+            times.clear()
+        for part in self.parts.values():
+            part.times_ns.clear()
+            part.total_ns = 0
+
+
+def open_loop(name: str) -> Loop | None:
+    """Return a new loop of the current session; None without one."""
+    recorder = current.process.steps
+    return None if recorder is None else Loop(recorder, _clean(name))
+
+
+class Steps(Generic[T]):
+    """Items of a loop whose passes are timed. Everything else is asked of the items themselves.
+
+    Args:
+        items: What to iterate over, plainly or with `async for`.
+        name: Name of the loop.
+    """
+
+    def __init__(self, items: Any, name: str) -> None:
+        self._items = items
+        self._name = name
+
+    def __iter__(self) -> Iterator[T]:
+        loop = open_loop(self._name)
+        # Without a session, the items' own iterator: no cost at all.
+        return iter(self._items) if loop is None else self._iterate(loop)
+
+    def _iterate(self, loop: Loop) -> Iterator[T]:
+        enter(loop)
+        begin, end = loop.begin, loop.end
+        try:
+            loop.wait()
+            for item in self._items:
+                begin()
+                yield item
+                end()
+        finally:
+            leave(loop)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        loop = open_loop(self._name)
+        if loop is None:
+            async for item in self._items:
+                yield item
+            return
+        enter(loop)
+        try:
+            loop.wait()
+            async for item in self._items:
+                loop.begin()
+                yield item
+                loop.end()
+        finally:
+            leave(loop)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._items, name)
+
+
+def innermost_loop() -> Loop | None:
+    """Return the innermost loop that this thread or task is in; None outside of all."""
+    loop = _innermost.get()
+    while loop is not None and loop.is_closed:  # its end came in another task's context
+        loop = loop.outer
+    return loop
+
+
+def enter(loop: Loop) -> None:
+    """Make a loop the innermost one of this thread or task."""
+    loop.outer = _innermost.get()
+    _innermost.set(loop)
+
+
+def leave(loop: Loop) -> None:
+    """Close a loop, and make the one around it the innermost one."""
+    loop.close()
+    # Not with a token: the end of an asynchronous loop may come in another task's context.
+    if _innermost.get() is loop:
+        _innermost.set(loop.outer)
+
+
+def steps(items: Any, name: str = "step") -> Steps[Any]:
+    """Time each pass of a loop over these items: `for item in mlflow_perf.steps(items)`.
+
+    The time to the next item is the step's `input`, the rest its `compute`; `part` divides that.
+    The passes are recorded into the current session, from any process of the job; without a session
+    nothing is measured. `async for` works likewise.
+
+    Args:
+        items: What to iterate over. Its length and attributes are passed through.
+        name: Name of the loop; loops of the same name add up.
+
+    Example:
+        >>> for batch in steps([1, 2, 3]):
+        ...     with part("forward"):
+        ...         pass
+    """
+    return Steps(items, name)
+
+
+def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
+    """Return a context manager that times a part of the present step.
+
+    Outside a loop of `steps` the time is recorded as an operation. Parts may be nested.
+
+    Args:
+        name: Name of the part, such as `forward`.
+    """
+    loop = _innermost.get()
+    if loop is None:
+        return timing.time(name)
+    try:
+        # The usual case first, at once: this is on the path of every step.
+        found = loop.parts[name]
+        if found.start_ns == 0 and loop.inside is None and loop.is_in_step:
+            return found
+    except (KeyError, TypeError):
+        pass
+    loop = innermost_loop()
+    return timing.time(name) if loop is None else loop.part(_clean(name))
+
+
+def _clean(name: object) -> str:
+    """Return a name as text, with one warning where it is none: the job is running already."""
+    global _warned  # noqa: PLW0603 - one warning for each process
+    if isinstance(name, str) and name:
+        return name
+    if not _warned:
+        _warned = True
+        _log.warning("The name of a loop or a part is %r: give a string that is not empty.", name)
+    return as_text(name) or "unnamed"
+
+
+def _after_fork() -> None:
+    for loop in list(_open):
+        loop.forget()
+    # A loop of the parent's is none of the child's, whose parts become operations.
+    _innermost.set(None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,284 @@
+"""`steps` and `part`: what a pass of a loop takes, and what it leaves as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import mlflow_perf
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.steps import StepMetrics, loop, part, steps
+from mlflow_perf.recorders.steps.stats import LoopRecord
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time in nanoseconds, as one number in a list; a look takes no time."""
+    now = [1_000_000_000]
+    monkeypatch.setattr(loop, "perf_counter_ns", lambda: now[0])
+    return now
+
+
+def record(session: StepMetrics, name: str = "step", rank: int = 0) -> LoopRecord:
+    return session.records()[name][rank]
+
+
+def pass_ms(clock: list[int], time_ms: float) -> None:
+    clock[0] += round(time_ms * 1e6)
+
+
+def slow_items(clock: list[int], count: int, time_ms: float) -> Iterator[int]:
+    for item in range(count):
+        pass_ms(clock, time_ms)
+        yield item
+
+
+def test_a_step_is_divided_into_input_and_compute_and_parts(
+    session: StepMetrics, clock: list[int]
+) -> None:
+    """The wait for the item is `input`, the rest `compute`, and its parts are times per step."""
+    for item in steps(slow_items(clock, 4, 30.0)):
+        with part("forward"):
+            pass_ms(clock, 10.0)
+        for _ in range(2):  # a part's times within a step add up
+            with part("backward"):
+                pass_ms(clock, 5.0)
+        if item % 2:
+            with part("evaluation"):
+                pass_ms(clock, 40.0)
+        pass_ms(clock, 1.0)
+    found = record(session)
+    assert found.step.count == 4
+    assert found.step.total_ms == pytest.approx(4 * 51 + 2 * 40)
+    assert {name: times.total_ms for name, times in found.parts.items()} == pytest.approx(
+        {
+            "input": 120.0,
+            "compute": 4 * 21.0 + 80.0,
+            "forward": 40.0,
+            "backward": 40.0,
+            "evaluation": 80.0,
+        }
+    )
+    assert {name: times.count for name, times in found.parts.items()} == {
+        "input": 4, "compute": 4, "forward": 4, "backward": 4, "evaluation": 2,
+    }  # fmt: skip
+    assert found.step.max_ms == pytest.approx(91.0)
+    assert found.first_ms == pytest.approx(51.0)
+    assert found.parts["input"].percentiles([50])[0] == pytest.approx(30.0, rel=0.01)
+
+
+def test_a_part_within_a_part_is_named_after_both(session: StepMetrics, clock: list[int]) -> None:
+    """Nested parts do not count twice: the inner one has a name below the outer one's."""
+    for _ in steps(range(2)):
+        with part("forward"), part("attention"), part("attention"):
+            pass_ms(clock, 3.0)
+        with part("attention"):
+            pass_ms(clock, 1.0)
+    names = set(record(session).parts) - {"input", "compute"}
+    assert names == {
+        "forward", "forward.attention", "forward.attention.attention", "attention",
+    }  # fmt: skip
+    assert record(session).parts["attention"].total_ms == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("how", ["break", "exception", "close", "return"])
+def test_a_loop_that_is_cut_off_keeps_its_last_step(
+    session: StepMetrics, clock: list[int], how: str
+) -> None:
+    """A step that `break`, an exception or a closed generator cuts off counts as far as it came."""
+
+    def run() -> None:
+        passes = steps(range(10))
+        iterator = iter(passes)
+        for item in iterator if how == "close" else passes:
+            pass_ms(clock, 2.0)
+            if item == 3:
+                if how == "exception":
+                    raise KeyError("the job's own")
+                if how == "close":
+                    iterator.close()  # type: ignore[attr-defined]
+                if how == "return":
+                    return
+                break
+
+    if how == "exception":
+        with pytest.raises(KeyError, match="the job's own"):
+            run()
+    else:
+        run()
+    assert record(session).step.count == 4
+    assert record(session).step.total_ms == pytest.approx(8.0)
+    assert loop._innermost.get() is None
+
+
+def test_nested_loops_and_several_names(session: StepMetrics, clock: list[int]) -> None:
+    """A part belongs to the innermost loop; loops of one name add up."""
+    for _ in steps(range(3), name="epoch"):
+        for _ in steps(range(4), name="batch"):
+            with part("forward"):
+                pass_ms(clock, 1.0)
+        with part("evaluation"):
+            pass_ms(clock, 10.0)
+    assert record(session, "batch").step.count == 12
+    assert record(session, "batch").parts["forward"].count == 12
+    assert record(session, "epoch").step.total_ms == pytest.approx(42.0)
+    assert set(record(session, "epoch").parts) == {"input", "compute", "evaluation"}
+
+
+def test_an_asynchronous_loop(session: StepMetrics, clock: list[int]) -> None:
+    """`async for` is a loop like any other, also when its task is cancelled."""
+
+    async def load() -> AsyncIterator[int]:
+        for item in range(5):
+            pass_ms(clock, 7.0)
+            await asyncio.sleep(0)
+            yield item
+
+    async def train() -> int:
+        total = 0
+        async for item in steps(load()):
+            with part("forward"):
+                pass_ms(clock, 2.0)
+            total += item
+        return total
+
+    assert asyncio.run(train()) == 10
+    assert record(session).parts["input"].total_ms == pytest.approx(35.0)
+    assert record(session).parts["forward"].total_ms == pytest.approx(10.0)
+
+
+def test_threads_each_have_a_loop_of_their_own(session: StepMetrics) -> None:
+    """Loops of the same name in several threads add up, each with its own parts."""
+
+    def run() -> None:
+        for _ in steps(range(100)):
+            with part("forward"):
+                pass
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert record(session).step.count == 400
+    assert record(session).parts["forward"].count == 400
+
+
+def test_the_items_keep_their_length_and_attributes(session: StepMetrics) -> None:
+    """`len`, an index and every attribute are the loader's; what has no length stays so."""
+
+    class Loader(list[int]):
+        batch_size = 8
+
+    passes = steps(Loader([1, 2, 3]))
+    assert (len(passes), passes.batch_size, passes[1], list(passes)) == (3, 8, 2, [1, 2, 3])
+    endless = steps(iter([1, 2]))
+    assert endless
+    with pytest.raises(TypeError, match="has no len"):
+        len(endless)
+    assert list(endless) == [1, 2]
+    with pytest.raises(AttributeError, match="sampler"):
+        steps([1]).sampler  # noqa: B018 - it must raise
+    with pytest.raises(TypeError, match="not iterable"):
+        list(steps(3))
+
+
+def test_without_a_session_the_items_are_iterated_directly() -> None:
+    """Nothing is measured, and the iterator is the items' own."""
+    items = [1, 2, 3]
+    assert type(iter(mlflow_perf.steps(items))) is type(iter(items))
+    for _ in mlflow_perf.steps(items):
+        with mlflow_perf.part("forward"):
+            pass
+
+
+def test_a_part_outside_a_loop_is_an_operation(session: StepMetrics) -> None:
+    """Its time is not lost: it stands under `ops/<name>`."""
+    with part("evaluation"):
+        pass
+    operations = current.process.operations
+    assert operations is not None
+    assert operations.aggregate_times()["evaluation"].count == 1
+    assert session.is_empty()
+
+
+def test_a_wrong_name_does_not_stop_the_job(
+    session: StepMetrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no name becomes text, with one warning."""
+    monkeypatch.setattr(loop, "_warned", False)
+    wrong: Any = [3]
+    with caplog.at_level(logging.WARNING):
+        for _ in steps(range(2), name=wrong):
+            with part(wrong):
+                pass
+            with part("input"):  # a word of ours
+                pass
+    assert set(record(session, "[3]").parts) == {"input", "compute", "[3]", "input_part"}
+    assert len(caplog.records) == 1
+
+
+def test_names_are_bounded(session: StepMetrics) -> None:
+    """A part named after each item does not fill the memory: the rest is summed up as `other`."""
+    for item in steps(range(100)):
+        with part(f"item {item}"):
+            pass
+    for number in range(60):
+        list(steps([1], name=f"loop {number}"))
+    parts = record(session).parts
+    assert len(parts) <= 45
+    assert sum(times.count for name, times in parts.items() if name != "input") == 200
+    assert len(session.records()) <= 52
+
+
+def test_parts_of_tasks_side_by_side_all_count(session: StepMetrics, clock: list[int]) -> None:
+    """Two tasks of one step in the same part: both times count, and the next step is clean."""
+
+    async def work() -> None:
+        with part("io"):
+            pass_ms(clock, 1.0)
+            await asyncio.sleep(0)
+
+    async def train() -> None:
+        for _ in steps(range(2)):
+            await asyncio.gather(work(), work())
+
+    asyncio.run(train())
+    total = sum(times.total_ms for name, times in record(session).parts.items() if "io" in name)
+    assert total >= 4.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_inherits_no_step(session: StepMetrics, clock: list[int]) -> None:
+    """The steps before the fork are the parent's; in the child a part is an operation."""
+    for item in steps(range(3)):
+        if item == 1:
+            pid = os.fork()
+            if pid == 0:
+                clean = loop._innermost.get() is None
+                os._exit(0 if clean and not loop._open.pop()._inputs_ns else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+    assert record(session).step.count == 3
+
+
+def test_long_loops_stay_small(clock: list[int]) -> None:
+    """A million seconds of steps have a bounded course, whose sums are those of all steps."""
+    current.activate(OperationMetrics(), folder=None)
+    try:
+        for _ in steps(range(20_000)):
+            with part("forward"):
+                pass_ms(clock, 50_000.0)
+    finally:
+        recorder = current.deactivate().steps
+    assert recorder is not None
+    course = record(recorder).course
+    assert len(course.rows) <= 240
+    assert sum(row.count for row in course.rows) == 20_000
+    assert sum(row.parts_ms["forward"] for row in course.rows) == pytest.approx(1e9)
