@@ -10,6 +10,9 @@ from mlflow_perf.model.document import NodeDocument
 
 __all__ = ["find_function", "name_phase"]
 
+_COMPUTES = ("serial", "saturated", "contended", "oversubscribed", "balanced")
+_IN_CODE = (*_COMPUTES, "waiting", "disk", "network", "idle", "gpu", "input")
+
 
 def name_phase(
     kind: str, spans: Sequence[Span], shares: Sequence[Mapping[str, float]]
@@ -36,9 +39,9 @@ def find_function(kind: str, document: NodeDocument) -> str | None:
     """Return the function that a profile in the document says took most time of the kind."""
     profile = document.extra.get("profile")
     rows = profile.get("functions") if isinstance(profile, dict) else None
-    if kind not in ("serial", "saturated", "waiting", "disk", "network") or not rows:
+    if kind not in _IN_CODE or not rows:
         return None
-    computes = kind in ("serial", "saturated")
+    computes = kind in _COMPUTES
     best, most = None, 5.0
     for row in rows:
         own, on_cpu = row.get("self_pct") or 0.0, (row.get("cpu_pct") or 0.0) / 100

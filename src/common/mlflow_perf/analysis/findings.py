@@ -19,7 +19,9 @@ from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 
-__all__ = ["BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of", "merge_findings"]
+__all__ = [
+    "BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of", "judge_part", "merge_findings",
+]  # fmt: skip
 
 TOO_SHORT_SEC = 1.0
 _LEAST_SHARE = 0.05
@@ -102,6 +104,27 @@ def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     return merge_findings(
         {index: _find_in_node(document.nodes[index]) for index in sorted(document.nodes)}
     )
+
+
+def judge_part(document: NodeDocument, start_sec: float, end_sec: float) -> str:
+    """Return the kind of finding with most time at stake in one part of a node's run.
+
+    Args:
+        document: The node.
+        start_sec: Begin of the part, from the start of the run.
+        end_sec: Its end.
+    """
+    inside = []
+    spans = read_spans(document)
+    for span in spans:
+        begin, end = max(start_sec, span.start_sec), min(end_sec, span.start_sec + span.seconds)
+        if begin < end:
+            inside.append(replace(span, seconds=end - begin))
+    inside = inside or spans
+    shares = average_shares(inside, [split_time(span) for span in inside])
+    if not spans[0].own:
+        shares["idle"] = shares.pop("waiting")
+    return max(shares, key=lambda kind: shares[kind] * _WEIGHTS.get(kind, 1.0))
 
 
 def merge_findings(nodes: Mapping[int, Sequence[Finding]]) -> list[Finding]:

@@ -10,6 +10,7 @@ import click
 
 from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.findings import findings_of
+from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.analysis.workflow_steps import Step
 from mlflow_perf.cli import _options, _tables
@@ -120,6 +121,16 @@ def _show_findings(run: PerfRun) -> None:
         kind = finding.kind.replace("_", " ")
         percent = 100 * min(1.0, finding.share)
         click.echo(_tables.wrap(f"  {percent:.0f}% {kind}: {finding.sentence}"))
+    _show_phases(known)
+
+
+def _show_phases(nodes: Mapping[int, NodeDocument]) -> None:
+    """Print one sentence for each phase of the first nodes."""
+    for index in sorted(nodes)[:_NODES_MAX]:
+        phases = read_phases(nodes[index])
+        if len(phases) > 1:
+            of_node = f" of node {index}" if len(nodes) > 1 else ""
+            _tables.paragraph(f"Phases{of_node}", map(describe_phase, phases))
 
 
 def _print_title(name: str, status: str | None, *facts: str) -> None:

@@ -83,7 +83,11 @@ def add_recorded(
 
 
 def judge_document(document: NodeDocument) -> None:
-    """Put the first of its findings into a document, as a bottleneck and an advice."""
+    """Put the first of its findings into a document, as bottleneck and advice, and its phases."""
+    # numpy is loaded when a report is made, not when a job starts.
+    from mlflow_perf.analysis.phases import find_phases
+
+    document.extra["phases"] = [phase.as_dict() for phase in find_phases(document)]
     first = findings_of(document)[0]
     document.extra.update(bottleneck=first.bottleneck, advice=first.sentence)
     if launcher := document.extra.get("elsewhere"):

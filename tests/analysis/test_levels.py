@@ -1,0 +1,44 @@
+"""Curves are cut where their levels change, and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mlflow_perf.analysis.levels import split_levels
+
+
+def _curve(seed: int, *levels: tuple[int, float], noise: float = 0.2) -> npt.NDArray[np.float64]:
+    random = np.random.default_rng(seed)
+    return np.concatenate([value + noise * random.standard_normal(n) for n, value in levels])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_change_of_any_curve_is_found_and_no_other(seed: int) -> None:
+    """Two noisy curves that change at 30 and at 70 s: two cuts, within a second."""
+    one, other = _curve(seed, (30, 0), (70, 3)), _curve(seed + 99, (70, 1), (30, 5))
+    cuts = split_levels(range(101), [one, other])
+    assert cuts == pytest.approx([30, 70], abs=1.0)
+
+
+def test_noise_and_a_slow_climb_are_one_level() -> None:
+    """What drifts, or has a peak of one interval, has no change of level."""
+    climb = np.linspace(0, 10, 200) + _curve(1, (200, 0))
+    peak = _curve(2, (200, 0))
+    peak[77] = 9
+    assert split_levels(range(201), [climb]) == []
+    assert split_levels(range(201), [peak]) == []
+
+
+def test_a_change_within_an_interval_is_placed_by_its_value() -> None:
+    """Of an interval with a mean at a quarter of the step, the first three quarters are before."""
+    curve = np.array([0.0] * 5 + [1.0] + [4.0] * 5)
+    assert split_levels(range(12), [curve]) == pytest.approx([5.75])
+
+
+def test_levels_are_few_and_found_fast_in_a_long_series() -> None:
+    """A thousand intervals that change without end give at most the wanted number of levels."""
+    curve = _curve(3, *[(25, 5.0 * (i % 2)) for i in range(40)])
+    assert len(split_levels(range(1001), [curve], most=12)) < 12
+    assert split_levels([0.0], []) == []
