@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
 from tests.readers.trees import read
 
 from mlflow_perf.readers.process.process import ProcessTable
@@ -139,6 +140,7 @@ def test_a_copy_grows_until_it_becomes_the_command(tmp_path: Path, ballast: byte
     assert 0.3 < watched_peak_mb(child) < 50
 
 
+@alone
 def test_workers_of_a_short_block_are_summed() -> None:
     """Two children that hold 60 MB each between two samples are 120 MB together, once seen."""
     code = "x = bytearray(b'x') * (60 << 20); print(flush=True); input()"

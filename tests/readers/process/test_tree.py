@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.alone import alone
 from tests.readers.trees import put, read, record
 
 from mlflow_perf.errors import SourceUnavailableError
@@ -294,6 +295,7 @@ BURN = "import time\nwhile time.process_time() < {}: pass\n"
 
 
 @pytest.mark.e2e
+@alone
 def test_short_children_are_not_missed() -> None:
     """Forty children that live between two reads are in the CPU time, to 10 ms each at most."""
     reader = ProcessTreeReader()
@@ -339,6 +341,7 @@ def test_a_peak_between_two_reads_is_the_kernels() -> None:
 
 
 @pytest.mark.e2e
+@alone
 def test_bytes_written_and_synced_are_counted(tmp_path: Path) -> None:
     """16 MB written by this process and 8 by an ended child are 24 MB to the disk."""
     reader = ProcessTreeReader()

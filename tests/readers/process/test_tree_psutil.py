@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.alone import alone
 from tests.readers.trees import read
 
 from mlflow_perf import readers
@@ -22,17 +22,9 @@ BURN = "import time\nwhile time.process_time() < {}: pass"
 
 
 @pytest.mark.e2e
+@alone
 def test_it_agrees_with_procfs() -> None:
     """CPU time, memory and processes of a real tree are those of the kernel's own files."""
-    # In a process of its own: servers and browsers that other tests share come and go below this.
-    subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import compare_with_procfs as c; c()"],
-        cwd=Path(__file__).parents[3], check=True,
-    )  # fmt: skip
-
-
-def compare_with_procfs() -> None:
-    """Read the tree of this process in both ways before, while and after it has a child."""
     ours, portable = ProcessTreeReader(), PsutilProcessTreeReader()
     at_first, at_first_portable = read(ours), read(portable)
     before = at_first["job_processes"]

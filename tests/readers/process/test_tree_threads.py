@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
 from tests.readers.trees import read, record
 
 from mlflow_perf.readers.process.process import Process, ProcessTable
@@ -74,6 +75,7 @@ def test_what_the_budget_leaves_out_is_read_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+@alone
 def test_threads_that_share_a_cpu_wait_as_long_as_others_run() -> None:
     """Three processes on one CPU each wait for about two thirds of the time or more."""
     cpu = min(os.sched_getaffinity(0))
