@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis.findings import BOTTLENECK_OF_KIND, KINDS, findings_of
@@ -107,6 +107,10 @@ _COLUMNS = (
         )
     ),
     st.dictionaries(st.sampled_from([*BASE, "oom_kills", "job_run_delay_pct"]), _FLOATS),
+)
+@example(
+    {"job_cpu_sec": [None, 0.0], "elapsed_sec": [-1.7976931348623155e308, 2.9937604643020797e292]},
+    {"job_cpu_avg_cores": 0.0},
 )
 def test_any_document_has_findings(
     reports: dict[str, list[float | None]], summary: dict[str, float | None]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from mlflow_perf.analysis.usage import Usage, ramp
+from mlflow_perf.analysis.usage import BEYOND_REASON, Usage, ramp
 from mlflow_perf.model.document import NodeDocument
 
 __all__ = ["Span", "average_demand", "average_shares", "read_spans", "split_time"]
@@ -185,7 +185,11 @@ def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iter
     picked = {*range(0, length, max(1, -(-length // _MOST_SPANS))), length - 1} if length else ()
     columns = [(name, column) for name, column in document.reports.items() if name in _USED]
     rows = [
-        {name: value for name, column in columns if (value := column[i]) is not None}
+        {
+            name: value
+            for name, column in columns
+            if (value := column[i]) is not None and abs(value) < BEYOND_REASON
+        }
         for i in sorted(picked)
     ]
     for before, row in pairwise(rows):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,10 +13,13 @@ _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
 _GPU_USED_PCT = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
+BEYOND_REASON = 1e18
+"""No figure of a job is as large: sums and products of damaged ones would overflow."""
+
 
 def read_positive(value: Any) -> float:
-    """Return a positive finite number as it is, and 0.0 for anything else."""
-    usable = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+    """Return a positive number below `BEYOND_REASON` as it is, and 0.0 for anything else."""
+    usable = isinstance(value, (int, float)) and 0 < value < BEYOND_REASON
     return float(value) if usable else 0.0
 
 
