@@ -99,6 +99,11 @@ class Loop:
         is_in_step: Whether it has an item, and does not wait for one.
         outer: The loop around it.
         parts: Its parts by name; none when it is closed.
+        begun_ns: When the present step began.
+        last_ns: When the present step ends at the latest, if it was cut off; None for now.
+        length_ns: How long it was open; 0 until it is closed.
+        is_divided: Whether the code divides its steps into parts by itself.
+        is_aside: Whether it does something that is no step, such as an evaluation.
     """
 
     def __init__(self, recorder: StepMetrics, name: str) -> None:
@@ -106,6 +111,10 @@ class Loop:
         self.inside: Part | None = None
         self.is_closed = False
         self.outer: Loop | None = None
+        self.last_ns: int | None = None
+        self.length_ns = 0
+        self.is_divided = False
+        self.is_aside = False
         self._recorder = recorder
         self.parts: dict[str, Part] = {}
         self._inputs_ns: list[int] = []
@@ -113,7 +122,9 @@ class Loop:
         self._piece = LoopRecord()
         self._watch = Watch()
         self._row_ns = int(recorder.row_sec(name) * 1e9)
-        self._wait_ns = self._begin_ns = self._row_start_ns = self._flushed_ns = perf_counter_ns()
+        self._opened_ns = self._wait_ns = self.begun_ns = self._row_start_ns = self._flushed_ns = (
+            perf_counter_ns()
+        )
         self._beside_ns = 0
         self.is_in_step = False
         _open.add(self)
@@ -125,7 +136,7 @@ class Loop:
 
     def begin(self) -> None:
         """Begin a step: its item has come."""
-        self._begin_ns = perf_counter_ns()
+        self.begun_ns = perf_counter_ns()
         self.is_in_step = True
 
     def end(self, at_ns: int | None = None) -> None:
@@ -138,7 +149,7 @@ class Loop:
             return
         now = perf_counter_ns() if at_ns is None else at_ns
         self.is_in_step = False
-        begun = self._begin_ns
+        begun = self.begun_ns
         self._inputs_ns.append(begun - self._wait_ns - self._beside_ns)
         self._computes_ns.append(now - begun + self._beside_ns)
         self._beside_ns = 0
@@ -158,12 +169,12 @@ class Loop:
             name = f"{inside.name}.{name}"
         elif not self.is_in_step:
             name = f"{INPUT}.{name}"  # in the loader's own code
+        self.is_divided = True
         found = self.parts.get(name)
-        if found is not None and not found.start_ns:
-            return found
-        return self._make_part(name)
+        return self._make_part(name) if found is None or found.start_ns else found
 
     def _make_part(self, name: str) -> Part:
+        """Return a new part; `other` for names beyond the bound."""
         if name in self.parts:
             return _TwinPart(self, self.parts[name])
         if name in _RESERVED:
@@ -183,8 +194,9 @@ class Loop:
         """End the loop. A step that was cut off counts with the time that it took."""
         if self.is_closed:
             return
-        self.end()
+        self.end(self.last_ns)
         self.is_closed = True
+        self.length_ns = perf_counter_ns() - self._opened_ns
         self._fold(perf_counter_ns(), flush=True)
         self.parts.clear()
         _open.discard(self)

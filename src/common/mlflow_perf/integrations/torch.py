@@ -1,0 +1,136 @@
+"""torch's training loops as steps: the wait for the loader, forward, backward, optimizer.
+
+A pass over a `DataLoader` is a loop, unless `mlflow_perf.steps` or a training library drives one
+around it: `step` where it trains, else `evaluation`. `forward` is the time from the batch to the
+call of `backward`, as hooks of modules would be saved with the model. On a GPU these are the times
+of the calls: the work itself is waited for where the code asks for a result.
+"""
+
+from __future__ import annotations
+
+import weakref
+from time import perf_counter_ns
+from types import ModuleType
+from typing import Any
+
+from mlflow_perf.integrations._training_loops import Patches, time_aside
+from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
+
+__all__ = ["follow", "unfollow"]
+
+_patches = Patches()
+_handles: list[Any] = []
+_passes: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+# Loop → the end of its last backward pass or update, and the begin of the update that runs.
+_marks: weakref.WeakKeyDictionary[Loop, list[int]] = weakref.WeakKeyDictionary()
+
+
+def follow(module: ModuleType) -> None:
+    """Follow the loaders, backward passes and optimizers of this process.
+
+    Args:
+        module: `torch`.
+    """
+    import torch.optim.optimizer as optimizers
+    import torch.utils.data.dataloader as loaders
+
+    _patches.replace(loaders._BaseDataLoaderIter, "__next__", _time_fetch)  # noqa: SLF001
+    _patches.replace(module.autograd, "backward", _time_backward)
+    _patches.replace(module, "save", time_aside("checkpoint"))
+    if not _handles:
+        _handles.append(optimizers.register_optimizer_step_pre_hook(_begin_update))
+        _handles.append(optimizers.register_optimizer_step_post_hook(_end_update))
+
+
+def unfollow() -> None:
+    """Take everything back."""
+    _patches.undo()
+    while _handles:
+        _handles.pop().remove()
+
+
+def _find_loop() -> Loop | None:
+    """Return the loop whose step runs now, unless its code divides it by itself."""
+    loop = innermost_loop()
+    if loop is None or loop.is_divided or loop.is_aside or not loop.is_in_step:
+        return None
+    return loop
+
+
+def _time_backward(original: Any) -> Any:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        loop = _find_loop()
+        if loop is None:
+            return original(*args, **kwargs)
+        start_ns = perf_counter_ns()
+        marks = _marks.setdefault(loop, [0, 0])
+        loop.add("forward", start_ns - max(loop.begun_ns, marks[0]))
+        try:
+            return original(*args, **kwargs)
+        finally:
+            marks[0] = perf_counter_ns()
+            loop.add("backward", marks[0] - start_ns)
+
+    return backward
+
+
+def _begin_update(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    loop = _find_loop()
+    if loop is not None:
+        _marks.setdefault(loop, [0, 0])[1] = perf_counter_ns()
+
+
+def _end_update(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    loop = _find_loop()
+    marks = None if loop is None else _marks.get(loop)
+    if loop is not None and marks is not None and marks[1]:
+        now_ns = perf_counter_ns()
+        # An update with a closure, as Lightning's, has the forward and backward pass within it.
+        loop.add("optimizer", now_ns - max(marks))
+        marks[:] = now_ns, 0
+
+
+def _time_fetch(original: Any) -> Any:
+    def fetch(iterator: Any) -> Any:
+        loop = _passes.get(iterator)
+        if loop is None:
+            outer = innermost_loop()
+            if outer is not None and (outer.is_aside or not outer.is_in_step):
+                return original(iterator)  # the fetch is that loop's own wait
+            loop = open_loop("step")
+            if loop is None:
+                return original(iterator)
+            _passes[iterator] = loop
+            enter(loop)
+            weakref.finalize(iterator, _end_pass, loop)
+            loop.wait()
+        else:
+            _name_pass(loop)
+            loop.end()
+        try:
+            item = original(iterator)
+        except BaseException:
+            _passes.pop(iterator, None)
+            _end_pass(loop)
+            raise
+        loop.begin()
+        return item
+
+    return fetch
+
+
+def _name_pass(loop: Loop) -> None:
+    """Name a loop by what its first step did."""
+    if not loop.is_divided and not {"backward", "optimizer"} & loop.parts.keys():
+        loop.name = "evaluation"
+
+
+def _end_pass(loop: Loop) -> None:
+    """End a pass over a loader; one that evaluated is a part of the step around it."""
+    if loop.is_closed:
+        return
+    _name_pass(loop)
+    leave(loop)
+    outer = loop.outer
+    if loop.name == "evaluation" and outer is not None and not outer.is_closed:
+        outer.add("evaluation", loop.length_ns)

@@ -1,0 +1,44 @@
+"""LightGBM and XGBoost: each boosting iteration is a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlflow_perf.recorders.steps import StepMetrics
+
+xgboost = pytest.importorskip(
+    "xgboost", reason="xgboost is not installed: run `make test-frameworks`"
+)
+ROWS = np.random.default_rng(0).random((200, 4))
+TRUTH = (ROWS[:, 0] > 0.5).astype(int)
+
+
+def check(session: StepMetrics, count: int) -> None:
+    session.close_loops()
+    found = session.records()["boosting"][0]
+    assert found.step.count == count
+    assert found.parts["update"].count == count
+    assert found.parts["evaluation"].count == count
+    named = found.parts["update"].total_ms + found.parts["evaluation"].total_ms
+    assert named == pytest.approx(found.step.total_ms, rel=0.5)
+    assert found.parts["input"].total_ms < 0.05 * found.step.total_ms
+
+
+def test_lightgbm(session: StepMetrics) -> None:
+    """`train` and the classifiers of scikit-learn's kind are followed alike."""
+    lightgbm = pytest.importorskip("lightgbm")
+    data = lightgbm.Dataset(ROWS, TRUTH)
+    lightgbm.train({"verbose": -1, "objective": "binary"}, data, 5, valid_sets=[data])
+    model = lightgbm.LGBMClassifier(n_estimators=7, verbose=-1)
+    model.fit(ROWS, TRUTH, eval_set=[(ROWS, TRUTH)])
+    check(session, 12)
+
+
+def test_xgboost(session: StepMetrics) -> None:
+    """`train` and the classifiers of scikit-learn's kind are followed alike."""
+    data = xgboost.DMatrix(ROWS, TRUTH)
+    xgboost.train({}, data, 5, evals=[(data, "rows")], verbose_eval=False)
+    model = xgboost.XGBClassifier(n_estimators=7)
+    model.fit(ROWS, TRUTH, eval_set=[(ROWS, TRUTH)], verbose=False)
+    check(session, 12)

@@ -1,0 +1,84 @@
+"""The training libraries are followed when the job imports them, and never imported by us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.integrations import lightgbm, training
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.operations import OperationMetrics
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A booster of LightGBM's shape, in a module that is imported already."""
+
+    class Booster:
+        def update(self) -> str:
+            return "updated"
+
+        def eval_valid(self) -> str:
+            return "evaluated"
+
+    module = types.ModuleType("lightgbm.basic")
+    module.Booster = Booster  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lightgbm.basic", module)
+    yield module
+    training.disable()
+
+
+def test_nothing_is_imported_before_the_job_does() -> None:
+    """`enable` imports no library, and no module of ours that needs one."""
+    code = (
+        "import sys; from mlflow_perf.integrations import training; training.enable(); "
+        "print(sorted({name.split('.')[0] for name in sys.modules} & set(training.LIBRARIES)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_a_library_that_is_there_is_followed_and_put_back(library: Any) -> None:
+    """Updates are steps, with their evaluation, and results pass through."""
+    original = library.Booster.update
+    training.enable(["lightgbm"])
+    booster = library.Booster()
+    assert booster.update() == "updated"  # without a session
+    current.activate(OperationMetrics(), folder=None)
+    try:
+        for _ in range(3):
+            assert booster.update() == "updated"
+            assert booster.eval_valid() == "evaluated"
+    finally:
+        recorder = current.deactivate().steps
+    assert recorder is not None
+    found = recorder.records()["boosting"][0]
+    assert (found.step.count, found.parts["evaluation"].count) == (3, 3)
+    training.disable()
+    assert library.Booster.update is original
+
+
+def test_what_another_library_wrapped_stays(library: Any) -> None:
+    """Taking back does not undo a patch that came after ours, such as `mlflow.autolog`'s."""
+    training.enable(["lightgbm"])
+    ours = library.Booster.update
+
+    def theirs(booster: Any) -> Any:
+        return ours(booster)
+
+    library.Booster.update = theirs
+    lightgbm.unfollow()
+    assert library.Booster.update is theirs
+    assert library.Booster().update() == "updated"
+
+
+def test_a_wrong_name_is_refused() -> None:
+    """The message lists the libraries."""
+    with pytest.raises(SettingError, match=r"'keras' is no training library: give one of torch"):
+        training.enable(["keras"])
