@@ -154,6 +154,14 @@ def killed_at(point: str, after: str = "") -> None:
         say("begun")
 
 
+def rank(seconds: float) -> None:
+    """One rank of a job whose launcher tells no job's id."""
+    with mlflow_perf.report("ranks", interval=0.05) as perf:
+        say(perf.run_id)
+        perf.add_counter("rows", 7)
+        time.sleep(seconds)
+
+
 def in_a_loop(how: str) -> None:
     """A job that leaves SIGTERM to its event loop, or did so until the loop was over."""
 

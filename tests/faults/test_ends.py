@@ -248,6 +248,27 @@ def test_out_of_memory_under_run(faults: Faults, fault: Fault, memory_cgroup: Pa
     fault("OOM kill under mlflow-perf run", "logged at once with the cause, exit 137", "none")
 
 
+def test_ranks_without_a_job_id(faults: Faults, fault: Fault) -> None:
+    """Ranks of one node have one run, which holds the operations of all; none is left RUNNING.
+
+    Where the first rank does not report, the others say so, and make no run that nobody ends.
+    """
+    with_size = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}
+    ranks = [{**with_size, "PMI_RANK": n, "MPI_LOCALRANKID": n} for n in ("1", "0")]
+    second, first = (faults.start("rank", 1.0, **environ) for environ in ranks)
+    assert [first.wait(), second.wait()] == [0, 0], first.output + second.output
+    (run,) = faults.named("ranks")
+    assert run.info.status == "FINISHED"
+    assert run.info.run_id == first.run_id
+    assert run.data.metrics["ops/rows/count"] == 14
+    assert "Nothing is reported" not in second.output
+    alone = faults.start("rank", 0.1, **ranks[0])
+    assert alone.wait() == 0
+    assert alone.output.count("Nothing is reported of rank 1: the first rank on this node") == 1
+    assert len(faults.named("ranks")) == 1
+    fault("ranks of one node, no job's id", "one run with all operations", "none")
+
+
 def test_the_interpreter_ends_inside_a_block(faults: Faults, fault: Fault) -> None:
     """A daemon thread's block is reported when the interpreter ends."""
     job = faults.start("in_a_daemon_thread")

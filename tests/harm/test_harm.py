@@ -83,19 +83,8 @@ def stores(_server: str, _migrated_store: Path) -> Stores:
     return Stores(_server, _migrated_store)
 
 
-HARMED = {
-    "SIGCHLD handler": "MLflow asks git for the commit of a new run, and the job hears git end.",
-}
-"""Job → what is still changed for it, and why."""
-
-
-def _mark(job: Job) -> list[pytest.MarkDecorator]:
-    has_git = shutil.which("git") is not None
-    return [pytest.mark.xfail(has_git, reason=HARMED[job.name])] if job.name in HARMED else []
-
-
 @pytest.mark.e2e
-@pytest.mark.parametrize("job", [pytest.param(job, id=job.name, marks=_mark(job)) for job in ALL])
+@pytest.mark.parametrize("job", ALL, ids=[job.name for job in ALL])
 def test_the_job_is_unharmed(
     job: Job, tmp_path: Path, zygotes: tuple[Zygote, Zygote], stores: Stores
 ) -> None:

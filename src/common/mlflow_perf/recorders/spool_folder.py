@@ -21,6 +21,8 @@ from mlflow_perf.recorders.rank_commands import RankCommands
 # `<rank>.came` from its beginning on.
 _RECORDING = ".rank"
 _STARTED = ".came"
+# The rank that samples has a file with its process id, and its run's id once it has one.
+_SAMPLER = "0.sampler"
 _POLL_SEC = 0.02
 # How long to wait for ranks that still record. They may be waiting for this rank, at a barrier.
 _MAX_RECORDING_SEC = 10.0
@@ -56,6 +58,8 @@ class SpoolFolder:
             self.path = self._join_ranks(run_id) if self._shared else _create_private(parent)
             if self._shared:
                 self.commands = RankCommands(self.path, node.rank)
+                if node.samples:
+                    self.note_run(None)
         except OSError as error:
             _log.warning("Operations of other processes cannot be gathered: %s", error)
 
@@ -75,6 +79,23 @@ class SpoolFolder:
         (path / f"{node.rank}{_RECORDING}").write_text(str(os.getpid()), encoding="ascii")
         (path / f"{node.rank}{_STARTED}").touch()
         return path
+
+    def note_run(self, run_id: str | None) -> None:
+        """Tell the other ranks on this node that this one samples, and in which run it reports."""
+        if self._shared and self.path is not None:
+            with contextlib.suppress(OSError):
+                fresh = self.path / f"{self._node.rank}.fresh"
+                fresh.write_text(f"{os.getpid()} {run_id or ''}", encoding="utf-8")
+                fresh.replace(self.path / _SAMPLER)
+
+    def read_run(self) -> str | None:
+        """Return the run of the rank that samples here; empty until it has one, or None."""
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            if self.path is not None:
+                pid, _, run_id = (self.path / _SAMPLER).read_text(encoding="utf-8").partition(" ")
+                os.kill(int(pid), 0)
+                return run_id
+        return None
 
     def wait_for_others(self, timeout_sec: float) -> None:
         """Wait until the other ranks on this node have ended their recordings or died.
@@ -115,13 +136,22 @@ class SpoolFolder:
         if self._shared and self.path is not None:
             with contextlib.suppress(OSError):
                 (self.path / f"{self._node.rank}{_RECORDING}").unlink(missing_ok=True)
+        # The rank that samples removes the folder at its end.
+        if self._node.samples or self.path is None or not self.path.exists():
+            return
+        if not (self.path / _SAMPLER).exists():
+            _log.warning(
+                "Nothing is reported of rank %d: the first rank on this node reports nothing, or "
+                "was not found. Let it report too; where the launcher tells no job's id, set "
+                "MLFLOW_RUN_ID to the same run in all ranks.", self._node.rank,
+            )  # fmt: skip
 
     def remove(self) -> None:
         """Delete the folder, after everything in it was collected."""
         if self.path is not None:
             if self._shared:
                 for file in self.path.glob("*.*"):
-                    if file.suffix in (_RECORDING, _STARTED, ".command"):
+                    if file.suffix in (_RECORDING, _STARTED, ".command", ".sampler"):
                         file.unlink(missing_ok=True)
             spool.remove(self.path)
 

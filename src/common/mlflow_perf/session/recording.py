@@ -107,6 +107,7 @@ class Recording:
             self.node,
             start_timeout_sec=settings.start_timeout,
             on_made=self._note_run,
+            read_shared=lambda: None if self._spool is None else self._spool.read_run(),
         )
         self._state_folder = find_state_folder(settings.dir)
         self._scrapers = open_scrapers(settings.scrape, settings.interval)
@@ -144,6 +145,7 @@ class Recording:
             raise
         if self._journal is None:
             return
+        self._note_run()
         settings = self.settings
         commands = None if root_pid is None or self._spool is None else self._spool.commands
         readers = open_job_readers(
@@ -238,10 +240,19 @@ class Recording:
         facts = {"node_count": float(self.node.count), "perf_mem_mb": ours / MB + others_mb}
         return facts if price is None else {**facts, "node_price": price}
 
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run, perhaps that of the rank that samples on this node; None without one."""
+        if self.run.run_id is None and not self.node.samples and self._spool is not None:
+            return self._spool.read_run() or None
+        return self.run.run_id
+
     def _note_run(self) -> None:
-        """Tell the journal of a new run, so that `recover` does not create a second one."""
+        """Tell journal and other ranks of the run, so that nobody creates a second one."""
         if self._journal is not None:
             self._journal.note_run()
+        if self._spool is not None and self.node.samples:
+            self._spool.note_run(self.run.run_id)
 
     def _take_report(self, report: dict[str, float]) -> None:
         if self._journal is not None:

@@ -81,7 +81,7 @@ class Session:
     def run_id(self) -> str | None:
         """Id of the MLflow run; None outside a block, or while there is no run."""
         recording = self._find_recording()
-        return None if recording is None else recording.run.run_id
+        return None if recording is None else recording.run_id
 
     @property
     def own_run(self) -> bool:

@@ -40,7 +40,7 @@ from mlflow_perf.tracking.run_handle import RunHandle
 __all__ = ["RunFinder", "check_run", "find_tracking_uri"]
 
 _JOB_TAG = "mlflow_perf.job_key"
-_POLL_SEC = 0.5
+_POLL_SEC, _LOOK_SEC = 0.5, 0.02
 _LOCAL_START_SEC = 60.0
 _WRONG_FOR_EVER = {
     "ArgumentError",  # of SQLAlchemy: not an address
@@ -145,6 +145,8 @@ class RunFinder:
         node: This node. All nodes of a job share the run that the first node creates.
         start_timeout_sec: Most seconds that the start waits for a new run.
         on_made: Called when a run was created, in the thread that created it.
+        read_shared: Returns the run of the rank that samples on this node: None where there is no
+            such rank, empty where it has no run yet.
     """
 
     def __init__(
@@ -154,12 +156,14 @@ class RunFinder:
         *,
         start_timeout_sec: float,
         on_made: Callable[[], object] = lambda: None,
+        read_shared: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._run = run
         self._claim = run.claim()
         self._node = node
         self._start_timeout_sec = start_timeout_sec
         self._on_made = on_made
+        self._read_shared = read_shared
         self._is_postponed = False
         self._pending: BackgroundCall[None] | None = None
         self.page_probe: BackgroundCall[Any] | None = None
@@ -181,6 +185,9 @@ class RunFinder:
         run.run_id = run.run_id or os.environ.get("MLFLOW_RUN_ID") or None
         if run.run_id is not None:
             self._probe_page()
+            return
+        if not self._node.samples:
+            self._follow_sampler()
             return
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):
@@ -216,6 +223,13 @@ class RunFinder:
                 ) from error
             run.started = time.time()
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
+
+    def _follow_sampler(self) -> None:
+        """Take the run of the rank that samples on this node; this rank sends nothing itself."""
+        until = time.monotonic() + self._start_timeout_sec
+        while (run_id := self._read_shared()) == "" and time.monotonic() < until:
+            time.sleep(_LOOK_SEC)
+        self._run.run_id = run_id or None
 
     def _probe_page(self) -> None:
         """Check in the background whether the server has the page, so that exiting need not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -79,6 +80,8 @@ def create_run(
 ) -> Run:
     """Create a run with the tags that `mlflow.start_run` would give it, and return it.
 
+    Only the commit is left out where the job listens to the end of its children.
+
     Args:
         name: Its name.
         tracking_uri: The store; default: the one that MLflow uses now.
@@ -89,12 +92,16 @@ def create_run(
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
+    from mlflow.tracking.context.git_context import GitRunContext
     from mlflow.tracking.context.registry import resolve_tags
 
+    # It asks git, and the end of that child would call the job's handler of SIGCHLD.
+    ended = getattr(signal, "SIGCHLD", None)  # Windows has none
+    is_heard = ended and signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN)
     return open_client(tracking_uri).create_run(
         experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
-        tags=resolve_tags(tags),
+        tags=resolve_tags(tags, ignore=[GitRunContext] if is_heard else None),
         run_name=clean_text(name, _MAX_NAME),
     )
 
