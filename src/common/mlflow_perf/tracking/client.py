@@ -98,10 +98,11 @@ def create_run(
     # It asks git, and the end of that child would call the job's handler of SIGCHLD.
     ended = getattr(signal, "SIGCHLD", None)  # Windows has none
     is_heard = ended and signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN)
+    ignored = [GitRunContext] if is_heard else None
     return open_client(tracking_uri).create_run(
         experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
-        tags=resolve_tags(tags, ignore=[GitRunContext] if is_heard else None),
+        tags=resolve_tags(tags, ignore=ignored),  # type: ignore[arg-type] # it takes classes
         run_name=clean_text(name, _MAX_NAME),
     )
 
