@@ -13,26 +13,8 @@ from mlflow import MlflowClient
 
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.publish.recovery import read_journal
-from mlflow_perf.session.recording import Outcome, Recording
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (None, Outcome()),
-        (GeneratorExit(), Outcome()),
-        (SystemExit(0), Outcome()),
-        (SystemExit(None), Outcome()),
-        (SystemExit(3), Outcome("FAILED", "SystemExit")),
-        (ValueError("a secret"), Outcome("FAILED", "ValueError")),
-        (KeyboardInterrupt(), Outcome("KILLED", "KeyboardInterrupt")),
-    ],
-)
-def test_the_outcome_follows_from_the_exception(
-    error: BaseException | None, expected: Outcome
-) -> None:
-    """The cause is the exception's name, never its message, which may contain anything."""
-    assert Outcome.from_error(error) == expected
+from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.recording import Recording
 
 
 def test_a_setting_goes_from_the_dataclass_to_where_it_is_used(store: str, tmp_path: Path) -> None:

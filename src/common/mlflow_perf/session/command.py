@@ -26,7 +26,8 @@ from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.records import MB
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
-from mlflow_perf.session.recording import Outcome, Recording
+from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf._version import __version__
@@ -32,6 +31,7 @@ from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.session.closing_line import write_closing_line
+from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri
 from mlflow_perf.session.run_sources import (
     detect_node,
@@ -46,31 +46,6 @@ __all__ = ["Outcome", "Recording"]
 
 _charged_sec = 0.0
 """Our CPU time in this process that belongs to the recordings so far."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a block or a command ended.
-
-    Attributes:
-        status: Status for a run of its own: `FINISHED`, `FAILED` or `KILLED`.
-        cause: Why it ended early, in a few words; None where it ended by itself.
-        elsewhere: The program that had its work started where it is not measured.
-    """
-
-    status: str = "FINISHED"
-    cause: str | None = None
-    elsewhere: str | None = None
-
-    @classmethod
-    def from_error(cls, error: BaseException | None) -> Outcome:
-        """Return the outcome of a block that ended with an exception, or with none."""
-        if error is None or isinstance(error, GeneratorExit):
-            return cls()
-        cause = type(error).__name__  # not the message, which may contain anything
-        if isinstance(error, SystemExit):
-            return cls() if error.code in (None, 0) else cls("FAILED", cause)
-        return cls("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED", cause)
 
 
 class Recording:

@@ -24,7 +24,8 @@ from mlflow_perf.recorders import timing
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
 from mlflow_perf.recorders.steps import loop
-from mlflow_perf.session.recording import Outcome, Recording
+from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_finder import check_run
 from mlflow_perf.session.signals import SignalWatch
 
