@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import detect
 from mlflow_perf.session import run_finder
+from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_finder import RunFinder
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -102,6 +104,54 @@ def test_a_new_store_is_left_alone_beside_a_command(
     assert list(tmp_path.iterdir()) == []
     finder.settle(60)
     assert made.is_set()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_command_does_not_wait_until_mlflow_names_its_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_new: bool
+) -> None:
+    """The import goes on beside the command; a new store is left alone until its end."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    imported, named, made = threading.Event(), threading.Event(), threading.Event()
+    file = tmp_path / "mlflow.db"
+    monkeypatch.setattr(run_finder, "is_unmade", lambda uri: is_new and uri != "")
+
+    def find_store() -> str:
+        assert imported.wait(60)
+        return f"sqlite:///{file}"
+
+    def create(*_: object, **options: object) -> None:
+        assert options["tracking_uri"] == f"sqlite:///{file}"
+        made.set()
+        raise OSError("enough")
+
+    monkeypatch.setattr(run_finder, "find_tracking_uri", find_store)
+    monkeypatch.setattr(run_finder, "create_run", create)
+    monkeypatch.setattr(run_finder, "find_current_experiment", lambda _: "0")
+    run = RunHandle("", run_name="train")
+    finder = RunFinder(run, detect({}), start_timeout_sec=60, on_made=named.set)
+    finder.find(wait=False)
+    assert not made.is_set()
+    imported.set()
+    if is_new:
+        assert named.wait(60), "the journal learns of the store"
+        assert run.tracking_uri == f"sqlite:///{file}"
+        assert not made.wait(0.1)
+    finder.settle(60)
+    assert made.is_set()
+
+
+def test_a_command_is_recorded_without_an_import_of_mlflow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its first output comes as soon as without us: only the environment is asked for a store."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(run_finder, "_import_mlflow", pytest.fail)
+    settings = Settings(dir=str(tmp_path))
+    assert Recording("command", settings, is_command=True).run.tracking_uri == ""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    named = Recording("command", settings, is_command=True).run.tracking_uri
+    assert named == "http://127.0.0.1:9"
 
 
 _START = """

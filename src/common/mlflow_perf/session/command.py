@@ -114,7 +114,7 @@ def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
     Raises:
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
-    recording = Recording(name, settings)
+    recording = Recording(name, settings, is_command=True)
     try:
         recording.gather()
         child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)

@@ -32,7 +32,7 @@ from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
-from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri
+from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, named_store
 from mlflow_perf.session.run_sources import (
     detect_node,
     open_exporters,
@@ -42,7 +42,7 @@ from mlflow_perf.session.run_sources import (
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["Outcome", "Recording"]
+__all__ = ["Recording"]
 
 _charged_sec = 0.0
 """Our CPU time in this process that belongs to the recordings so far."""
@@ -54,6 +54,7 @@ class Recording:
     Args:
         name: The component.
         settings: The settings.
+        is_command: Whether it records a command from outside, which must not wait for MLflow.
 
     Attributes:
         node: This process's place in its job.
@@ -65,14 +66,13 @@ class Recording:
     """
 
     @bring()
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(self, name: str, settings: Settings, *, is_command: bool = False) -> None:
         self.name = name
         self.settings = settings
-        self._is_command = False
+        self._is_command = is_command
         self.node = detect_node(settings.node)
-        self.run = RunHandle(
-            find_tracking_uri(settings.start_timeout), run_name=name, run_id=settings.run_id
-        )
+        uri = named_store() if is_command else find_tracking_uri(settings.start_timeout)
+        self.run = RunHandle(uri, run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
@@ -106,7 +106,6 @@ class Recording:
         Raises:
             SettingError: When the store's address can never be used.
         """
-        self._is_command = root_pid is not None
         self.gather()
         if self.node.samples:
             # Before the run: a kill in between would leave one that nobody ends.

@@ -37,7 +37,7 @@ from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["RunFinder", "check_run", "find_tracking_uri"]
+__all__ = ["RunFinder", "check_run", "find_tracking_uri", "named_store"]
 
 _JOB_TAG = "mlflow_perf.job_key"
 _POLL_SEC, _LOOK_SEC = 0.5, 0.02
@@ -59,9 +59,8 @@ def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
         timeout_sec: Most seconds for importing MLflow; then the answer is empty, which means
             whatever store MLflow will say.
     """
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri and "mlflow" not in sys.modules:
-        return absolute_store(uri)
+    if "mlflow" not in sys.modules and (uri := named_store()):
+        return uri
     if not _import_mlflow(timeout_sec):
         return ""
     import mlflow
@@ -70,6 +69,11 @@ def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
         return absolute_store(str(mlflow.get_tracking_uri()))
     except OSError:  # the working folder was deleted
         return ""
+
+
+def named_store() -> str:
+    """Return the store that the environment names; empty if it names none."""
+    return absolute_store(os.environ.get("MLFLOW_TRACKING_URI", ""))
 
 
 def _import_mlflow(timeout_sec: float) -> bool:
@@ -144,7 +148,7 @@ class RunFinder:
         run: The handle that gets the run. A run that it already has is the given one.
         node: This node. All nodes of a job share the run that the first node creates.
         start_timeout_sec: Most seconds that the start waits for a new run.
-        on_made: Called when a run was created, in the thread that created it.
+        on_made: Called when the run or its store is known, in the thread that found it.
         read_shared: Returns the run of the rank that samples on this node: None where there is no
             such rank, empty where it has no run yet.
     """
@@ -164,7 +168,7 @@ class RunFinder:
         self._start_timeout_sec = start_timeout_sec
         self._on_made = on_made
         self._read_shared = read_shared
-        self._is_postponed = False
+        self._is_postponed = self._is_settling = False
         self._pending: BackgroundCall[None] | None = None
         self.page_probe: BackgroundCall[Any] | None = None
 
@@ -245,6 +249,13 @@ class RunFinder:
     def _make(self) -> None:
         """Let the handle use the run that this job shares, or a new one."""
         uri = self._run.tracking_uri
+        if not uri:
+            # The command runs meanwhile, and may make the store itself.
+            self._run.tracking_uri = uri = find_tracking_uri()
+            self._is_postponed = is_unmade(uri) and not self._is_settling
+            if self._is_postponed:
+                self._on_made()
+                return
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} refuses connections")
         until = time.monotonic() + _LOCAL_START_SEC
@@ -296,10 +307,19 @@ class RunFinder:
         Args:
             timeout_sec: Most seconds to wait.
         """
+        self._is_settling = True
+        until = time.monotonic() + timeout_sec
+        self._await_pending(timeout_sec)
         if self._is_postponed:
             self._is_postponed = False
             with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
                 self._pending = BackgroundCall(self._make, name="new-run")
+            self._await_pending(until - time.monotonic())
+        if self._run.run_id is None:
+            # The job may have chosen another experiment meanwhile.
+            self._run.experiment_id, self._run.experiment_name = read_chosen_experiment()
+
+    def _await_pending(self, timeout_sec: float) -> None:
         if self._pending is not None:
             try:
                 self._pending.result(timeout_sec)
@@ -308,9 +328,6 @@ class RunFinder:
             except Exception as error:  # noqa: BLE001 - sending the report creates the run
                 _log.debug("No MLflow run could be made yet: %s", first_line(error))
                 self._pending = None
-        if self._run.run_id is None:
-            # The job may have chosen another experiment meanwhile.
-            self._run.experiment_id, self._run.experiment_name = read_chosen_experiment()
 
     def close(self, timeout_sec: float) -> None:
         """Wait for the run that is being created; one that comes later is deleted again.
