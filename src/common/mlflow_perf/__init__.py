@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
 from mlflow_perf.core.hooks import hooks
-from mlflow_perf.core.own_cost import bring
 
 if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
     from mlflow_perf.analysis.compare import compare as compare
@@ -68,6 +67,8 @@ def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mlflow_perf.core.own_cost import bring
+
     with bring():  # 20 MB for `report`, which are not the job's
         value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
