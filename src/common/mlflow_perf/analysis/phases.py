@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.analysis.findings import judge_part
-from mlflow_perf.analysis.levels import split_levels
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import one_decimal, quantity
 from mlflow_perf.core.json_io import read_number
@@ -22,7 +18,11 @@ from mlflow_perf.model.document import NodeDocument
 
 __all__ = ["Phase", "describe_phase", "find_phases", "read_phases"]
 
-Array = npt.NDArray[np.float64]
+if TYPE_CHECKING:  # NumPy takes 0.1 s to import, and is not needed to read phases
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float64]
 
 _MOST = 12
 _SHORTEST_SEC = 1.0
@@ -118,6 +118,10 @@ def read_phases(document: NodeDocument) -> list[Phase]:
 
 def find_phases(document: NodeDocument) -> list[Phase]:
     """Return the phases of a node's run in the order of time; none for one that was too short."""
+    import numpy as np
+
+    from mlflow_perf.analysis.levels import split_levels
+
     document = _drop_late_rows(document)
     times, curves = _read_curves(document)
     if len(times) < 2 or times[-1] - times[0] < _SHORTEST_SEC:
@@ -153,6 +157,8 @@ def _make_phase(
     start: float,
     end: float,
 ) -> Phase:
+    import numpy as np
+
     kind = judge_part(document, start, end)
     inside = [
         name for name, a, b in operations if min(b, end) - max(a, start) > 0.5 * (end - start)
@@ -191,6 +197,8 @@ def _drop_late_rows(document: NodeDocument) -> NodeDocument:
 
 def _read_curves(document: NodeDocument) -> tuple[Array, dict[str, tuple[Array, float]]]:
     """Return the times of the reports, and name → (mean of each interval, a change worth a cut)."""
+    import numpy as np
+
     reports = document.reports
     times = np.array(reports.get("elapsed_sec") or [], np.float64)
     if len(times) < 2:
