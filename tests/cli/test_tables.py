@@ -48,7 +48,7 @@ def test_colours_are_for_a_terminal_only(capsys: Captured) -> None:
     import click
 
     coloured = CliRunner().invoke(click.command()(draw), color=True).output
-    assert "\x1b[1;31mx" in coloured
+    assert "\x1b[31m\x1b[1mx" in coloured
     assert click.unstyle(coloured) == plain
     assert "\x1b" not in plain
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -24,7 +25,6 @@ _GAP = 2
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_LINE_END = re.compile(r"(?: |\x1b\[[\d;]*m)+$", re.MULTILINE)
 _STYLES: dict[str, dict[str, Any]] = {
     "worse": {"fg": "red"},
     "better": {"fg": "green"},
@@ -70,12 +70,10 @@ def short(text: object, *, beside: str = "") -> str:
         text: The name.
         beside: The rest of the line.
     """
-    from rich.cells import cell_len
-    from rich.text import Text
+    from rich.cells import cell_len, set_cell_size
 
-    label = Text(clean(text))
-    label.truncate(max(_COLUMN_MIN, width() - cell_len(beside)), overflow="ellipsis")
-    return label.plain
+    label, room = clean(text), max(_COLUMN_MIN, width() - cell_len(beside))
+    return label if cell_len(label) <= room else set_cell_size(label, room - 1) + "…"
 
 
 def wrap(text: str, *, first: str = "", indent: str = "") -> str:
@@ -113,38 +111,38 @@ def table(
         right: Number of columns at the right that are right-aligned; these are never folded.
         styles: One style per row.
     """
-    from io import StringIO
-
     from rich.cells import cell_len
-    from rich.console import Console
-    from rich.style import Style
-    from rich.table import Table
-    from rich.text import Text
 
-    cells = [[Text(clean(cell)) for cell in row] for row in rows]
-    grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    needed = -_GAP
-    for i, name in enumerate(header):
-        to_right = i >= len(header) - right
-        size = max([cell_len(name), *(row[i].cell_len for row in cells)])
-        least = size if to_right else min(size, _COLUMN_MIN)
-        needed += least + _GAP
-        grid.add_column(
-            Text(name),
-            justify="right" if to_right else "left",
-            no_wrap=to_right,
-            min_width=least,
-            overflow="fold",
-        )
-    for i, row in enumerate(cells):
-        style = _STYLES.get(styles[i], {}) if i < len(styles) else {}
-        grid.add_row(*row, style=Style(color=style.get("fg"), bold=style.get("bold")))
-    text = StringIO()
-    # Always with colours: `click.echo` removes them if there is no terminal.
-    console = Console(
-        file=text, width=max(width(), needed), force_terminal=True, color_system="standard"
-    )
-    console.print(grid)
-    click.echo(
-        _LINE_END.sub(lambda m: "\x1b[0m" if "\x1b" in m[0] else "", text.getvalue()), nl=False
-    )
+    texts = [[clean(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
+    left = len(header) - right
+    over = sum(widths) + _GAP * (len(widths) - 1) - width()
+    while over > 0 and max(widths[:left], default=0) > _COLUMN_MIN:
+        widths[widths.index(max(widths[:left]))] -= 1
+        over -= 1
+    lines = []
+    for row, style in zip_longest(texts, ("bold", *styles), fillvalue=""):
+        folded = [_fold(text, size) for text, size in zip(row, widths, strict=True)]
+        for parts in zip_longest(*folded, fillvalue=""):
+            cells = []
+            for i, (part, size) in enumerate(zip(parts, widths, strict=True)):
+                padding = " " * (size - cell_len(part))
+                cells.append(part + padding if i < left else padding + part)
+            line = (" " * _GAP).join(cells).rstrip()
+            lines.append(paint(line, style) if style in _STYLES else line)
+    click.echo("\n".join(lines))
+
+
+def _fold(text: str, size: int) -> list[str]:
+    """Return a text in lines of at most `size` columns, cut between words if possible."""
+    from rich.cells import cell_len, chop_cells
+
+    if cell_len(text) <= size:
+        return [text]
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= size:
+            lines[-1] += f" {word}"
+        else:
+            lines += chop_cells(word, size) or [""]
+    return lines
