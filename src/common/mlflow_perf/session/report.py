@@ -73,7 +73,6 @@ class Session:
         self._outer: Session | None = None
         self._timers: list[Any] = []
         self._left_out = False
-        self._watch = SignalWatch(self._on_fatal, self._on_handled)
 
     def _find_recording(self) -> Recording | None:
         return (self._outer or self)._recording  # noqa: SLF001 - another object of this class
@@ -107,7 +106,7 @@ class Session:
             self._outer = None if outer is self else outer
             self._timers.append(outer.time(self.name).__enter__())
             return self
-        self._watch = SignalWatch(self._on_fatal, self._on_handled)  # each serves one block
+        self._watch = SignalWatch(self._on_fatal, self._on_handled)
         try:
             self._recording = Recording(self.name, self._settings)
             self._recording.start()
@@ -263,6 +262,8 @@ def report(**settings: Any) -> Session:
     found = Settings.load(**settings)
     if found.run_id is not None:
         check_run(found.run_id, found.start_timeout)
-    script = Path(sys.argv[0] or "python").stem
-    fallback = script if script not in ("", "-c", "__main__") else "python"
-    return Session(found.name or fallback, found)
+    name = found.name
+    if name is None:
+        script = Path(sys.argv[0] or "python").stem
+        name = script if script not in ("", "-c", "__main__") else "python"
+    return Session(name, found)
