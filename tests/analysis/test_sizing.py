@@ -184,3 +184,23 @@ def test_a_suggestion_after_a_thousand_runs_is_fast() -> None:
         sizer.suggest(inputs={"read_mb": 500.0})
         taken.append(time.perf_counter() - start)
     assert min(taken) < 0.005
+
+
+def test_an_input_beyond_all_others_is_extrapolated_to() -> None:
+    """Twice the largest input of a proven predictor asks for about twice its memory, not less."""
+    sizer = Sizer()
+    for i in range(1, 13):
+        rows = 1000.0 * (5 * i % 13)
+        sizer.observe(peak_mb=100.0 + rows / 10, duration_sec=60.0, inputs={"rows": rows})
+    found = sizer.suggest(inputs={"rows": 24000.0})
+    assert found.predictor == "rows"
+    assert 2500.0 <= found.memory_mb < 3500.0
+
+
+def test_few_runs_that_prove_an_input_need_no_long_history() -> None:
+    """Twelve runs on a line are proof enough: a small input gets little."""
+    sizer = Sizer()
+    for i in range(1, 13):
+        rows = 1000.0 * (5 * i % 13)
+        sizer.observe(peak_mb=100.0 + rows / 10, duration_sec=60.0, inputs={"rows": rows})
+    assert 300.0 <= sizer.suggest(inputs={"rows": 2000.0}).memory_mb < 600.0

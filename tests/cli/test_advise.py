@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from click.testing import Result
@@ -66,3 +67,61 @@ def test_one_of_run_and_component_is_needed(cli: Call) -> None:
     """Neither and both are bad usage."""
     assert cli("advise").exit_code == 2
     assert cli("advise", "x", "--component", "y").exit_code == 2
+
+
+def test_an_input_predicts_the_memory(
+    log_run: Callable[..., str], cli_json: Any, cli: Call, client: Any
+) -> None:
+    """The predictor is named, the risk is a setting, and a name that no run has is refused."""
+    for rows in range(1, 13):
+        run_id = log_run({"job_max_mem_mb": 200.0 + 100.0 * rows}, component="by_rows")
+        client.log_param(run_id, "rows", rows * 1000)
+    advise = ("advise", "--component", "by_rows")
+    small = cli_json(*advise, "--input", "rows=2e3")
+    assert small["predictor"] == "rows"
+    assert 400 <= small["memory_mb"] < 1000 < cli_json(*advise)["memory_mb"]
+    assert cli_json(*advise, "--risk", "30%")["p_fit"] <= cli_json(*advise)["p_fit"]
+    result = cli(*advise, "--input", "rowz=1")
+    assert result.exit_code == 2
+    assert "No run has the input 'rowz'" in result.stderr
+    assert cli(*advise, "--risk", "200%").exit_code == 2
+
+
+def test_a_table_of_machines_gives_the_cheapest(
+    write_document: Any, cli: Call, cli_json: Any
+) -> None:
+    """The machine is in the text, in the JSON and on the page; no run needs another store."""
+    path = write_document({})
+    Path("m.csv").write_text("name,cpus,memory_gb,price\nbig,8,64,0.8\nok,4,8,0.2\nlow,2,1,0.1\n")
+    assert cli_json("advise", path, "--machines", "m.csv")["machine"] == "ok"
+    assert "ok: the cheapest of 2" in cli("advise", path, "--machines", "m.csv").output
+    assert cli("advise", path, "--machines", "m.csv", "--html", "page.html").exit_code == 0
+    page = Path("page.html").read_text()
+    assert "ok: the cheapest" in page
+    assert "<svg" in page
+    Path("m.csv").write_text("name,cpus,price\nbig,8,0.8\n")
+    result = cli("advise", path, "--machines", "m.csv")
+    assert result.exit_code == 2
+    assert "no column with the memory" in result.stderr
+
+
+def test_every_component_is_advised_on(
+    log_run: Callable[..., str], cli_json: Any, cli: Call
+) -> None:
+    """Each component has an entry, from its own newest runs."""
+    log_run({"job_max_mem_mb": 3000.0}, component="all_a")
+    log_run({"job_max_mem_mb": 5000.0}, component="all_b")
+    found = cli_json("advise", "--all")["components"]
+    assert found["all_a"]["memory_mb"] < 5000 <= found["all_b"]["memory_mb"]
+    assert "all_b" in cli("advise", "--all").output
+
+
+def test_tasks_of_one_step_are_learned_from_together(
+    log_run: Callable[..., str], cli_json: Any
+) -> None:
+    """A workflow with many tasks of a component has one advice for them."""
+    parent = log_run(component="flow")
+    for memory in (1000.0, 1100.0, 1050.0):
+        tags = {"mlflow.parentRunId": parent}
+        log_run({"job_max_mem_mb": memory}, component="align", tags=tags)
+    assert cli_json("advise", parent)["runs"] == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mlflow_perf.analysis.machines import USABLE
 from mlflow_perf.analysis.rightsize import RightSize
 
 __all__ = ["AZURE_SIZES", "AzureSize", "azureml_lines", "kubernetes_lines", "slurm_lines"]
@@ -61,9 +62,6 @@ AZURE_SIZES: tuple[AzureSize, ...] = (
 )
 # fmt: on
 
-_USABLE = 0.9
-"""Share of a virtual machine's memory that the system leaves to a job."""
-
 
 def slurm_lines(size: RightSize) -> str:
     """Return the `#SBATCH` lines that ask for a right size."""
@@ -106,7 +104,7 @@ def azureml_lines(size: RightSize) -> str:
         m
         for m in sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
         if m.cpus >= (size.cpus or 1)
-        and m.memory_mb * _USABLE >= (size.memory_mb or 0)
+        and m.memory_mb * USABLE >= (size.memory_mb or 0)
         and m.gpus >= size.gpus
     )
     machine = next(enough, None)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
-from mlflow_perf.analysis.sizing import Sizer, Suggestion
+from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
@@ -26,7 +27,6 @@ _OOM_FACTOR = 1.5
 _SATURATED_PCT = 90.0
 _TIME_STEP_MIN = 5
 _TIME_HEADROOM_PCT = 20.0
-_MOST_MB = 1e12
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class RightSize:
             that was given.
         runs: How many runs the memory was learned from.
         method: How the memory was found.
+        predictor: Name of the input that predicts the memory; None if no input is used.
+        seen: The runs, oldest first, as the memory was learned from them.
     """
 
     cpus: int | None
@@ -61,29 +63,46 @@ class RightSize:
     p_fit: float | None = None
     runs: int = 0
     method: str = ""
+    predictor: str | None = None
+    seen: tuple[SeenRun, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recommendation as plain data: the output of `advise --json`."""
-        keys = ("cpus", "memory_mb", "nodes", "gpus", "p_fit", "runs", "method")
+        keys = ["cpus", "memory_mb", "nodes", "gpus", "p_fit", "runs", "method"]
+        if self.predictor is not None:
+            keys.append("predictor")
         return {**{key: getattr(self, key) for key in keys}, "evidence": list(self.evidence)}
 
 
-def right_size(runs: Sequence[PerfRun], *, headroom_pct: float | None = None) -> RightSize:
+def right_size(
+    runs: Sequence[PerfRun],
+    *,
+    headroom_pct: float | None = None,
+    risk: float = 0.01,
+    inputs: Mapping[str, float] | None = None,
+) -> RightSize:
     """Return what to ask for, from one run or from several of one component: the worst counts.
+
+    Memory below the worst run's peak is advised only where an input predicts less, or where the
+    component has changed since; the evidence says which.
 
     Args:
         runs: Runs with figures; runs without any are left out, and the evidence says so.
         headroom_pct: What to add to the peak memory and to the longest time, in per cent; by
             default 20% for the time, and for memory what the runs themselves teach.
+        risk: Share of runs that may be given too little memory.
+        inputs: What the next run gets: parameters, counters, or `read_mb`.
 
     Raises:
         RunNotFoundError: When none of the runs holds figures of its nodes.
-        SettingError: When the head-room is negative or not finite.
+        SettingError: When the head-room is negative or not finite, the risk is not between 0 and 1,
+            or no run has one of the inputs.
     """
     if headroom_pct is not None and not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
     by_time = sorted(runs, key=lambda run: run.started or 0.0)
-    usages = [found for run in by_time if (found := read_peak_usage(run))]
+    measured = [(run, found) for run in by_time if (found := read_peak_usage(run))]
+    usages = [found for _, found in measured]
     if not usages:
         runs_hold = f"The run {runs[0].label} holds no"
         if len(runs) != 1:
@@ -94,9 +113,11 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float | None = None) ->
                 f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
             )
         raise RunNotFoundError(f"{why}: there is nothing to advise.")
-    peaks = _Peaks(usages)
+    peaks = _Peaks([run for run, _ in measured], usages)
+    check_inputs(inputs or {}, (read_inputs(run) for run in peaks.sources))
     cpus, cpu_evidence = _advise_cpus(peaks)
-    memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct)
+    memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct, risk, inputs or {})
+    taught = None if learned is None else learned.suggestion
     evidence = [*cpu_evidence, *memory_evidence, *peaks.explain_nodes(), *peaks.explain_gpus()]
     if len(runs) > 1:
         left_out = len(runs) - len(usages)
@@ -119,9 +140,11 @@ def right_size(runs: Sequence[PerfRun], *, headroom_pct: float | None = None) ->
             max(peak.tasks for peak in run) * peaks.consolidated(run) for run in usages
         ),
         minutes=minutes if longest else None,
-        p_fit=None if learned is None else learned.p_fit,
-        runs=len(usages) if learned is None else learned.runs,
-        method=f"peak + {spare_pct:g}%" if learned is None else learned.method,
+        p_fit=None if taught is None else taught.p_fit,
+        runs=len(usages) if taught is None else taught.runs,
+        method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
+        predictor=None if taught is None else taught.predictor,
+        seen=tuple(peaks.list_seen_runs()),
         had={**dict(zip(keys, map(max, zip(*had, strict=True)), strict=True)), **nodes},
         peak={**dict(zip(keys, map(max, zip(*used, strict=True)), strict=True)), **nodes},
     )
@@ -131,12 +154,14 @@ class _Peaks:
     """The peak usage of all runs, and the number of nodes on which each run's work fits.
 
     Attributes:
+        sources: The runs, oldest first.
         runs: The peak usage of each run's nodes.
         all: The peak usage of all nodes of all runs.
         nodes: The number of nodes to ask for.
     """
 
-    def __init__(self, runs: Sequence[Sequence[PeakUsage]]) -> None:
+    def __init__(self, sources: Sequence[PerfRun], runs: Sequence[Sequence[PeakUsage]]) -> None:
+        self.sources = sources
         self.runs = runs
         self.all = [peak for run in runs for peak in run]
         self.nodes = max(map(self.count_needed_nodes, runs))
@@ -186,15 +211,21 @@ class _Peaks:
         )
         return math.ceil(had / max(1, together))
 
-    def learn_memory(self, failed_mb: float) -> Suggestion:
-        """Return what the runs' peaks, from the oldest on, let us expect of the next run."""
-        sizer = Sizer()
-        for run in self.runs:
-            total = self.total(run, lambda peak: peak.memory_mb)
-            if total > 0 and not any(peak.usage["oom_kills"] for peak in run):
-                longest = max(peak.usage["duration_sec"] for peak in run)
-                sizer.observe(peak_mb=min(total, _MOST_MB), duration_sec=min(longest, _MOST))
-        return sizer.suggest(failed_mb=min(failed_mb, _MOST_MB) or None)
+    def list_seen_runs(self) -> list[SeenRun]:
+        """Return the runs, oldest first, as the sizer sees them: the node that used most."""
+        found = []
+        for run, usage in zip(self.sources, self.runs, strict=True):
+            killed = [peak for peak in usage if peak.usage["oom_kills"] > 0]
+            seen = SeenRun(
+                run.label,
+                self.total(usage, lambda peak: peak.memory_mb),
+                max(peak.usage["duration_sec"] for peak in usage),
+                read_inputs(run),
+                max((max(p.owned_memory_mb, p.memory_mb or 0.0) for p in killed), default=0.0),
+                run.status in (None, "FINISHED"),
+            )
+            found.append(seen)
+        return found
 
     def explain_nodes(self) -> list[str]:
         """Return why so many nodes are asked for; nothing for one node."""
@@ -247,33 +278,38 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
 
 
 def _advise_memory(
-    peaks: _Peaks, headroom_pct: float | None
-) -> tuple[int | None, Suggestion | None, list[str]]:
+    peaks: _Peaks, headroom_pct: float | None, risk: float, inputs: Mapping[str, float]
+) -> tuple[int | None, LearnedMemory | None, list[str]]:
     if all(peak.memory_mb is None for peak in peaks.all):
         return None, None, ["No run says how much memory was used: there is no advice on memory."]
     used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
     user = "the job" if worst.job_memory else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_memory_mb:,.0f}" if worst.owned_memory_mb else ""
     peaked = f"Memory: {user} peaked at {used:,.0f}{had} MB ({worst.where})"
-    killed = [peak for peak in peaks.all if peak.usage["oom_kills"] > 0]
-    failed_mb = max((max(p.owned_memory_mb, p.memory_mb or 0.0) for p in killed), default=0.0)
+    seen = peaks.list_seen_runs()
+    learned = None
     if headroom_pct is None:
-        found = peaks.learn_memory(failed_mb)
-        wanted = max(used, found.memory_mb)
+        learned = learn_memory(seen, risk=risk, inputs=inputs)
+    failed_mb = max((max(r.failed_mb, r.peak_mb) for r in seen if r.failed_mb), default=0.0)
+    if learned is not None:
+        found, wanted, failed_mb = learned.suggestion, learned.wanted_mb, learned.failed_mb
         runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
-        spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room learned from {runs}"
+        spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room learned from {runs} added"
+        if wanted < used:
+            spare = f"{wanted:,.0f} MB learned from {runs}"
         fits = f"the next one fits with a chance of {100 * found.p_fit:.0f}%"
-        evidence = [f"{peaked}; {spare} added, {fits} ({found.method})."]
+        evidence = [f"{peaked}; {spare}, {fits} ({found.method})."]
     else:
-        found = None
-        wanted = max(used * (1 + headroom_pct / 100.0), failed_mb * _OOM_FACTOR)
-        evidence = [f"{peaked}; {headroom_pct:g}% head-room added."]
-    if killed:
+        spare_pct = headroom_pct or 0.0
+        wanted = max(used * (1 + spare_pct / 100.0), failed_mb * _OOM_FACTOR)
+        evidence = [f"{peaked}; {spare_pct:g}% head-room added."]
+    if failed_mb:
+        killed = next(peak for peak in peaks.all if peak.usage["oom_kills"] > 0)
         evidence.append(
-            f"Memory: the kernel killed processes for want of it ({killed[0].where}): the true "
+            f"Memory: the kernel killed processes for want of it ({killed.where}): the true "
             f"peak is unknown, so {wanted / failed_mb:.2g} times what there was is advised."
         )
-    return max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB)), found, evidence
+    return max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB)), learned, evidence
 
 
 def _round_up(value: float, step: int) -> int:

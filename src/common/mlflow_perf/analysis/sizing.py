@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mlflow_perf.analysis.sizing_experts import EXPERTS, NEEDS_INPUT, compress, predict_peaks
+from mlflow_perf.analysis.sizing_experts import (
+    EXPERTS,
+    EXTRAPOLATES,
+    NEEDS_INPUT,
+    compress,
+    predict_peaks,
+)
 from mlflow_perf.errors import SettingError
 
 __all__ = ["Sizer", "Suggestion"]
@@ -47,6 +53,13 @@ _WASTE_RUNS, _WASTE_PRIOR = 1.5, 0.09
 _FAILURE_RUNS, _FAILURE_PRIOR, _FAILURE_FALL = 4.0, 0.04, 0.8
 _COMPLEXITY, _TRUST_RUNS = 0.06, 70.0
 
+_PROOF_POWER = 3.0
+"""How much of the complexity an input's proven squared correlation takes away."""
+
+_PROVEN, _BEYOND_STEP = 0.9, math.log(1.1)
+"""From this squared correlation on, only experts that use the input are chosen; for an input that
+is a tenth above all others, only those that extrapolate."""
+
 # A component has changed when so many runs in a row lie outside of 90% of the runs before them.
 _DRIFT_RUNS = 8
 _DRIFT_STEP = math.log(1.1)
@@ -63,6 +76,7 @@ class Suggestion:
         runs: How many runs this was learned from.
         method: How the memory was found, and every reservation that a reader has to know.
         predictor: Name of the input that predicts the peak; None if no input is used.
+        after_change: Whether the component changed, so that only runs since then count.
     """
 
     memory_mb: float
@@ -71,6 +85,7 @@ class Suggestion:
     runs: int
     method: str
     predictor: str | None = None
+    after_change: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +149,8 @@ class Sizer:
             best = self._find_predictor()
             if best != self._predictor:
                 self._relearn(_REPLAYED, best)
+            if best is not None:
+                self._proof = _bound_correlation(self._inputs[best], self._peaks)
 
     def suggest(
         self, *, inputs: Mapping[str, float] | None = None, failed_mb: float | None = None
@@ -161,6 +178,10 @@ class Sizer:
         costs = self._calculate_costs()
         if not math.isfinite(value):
             costs[NEEDS_INPUT] = np.inf
+        elif self._proof >= _PROVEN:
+            # Runs in the order of their inputs make the maximum look as good as the input.
+            beyond = self._is_beyond(value)
+            costs[~EXTRAPOLATES if beyond else ~NEEDS_INPUT] = np.inf
         expert, spread = np.unravel_index(int(np.argmin(costs)), costs.shape)
         expected = predict_peaks(*self._columns(), value, self._largest)
         memory = float(self._add_headroom(expected)[expert, spread])
@@ -189,7 +210,8 @@ class Sizer:
             notes.append(f"{known} little evidence: {_FEW_RUNS} or more need less head-room")
         duration = self._predict_duration(given)
         name = self._predictor if uses_input else None
-        return Suggestion(memory, duration, p_fit, self._count, "; ".join(notes), name)
+        method = "; ".join(notes)
+        return Suggestion(memory, duration, p_fit, self._count, method, name, self._changed)
 
     def _relearn(self, runs: int, predictor: str | None) -> None:
         """Score the experts anew on the newest runs, with one input as the predictor."""
@@ -207,6 +229,7 @@ class Sizer:
         self._seconds = np.empty(0)
         self._inputs: dict[str, Array] = {}
         self._predictor = predictor
+        self._proof = 0.0
         self._largest = 0.0
         self._count = 0
         self._judged = 0
@@ -266,7 +289,8 @@ class Sizer:
         waste = self._waste + _WASTE_RUNS * (heads - 1.0 + _WASTE_PRIOR)
         chance = _FAILURE_PRIOR * np.exp(-_FAILURE_FALL * _SPREADS)
         failures = self._failures + _FAILURE_RUNS * chance
-        complexity = _COMPLEXITY * _TRUST_RUNS / (self._judged + _TRUST_RUNS)
+        trust = _TRUST_RUNS / (self._judged + _TRUST_RUNS)
+        complexity = _COMPLEXITY * trust * (1.0 - self._proof**_PROOF_POWER)
         costs: Array = (
             waste / (self._judged + _WASTE_RUNS)
             + _FAILURE_COST / self._risk * failures / (self._judged + _FAILURE_RUNS)
@@ -282,6 +306,11 @@ class Sizer:
         best = max(sorted(scores), key=lambda name: scores[name])
         # An input that is about as good as the present one is not worth learning anew.
         return best if scores[best] > scores[self._predictor] + 0.05 else self._predictor
+
+    def _is_beyond(self, value: float) -> bool:
+        """Tell whether the predictor is so large that no earlier run says what happens."""
+        largest = float(np.nanmax(compress(self._inputs[self._predictor or ""])))
+        return float(compress(np.array(value))) > largest + _BEYOND_STEP
 
     def _has_drifted(self) -> bool:
         """Tell whether the newest runs all lie outside of what the runs before them used."""
@@ -338,6 +367,16 @@ def _correlate(inputs: Array, values: Array) -> float:
     x, y = x - x.mean(), y - y.mean()
     spread = float((x @ x) * (y @ y))
     return float(x @ y) ** 2 / spread if spread > 1e-12 else 0.0
+
+
+def _bound_correlation(inputs: Array, values: Array) -> float:
+    """Return the squared correlation that the runs prove at 95%, by Fisher's transformation."""
+    runs = int(np.isfinite(inputs).sum())
+    square = _correlate(inputs, values)
+    if runs < 4 or square == 0.0:
+        return 0.0
+    found = math.atanh(min(math.sqrt(square), 1.0 - 1e-9)) - 1.645 / math.sqrt(runs - 3)
+    return math.tanh(max(found, 0.0)) ** 2
 
 
 def _check_number(name: str, value: float, at_least: float = -math.inf) -> float:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EXPERTS", "NEEDS_INPUT", "compress", "predict_peaks"]
+__all__ = ["EXPERTS", "EXTRAPOLATES", "NEEDS_INPUT", "compress", "predict_peaks"]
 
 Array = npt.NDArray[np.float64]
 
@@ -27,6 +27,9 @@ EXPERTS = (
 
 NEEDS_INPUT = np.array(["{predictor}" in expert for expert in EXPERTS])
 """Which experts need the value of an input."""
+
+EXTRAPOLATES = np.array(["its largest residual" in expert for expert in EXPERTS])
+"""Which experts say something of an input that is larger than all before it."""
 
 _NEWEST = 20
 _NEIGHBOURS = (3, 7, 15)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import click
 
+from mlflow_perf.analysis.machines import MachineChoice, choose_machine, read_machines
 from mlflow_perf.analysis.resource_lines import azureml_lines, kubernetes_lines, slurm_lines
 from mlflow_perf.analysis.rightsize import RightSize, right_size
+from mlflow_perf.analysis.run_inputs import check_inputs, parse_inputs, read_inputs
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.reports.advice_page import render_advice
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs, get_run
 
 _LINES = {
@@ -20,18 +25,50 @@ _LINES = {
 }
 
 _NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "GPUs"}
+_MOST_RUNS = 100_000
+_DOCUMENTS_MAX = 200
+_EVIDENCE_MAX = 12
+"""Of more steps than this, the evidence would hide the table."""
+
+
+def _parse_share(ctx: click.Context, param: click.Parameter, text: str) -> float:
+    """Return `1%` or `0.01` as a number between 0 and 1."""
+    del ctx, param
+    try:
+        share = float(text.strip().removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{text!r} is no share between 0 and 1, such as 1% or 0.01.")
+    return share
 
 
 @click.command()
 @click.argument("run", required=False)
 @click.option("--component", metavar="NAME", help="Use the history of a component instead.")
+@click.option("--all", "everything", is_flag=True, help="Use the history of every component.")
 @click.option(
     "--last",
-    default=20,
+    default=200,
     show_default=True,
-    type=click.IntRange(1, 1000),
+    type=click.IntRange(1, _MOST_RUNS),
     metavar="N",
-    help="With --component: its newest N runs.",
+    help="With --component and --all: the newest N runs of a component.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="A parameter, counter or read_mb of the next run, such as rows=2e6.",
+)
+@click.option(
+    "--risk",
+    default="1%",
+    show_default=True,
+    callback=_parse_share,
+    metavar="SHARE",
+    help="Share of runs that may be given too little memory.",
 )
 @click.option(
     "--headroom",
@@ -40,48 +77,123 @@ _NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "
     metavar="PCT",
     help="Added to the peak memory and the longest time; by default learned from the runs.",
 )
+@click.option(
+    "--machines",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Choose the cheapest of these machines: name, cpus, memory_gb, price_per_hour, gpus.",
+)
 @click.option("--for", "target", type=click.Choice([*_LINES]), help="Print only these lines.")
+@click.option("--html", metavar="FILE", help="Write a page with a picture of the past peaks.")
 @_options.as_json
 def command(
     run: str | None,
     *,
     component: str | None,
+    everything: bool,
     last: int,
+    inputs: Sequence[str],
+    risk: float,
     headroom: float | None,
+    machines: Path | None,
     target: str | None,
+    html: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Advise on cores, memory, nodes and GPUs, from RUN or from a component's history.
 
     RUN is a run id, a path to a document, or a folder of node-*.json. For a workflow's parent run,
-    each step gets its own advice.
+    each step gets its own advice; tasks of the same step are learned from together.
     """
-    if (run is None) == (component is None):
-        raise click.UsageError("Give either RUN or --component NAME.")
+    if [run is not None, component is not None, everything].count(True) != 1:
+        raise click.UsageError("Give one of RUN, --component NAME and --all.")
+    given = parse_inputs(inputs)
+    if headroom is not None and given:
+        raise click.UsageError("--headroom takes the largest peak; leave out --input.")
+    table = None if machines is None else read_machines(machines)
     _options.prepare()
-    if component is not None:
-        found = find_runs(component, max_results=last, documents=True)
-        if not found:
-            raise RunNotFoundError(f"No run of the component {component!r} holds performance data.")
-        sizes = {component: right_size(found, headroom_pct=headroom)}
-    else:
-        steps = load_step_runs([get_run(run or "")], documents=True)[0].steps
-        sizes = {name: right_size([s], headroom_pct=headroom) for name, s in steps.items()}
+    runs = _find_runs(run, component, last)
+    sizes: dict[str, RightSize] = {}
+    check_inputs(given, (read_inputs(one) for found in runs.values() for one in found))
+    for name, found in runs.items():
+        # Of several components, each is given those inputs that it knows.
+        own = {n: v for n, v in given.items() if any(n in read_inputs(one) for one in found)}
+        try:
+            sizes[name] = right_size(found, headroom_pct=headroom, risk=risk, inputs=own)
+        except RunNotFoundError as error:
+            if len(runs) == 1:
+                raise
+            click.echo(f"{_tables.clean(name)} is left out: {error}", err=True)
+    if not sizes:
+        raise RunNotFoundError("No run holds figures of its nodes: there is nothing to advise.")
+    choices = {n: choose_machine(size, table) for n, size in sizes.items()} if table else {}
+    if html is not None:
+        _write_page(html, sizes, given, choices)
     if as_json:
-        data = {name: size.as_dict() for name, size in sizes.items()}
-        _tables.echo_json(next(iter(data.values())) if len(data) == 1 else {"steps": data})
+        _print_json(sizes, choices, several="components" if everything else "steps")
     elif target is not None:
         for i, (name, size) in enumerate(sizes.items()):
             if len(sizes) > 1:
                 click.echo("\n" * (i > 0) + f"# {_tables.clean(name)}")
             click.echo(_LINES[target][1](size))
     elif len(sizes) == 1:
-        _show(*next(iter(sizes.items())))
+        _show(*next(iter(sizes.items())), choices)
     else:
-        _show_steps(sizes)
+        _show_steps(sizes, choices)
 
 
-def _show(name: str, size: RightSize) -> None:
+def _find_runs(run: str | None, component: str | None, last: int) -> dict[str, list[PerfRun]]:
+    """Return the runs to learn from by the name of their step or component."""
+    documents = True if last <= _DOCUMENTS_MAX else None
+    if component is not None:
+        found = find_runs(component, max_results=last, documents=documents)
+        if not found:
+            raise RunNotFoundError(f"No run of the component {component!r} holds performance data.")
+        return {component: found}
+    groups: dict[str, list[PerfRun]] = {}
+    if run is not None:
+        for step in load_step_runs([get_run(run)])[0].steps.values():
+            groups.setdefault(step.step, []).append(step)
+        return groups
+    for one in find_runs(max_results=_MOST_RUNS):
+        for part in (one, *one.components.values()):
+            if part.component is not None and len(groups.setdefault(part.component, [])) < last:
+                groups[part.component].append(part)
+    if not groups:
+        raise RunNotFoundError("No run of any component holds performance data.")
+    return dict(sorted(groups.items()))
+
+
+def _print_json(
+    sizes: Mapping[str, RightSize], choices: Mapping[str, MachineChoice], *, several: str
+) -> None:
+    data = {}
+    for name, size in sizes.items():
+        data[name] = size.as_dict()
+        if name in choices:
+            data[name] |= choices[name].as_dict()
+    one = len(data) == 1 and several == "steps"
+    _tables.echo_json(next(iter(data.values())) if one else {several: data})
+
+
+def _write_page(
+    path: str,
+    sizes: Mapping[str, RightSize],
+    inputs: Mapping[str, float],
+    choices: Mapping[str, MachineChoice],
+) -> None:
+    lines = {
+        name: [(title, make_lines(size)) for title, make_lines in _LINES.values()]
+        for name, size in sizes.items()
+    }
+    for name, choice in choices.items():
+        lines[name].insert(0, ("Cheapest machine", choice.reason))
+    _options.write(path, render_advice(sizes, inputs=inputs, lines=lines))
+    if path != "-":
+        click.echo(f"Wrote {_tables.clean(path)}", err=True)
+
+
+def _show(name: str, size: RightSize, choices: Mapping[str, MachineChoice]) -> None:
     """Print what a step had, used at its peak and should ask for, and the lines to paste."""
     rows = [
         [_NAMES[key], _format(size.had.get(key)), _format(size.peak.get(key)), _format(asked)]
@@ -91,12 +203,14 @@ def _show(name: str, size: RightSize) -> None:
     click.echo(_tables.paint(_tables.short(name), "bold"))
     _tables.table(["per node", "had", "peak", "ask for"], rows, right=3)
     _tables.paragraph("Evidence", size.evidence)
+    if name in choices:
+        _tables.paragraph("Machine", [choices[name].reason])
     for title, format_lines in _LINES.values():
         click.echo("\n" + _tables.paint(title, "bold"))
         click.echo(format_lines(size))
 
 
-def _show_steps(sizes: Mapping[str, RightSize]) -> None:
+def _show_steps(sizes: Mapping[str, RightSize], choices: Mapping[str, MachineChoice]) -> None:
     """Print what each step of a workflow had and should ask for, then the evidence."""
     rows = []
     for name, size in sizes.items():
@@ -106,8 +220,13 @@ def _show_steps(sizes: Mapping[str, RightSize]) -> None:
         ]
         rows.append([name, *cells])
     _tables.table(["step: had → ask for", *_NAMES.values()], rows, right=len(_NAMES))
-    for name, size in sizes.items():
-        _tables.paragraph(_tables.clean(name), size.evidence)
+    for name, choice in choices.items():
+        _tables.paragraph(f"Machine of {_tables.clean(name)}", [choice.reason])
+    if len(sizes) <= _EVIDENCE_MAX:
+        for name, size in sizes.items():
+            _tables.paragraph(_tables.clean(name), size.evidence)
+    else:
+        click.echo("\nThe evidence: --component NAME, --html FILE or --json")
     click.echo("\nLines to paste: --for " + ", --for ".join(_LINES))
 
 

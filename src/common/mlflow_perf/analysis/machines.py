@@ -1,0 +1,180 @@
+"""A user's own table of machines and prices, and the cheapest machine that fits."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow_perf.analysis.rightsize import RightSize
+from mlflow_perf.errors import SettingError
+
+__all__ = ["Machine", "MachineChoice", "choose_machine", "read_machines"]
+
+USABLE = 0.9
+"""Share of a virtual machine's memory that the system leaves to a job."""
+
+_GIB = 1024.0
+_NAMES = {
+    "name": ("name", "machine", "instance_type", "vm_size", "size", "sku", "type", "instance"),
+    "cpus": ("cpus", "vcpus", "cores", "vcpu", "cpu"),
+    "memory": (
+        "memory_gb", "memory_gib", "memory_mb", "memory_mib", "ram_gb", "ram_gib", "ram_mb",
+        "mem_gb", "mem_gib", "mem_mb", "memory", "ram",
+    ),
+    "price": (
+        "price_per_hour", "price", "hourly_price", "usd_per_hour", "eur_per_hour", "cost_per_hour",
+        "price_usd", "hourly", "cost",
+    ),
+    "gpus": ("gpus", "gpu"),
+}  # fmt: skip
+"""What a column may be called, the name to recommend first."""
+
+_FOR_PEOPLE = {"name": "name", "cpus": "number of CPUs", "memory": "memory", "price": "price"}
+_NUMBER = re.compile(r"[^\d.eE+-]*(-?[\d.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\W*")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kind of machine.
+
+    Attributes:
+        name: Its name.
+        cpus: CPUs.
+        memory_mb: Memory, in MB of 2^20 bytes.
+        price: Price of an hour, in the table's own currency.
+        gpus: GPUs.
+    """
+
+    name: str
+    cpus: float
+    memory_mb: float
+    price: float
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class MachineChoice:
+    """The cheapest machine that fits.
+
+    Attributes:
+        machine: The machine; None if none is large enough.
+        nodes: How many of them.
+        price_per_hour: Price of all of them for an hour.
+        reason: Why it is this one, or why it is none, in a sentence.
+    """
+
+    machine: Machine | None
+    nodes: int
+    price_per_hour: float | None
+    reason: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the choice as plain data."""
+        name = None if self.machine is None else self.machine.name
+        return {"machine": name, "price_per_hour": self.price_per_hour, "reason": self.reason}
+
+
+def read_machines(path: Path) -> list[Machine]:
+    """Return the machines of a CSV file with a column each for name, CPUs, memory and price.
+
+    Memory is in GiB, unless the column's name or the value says MB. A column of GPUs may be there.
+
+    Raises:
+        SettingError: The file cannot be read, a column is missing, or a value is no number above
+            zero; the message names the column or the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise SettingError(f"The machines in {path} cannot be read: {reason}.") from error
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count)
+    try:
+        lines = csv.DictReader(text.splitlines(), delimiter=separator, strict=True)
+        header = [name or "" for name in lines.fieldnames or []]
+        columns = _find_columns(header, path)
+        found = [
+            _read_machine(row, columns, f"{path}, line {lines.line_num}")
+            for row in lines
+            if any(value for value in row.values())
+        ]
+    except csv.Error as error:
+        raise SettingError(f"{path} is no table of machines: {error}.") from error
+    if not found:
+        raise SettingError(f"{path} names no machine.")
+    return found
+
+
+def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoice:
+    """Return the cheapest machine on which a node of the right size fits.
+
+    Args:
+        size: What to ask for.
+        machines: The machines to choose from.
+    """
+    needs_mb = (size.memory_mb or 0) / USABLE
+    enough = [
+        m
+        for m in machines
+        if m.cpus >= (size.cpus or 1) and m.memory_mb >= needs_mb and m.gpus >= size.gpus
+    ]
+    gpus = f", {size.gpus} GPUs" if size.gpus else ""
+    wanted = f"{size.cpus or 1} CPUs, {(size.memory_mb or 0) / _GIB:.3g} GiB{gpus}"
+    if not enough:
+        reason = f"None of the {len(machines)} machines has {wanted} to spare."
+        return MachineChoice(None, size.nodes, None, reason)
+    best = min(enough, key=lambda m: (m.price, m.gpus, m.memory_mb, m.cpus, m.name))
+    price = best.price * size.nodes
+    reason = f"{best.name}: the cheapest of {len(enough)} that have {wanted} to spare"
+    reason += f"; {size.nodes} × {best.price:g} an hour"
+    if size.minutes is not None and (peaks := [run.duration_sec for run in size.seen]):
+        reason += f", {price * max(peaks) / 3600:.3g} for the longest run"
+    return MachineChoice(best, size.nodes, price, f"{reason}.")
+
+
+def _find_columns(header: Sequence[str], path: Path) -> dict[str, str]:
+    """Return the table's own name of each column that is needed, and of the GPUs' if it is there.
+
+    Raises:
+        SettingError: When one is missing.
+    """
+    plain = {re.sub(r"\W+", "_", name.strip().lower()).strip("_"): name for name in header}
+    found = {}
+    for key, names in _NAMES.items():
+        known = next((plain[name] for name in names if name in plain), None)
+        if known is not None:
+            found[key] = known
+        elif key != "gpus":
+            has = ", ".join(name for name in header if name) or "none"
+            raise SettingError(
+                f"{path} has no column with the {_FOR_PEOPLE[key]} of a machine: "
+                f"call it {names[0]}. Its columns are: {has}."
+            )
+    return found
+
+
+def _read_machine(row: Mapping[str, str | None], columns: Mapping[str, str], where: str) -> Machine:
+    numbers = {}
+    for key in ("cpus", "memory", "price", "gpus"):
+        name = columns.get(key)
+        text = (row.get(name) or "").strip() if name is not None else "0"
+        if key == "gpus" and not text:
+            text = "0"
+        match = _NUMBER.fullmatch(text)
+        value = float(match[1]) if match and match[1].count(".") < 2 else math.nan
+        least = 0.0 if key in ("gpus", "price") else 1e-9
+        if not (math.isfinite(value) and value >= least):
+            raise SettingError(f"{where}: {name} is {text!r}, but must be a number above zero.")
+        unit = (match[2] if match else "").lower()
+        of_column = (name or "").lower().rstrip(" )]")
+        in_mb = unit.startswith("m") if unit else of_column.endswith(("mb", "mib"))
+        numbers[key] = value * _GIB if key == "memory" and not in_mb else value
+    title = (row.get(columns["name"]) or "").strip()
+    if not title:
+        raise SettingError(f"{where}: the machine has no name.")
+    return Machine(title, numbers["cpus"], numbers["memory"], numbers["price"], numbers["gpus"])
