@@ -59,6 +59,23 @@ def test_the_base_is_searched_in_history(log_run: Callable[..., str], cli: Call)
     assert json.loads(result.stdout)["checks"][0]["base"] == [1.0, 0.99]
 
 
+def test_a_component_of_a_run_with_several_is_judged_by_its_own(
+    log_run: Callable[..., str], cli: Call, store: str
+) -> None:
+    """With `--component`, base and new are that component alone, whichever came first in a run."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(store)
+    log_run({"node_cpu_hours": 1.0, "duration_sec": 1.0}, component="exam")
+    new = log_run({"node_cpu_hours": 99.0}, component="drill")
+    client.set_tag(new, "mlflow_perf.components", '["exam"]')
+    for key in ("node_cpu_hours", "duration_sec"):
+        client.log_metric(new, f"exam/{key}", 3.0)
+    options = ("--component", "exam", "--base-filter", "", *LIMIT, "--json")
+    (found,) = json.loads(cli("check", new, *options).stdout)["checks"]
+    assert (found["base"], found["new"]) == ([1.0], [3.0])
+
+
 def test_both_sides_can_be_searched(log_run: Callable[..., str], cli: Call) -> None:
     """The newest runs are judged against those before them, which they are not among."""
     for hours in (1.0, 2.0, 3.0, 4.0, 5.0):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError, Event
 
 import pytest
 from click.testing import CliRunner
@@ -159,6 +163,36 @@ def test_two_components_in_one_run_are_both_there(store: str) -> None:
     assert shown["nodes"]["0"]["duration_sec"] == 100.0
     assert shown["components"]["test"]["nodes"]["0"]["duration_sec"] == 200.0
     assert list(load_step_runs([run_id])[0].steps) == ["train", "test"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the lock is one of Linux")
+def test_processes_that_end_together_lose_no_report(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of workers of a pool, none writes over a report that came after it had looked."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    have_looked, first_has_written = Barrier(2, timeout=0.5), Event()
+    write_alone = node_writer._write_alone
+
+    def write_in_turn(client: MlflowClient, delivery: Delivery) -> None:
+        with suppress(BrokenBarrierError):
+            have_looked.wait()
+            if delivery.document.node["pid"] == 1:
+                first_has_written.wait(30)
+        write_alone(client, delivery)
+
+    def write(pid: int) -> None:
+        report = _report("worker", 100.0 + pid, pid=pid)
+        write_node(Delivery(report, RunHandle(store, run_id=run_id)))
+        first_has_written.set()
+
+    monkeypatch.setattr(node_writer, "_write_alone", write_in_turn)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(2)))
+    files = [file.path for file in client.list_artifacts(run_id, "perf")]
+    assert sum("replaced-node-0" in file for file in files) == 1
+    assert load(run_id).nodes[0].node["pid"] == 1
 
 
 @pytest.mark.parametrize("order", [(100.0, 200.0), (200.0, 100.0)])
