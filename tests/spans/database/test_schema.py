@@ -46,6 +46,82 @@ def test_a_newer_database_is_refused(simple: Path) -> None:
         spans.types(simple)
 
 
+def test_importers_written_for_dnpcsql_insert_into_the_views(tmp_path: Path, simple: Path) -> None:
+    """Spans with uuids of their own, and everything about them, beside what was imported."""
+    db = sqlite3.connect(simple)
+    known = db.execute("SELECT min(uuid) FROM span").fetchone()[0]
+    for uuid, kind in (("a-1", "my.workflow"), ("b-2", "my.task")):
+        db.execute("INSERT INTO span (uuid, type, note) VALUES (?, ?, ?)", (uuid, kind, "mine"))
+    db.execute("INSERT INTO subspan VALUES ('a-1', 'b-2', '1', NULL)")
+    db.execute("INSERT INTO facet (left_uuid, right_uuid, note) VALUES ('b-2', ?, 'is')", (known,))
+    events = [
+        ("1", "1795176000.25", "opened"),
+        ("2", 1795176003, "done"),
+        ("3", 1795176003, "done"),
+    ]
+    for uuid, time, kind in events:
+        row = (uuid, "b-2", time, kind)
+        db.execute("INSERT INTO event (uuid, span_uuid, time, type) VALUES (?, ?, ?, ?)", row)
+    db.execute("INSERT OR REPLACE INTO span VALUES ('a-1', 'my.workflow', 'renamed')")
+    db.commit()
+    db.close()
+    types = {row["type"]: (row["spans"], row["events"]) for row in spans.types(simple)}
+    assert types["my.workflow"] == (1, 0)
+    assert types["my.task"] == (1, 3)
+    assert spans.between(simple, "opened", "done", root="my.workflow") == [
+        {"start_s": 1795176000.25, "duration_s": 2.75}
+    ]
+    joined = "SELECT e.time FROM event e JOIN span s ON s.uuid = e.span_uuid WHERE s.type = ?"
+    db = sqlite3.connect(simple)
+    assert len(db.execute(joined, ("my.task",)).fetchall()) == 3
+    assert db.execute("SELECT note FROM facet WHERE right_uuid = ?", (known,)).fetchall()[-1] == (
+        "is",
+    )
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("INSERT INTO event VALUES (1, 'gone', 1.0, 'x', NULL)", "must be inserted before it"),
+        ("INSERT INTO event VALUES (1, 'a', 'soon', 'x', NULL)", "seconds since 1970"),
+        ("INSERT INTO event VALUES (1, 'a', NULL, 'x', NULL)", "seconds since 1970"),
+        ("INSERT INTO span VALUES (NULL, 'x', NULL)", "needs a uuid"),
+        ("INSERT INTO span VALUES ('a', 'x', NULL)", "UNIQUE"),
+        ("INSERT INTO subspan VALUES ('a', 'gone', 1, NULL)", "must be inserted before it"),
+        ("INSERT INTO facet VALUES ('gone', 'a', NULL)", "must be inserted before it"),
+    ],
+)
+def test_what_cannot_be_inserted_is_refused(tmp_path: Path, statement: str, reason: str) -> None:
+    """The statement says why, and nothing is stored."""
+    connect(tmp_path / "db", write=True).close()
+    db = sqlite3.connect(tmp_path / "db")
+    db.execute("INSERT INTO span VALUES ('a', 'kind', NULL)")
+    with pytest.raises(sqlite3.IntegrityError, match=reason):
+        db.execute(statement)
+    assert db.execute("SELECT count(*) FROM event_row").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM span_row").fetchone() == (1,)
+    db.close()
+
+
+def test_a_database_of_version_1_is_read_and_then_upgraded(tmp_path: Path, simple: Path) -> None:
+    """Reading leaves it as it is; the next import makes it take inserts."""
+    db = sqlite3.connect(simple)
+    triggers = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in triggers:
+        db.execute(f"DROP TRIGGER {name}")
+    db.executescript("DROP VIEW inserted_uuid; DROP INDEX span_row_inserted;"
+                     "PRAGMA user_version = 1")  # fmt: skip
+    db.close()
+    types = spans.types(simple)
+    assert len(triggers) == 4
+    connect(simple, write=True).close()
+    assert spans.types(simple) == types
+    db = sqlite3.connect(simple)
+    db.execute("INSERT INTO span VALUES ('a', 'kind', NULL)")
+    db.close()
+
+
 def test_a_users_own_database_is_never_written_to(make: Any, tmp_path: Path) -> None:
     """`--db` on a file that is not ours is refused; the file stays as it was, byte for byte."""
     path = make.simple_monitoring(tmp_path / "monitoring.db")

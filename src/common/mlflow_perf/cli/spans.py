@@ -52,7 +52,14 @@ def _question(
 
 @_question("import")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
-def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
+@click.option(
+    "--time-zone",
+    default="",
+    metavar="ZONE",
+    help="Zone of local times whose source shows none: Europe/Vienna, +02:00. [default: this "
+    "machine's]",
+)
+def import_(sources: tuple[str, ...], db: str, *, as_json: bool, time_zone: str) -> None:
     """Import files and folders, each recognised by itself; importing twice changes nothing.
 
     A SOURCE is a Parsl monitoring.db or runinfo folder, a Work Queue transaction log, a log with
@@ -63,7 +70,7 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
         _options.prepare()
     bar = ProgressBar()
     try:
-        results = spans.import_sources(sources, db, progress=bar)
+        results = spans.import_sources(sources, db, progress=bar, time_zone=time_zone)
     finally:
         bar.close()
     if as_json:
@@ -75,6 +82,8 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool) -> None:
         click.echo(clean(f"{result.source} ({result.importer}): {outcome}"))
         for wording, count in sorted(result.unread.items(), key=lambda item: -item[1]):
             click.echo(clean(f"  not understood: {count} × {wording}"))
+        for note in result.notes:
+            click.echo(clean(f"  {note}"))
 
 
 @_question()

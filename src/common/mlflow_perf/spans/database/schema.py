@@ -15,7 +15,7 @@ Database = str | Path | sqlite3.Connection
 """A spans database: its path, or an open connection to it."""
 
 DEFAULT_DB = "spans.sqlite3"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # "MPSP" in the file's header: we never write into an SQLite file of someone else.
 _APPLICATION_ID = 0x4D505350
 _BUSY_SEC = 30.0
@@ -23,7 +23,7 @@ DAMAGE = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError)
 """The errors that reading a damaged file, or one that only looks like its kind, may raise."""
 
 # Script N brings a database of version N to version N + 1.
-_MIGRATIONS: tuple[str, ...] = ("schema.sql",)
+_MIGRATIONS: tuple[str, ...] = ("schema.sql", "inserts.sql")
 
 
 def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:

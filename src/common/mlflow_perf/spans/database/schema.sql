@@ -1,5 +1,5 @@
--- Version 1 of the spans database. Tables hold Unix times as whole microseconds, views as REAL
--- seconds. The names of tables end in _row; the views have dnpcsql's names and columns.
+-- Version 1 of the spans database; inserts.sql is what version 2 added. Tables hold Unix times as whole
+-- microseconds, views as REAL seconds. The names of tables end in _row; the views have dnpcsql's names and columns.
 
 -- The strings that repeat (types, names, hosts), each once.
 CREATE TABLE string (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);

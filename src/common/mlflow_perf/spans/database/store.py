@@ -11,6 +11,7 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from datetime import tzinfo
 from itertools import islice
 from typing import Any
 
@@ -51,6 +52,9 @@ class Store:
         db: The connection, for importers that write with SQL of their own.
         progress: Importers call it now and then.
         unread: How many lines or rows were not understood, by their wording.
+        time_zone: The zone of local times whose source shows none; None for this machine's.
+        assumes_zone: Whether a source of local times showed no zone.
+        notes: What a user must know of the import, one sentence each.
         spans: How many spans were new.
         events: How many events were new.
     """
@@ -61,8 +65,12 @@ class Store:
         *,
         progress: Progress | None = None,
         pieces: EventPieces | None = None,
+        time_zone: tzinfo | None = None,
     ) -> None:
         self.db = db
+        self.time_zone = time_zone
+        self.assumes_zone = False
+        self.notes: list[str] = []
         self.progress = progress or (lambda _step, _share: None)
         self.unread: Counter[str] = Counter()
         self.spans = 0

@@ -17,8 +17,11 @@ from mlflow_perf.spans.database.bind import bind_known
 from mlflow_perf.spans.database.schema import DAMAGE, DEFAULT_DB, connect, name_damage
 from mlflow_perf.spans.database.store import Progress, Store
 from mlflow_perf.spans.importers.base import Importer
+from mlflow_perf.spans.importers.local_time import read_time_zone
 from mlflow_perf.spans.importers.registry import expand
 
+# Between a fingerprint and the name of a time zone, and the name of this machine's.
+_ZONE, _HERE = " @ ", "here"
 # Rows arrive in the order of the tables, so few pages are needed at once.
 _CACHE_KB = 24_000
 # What importers may raise for a damaged source.
@@ -37,6 +40,7 @@ class Imported:
         seconds: How long it took.
         unchanged: Whether it was skipped, as it has not changed since its last import.
         unread: How many lines or rows were not understood, by their wording.
+        notes: What a user must know of the import, one sentence each.
     """
 
     source: str
@@ -46,6 +50,7 @@ class Imported:
     seconds: float = 0.0
     unchanged: bool = False
     unread: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def import_sources(
@@ -53,6 +58,7 @@ def import_sources(
     db: str | Path = DEFAULT_DB,
     *,
     progress: Progress | None = None,
+    time_zone: str = "",
 ) -> list[Imported]:
     """Import sources into a spans database, each recognised by itself.
 
@@ -63,13 +69,18 @@ def import_sources(
         sources: Files, folders, or MLflow runs (`runs:/<run id>`).
         db: The database; it is created if it does not exist.
         progress: Called with the current step and the share of it that is done.
+        time_zone: The zone of local times whose source shows none, such as Parsl's monitoring
+            database without the logs of its runs: `Europe/Vienna` or `+02:00`. Default: this
+            machine's.
 
     Returns:
         The result of each source, in the order of import.
 
     Raises:
+        SettingError: There is no such time zone.
         SpansError: A source cannot be read or is of no known kind, or `db` cannot be used.
     """
+    zone = read_time_zone(time_zone) if time_zone else None
     paths = [sources] if isinstance(sources, str | Path) else list(sources)
     # First: a misspelt source must not leave an empty database behind.
     found = [(importer, path) for source in paths for importer, path in expand(Path(source))]
@@ -79,15 +90,20 @@ def import_sources(
         pieces = cache.EventPieces(connection)
         results = []
         for importer, path in found:
-            store = Store(connection, progress=progress, pieces=pieces)
-            results.append(_import(importer, path, store, pieces))
+            store = Store(connection, progress=progress, pieces=pieces, time_zone=zone)
+            results.append(_import(importer, path, store, pieces, time_zone))
         with name_damage(db):
             cache.update(connection)
     return results
 
 
-def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventPieces) -> Imported:
+def _import(
+    importer: Importer, source: Path, store: Store, pieces: cache.EventPieces, time_zone: str
+) -> Imported:
     """Import one source in one transaction, unless it has not changed since its last import.
+
+    The time zone that was assumed for a source stands in its fingerprint. A source that has grown
+    keeps its zone; with another one, each of its events would be stored a second time.
 
     Raises:
         SpansError: The source cannot be read; the transaction is undone.
@@ -99,7 +115,15 @@ def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventP
         location = str(source.resolve()) if source.exists() else str(source)
         fingerprint = _make_fingerprint(source)
         known = db.execute(query, (importer.name, location)).fetchone()
-        if fingerprint and known is not None and fingerprint == known[0]:
+        before, _, zone_before = known[0].partition(_ZONE) if known else ("", "", "")
+        if time_zone and zone_before not in ("", time_zone):
+            raise SpansError(
+                f"{source} was imported into this database with another time zone: import it into "
+                "a new one (--db)."
+            )
+        if zone_before not in ("", _HERE):
+            store.time_zone = read_time_zone(zone_before)
+        if fingerprint and fingerprint == before:
             return Imported(str(source), importer.name, unchanged=True)
         db.execute("BEGIN IMMEDIATE")
         pieces.start()
@@ -107,6 +131,8 @@ def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventP
         bind_known(store)
         pieces.write()
         unread = json.dumps(store.unread) if store.unread else None
+        if store.assumes_zone:
+            fingerprint += _ZONE + (time_zone or zone_before or _HERE)
         db.execute(
             "INSERT INTO source_row (importer, location, fingerprint, imported_us, unread)"
             " VALUES (?, ?, ?, ?, ?) ON CONFLICT (importer, location) DO UPDATE SET"
@@ -134,6 +160,7 @@ def _import(importer: Importer, source: Path, store: Store, pieces: cache.EventP
         events=store.events,
         seconds=time.monotonic() - started,
         unread=dict(store.unread),
+        notes=store.notes,
     )
 
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
+from mlflow_perf.errors import SettingError
 from mlflow_perf.spans.database.bulk import Ints
+from mlflow_perf.spans.database.store import Store
 
 NO_TIME = -(1 << 63)
 """Replaces a missing or malformed time in an array."""
 
 _STAMP = re.compile(rb"^(\d{9,11})\.\d+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?=[ ,.])", re.MULTILINE)
 _RUN_ID = re.compile(rb'(?:"created": (\d+).*)?Run id is: ([^"\s]+)')
-_LOCAL = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
+_LOCAL = re.compile(rb"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d", re.MULTILINE)
 _HEAD_BYTES = 1 << 18
 _QUARTER_HOUR = 900
 # The lowest characters of a local time, and how far each may lie above: 9 for a digit.
@@ -36,11 +39,11 @@ class Offset(NamedTuple):
     seconds: int
 
 
-def find_offsets(log: Path) -> list[Offset]:
-    """Return the offsets that a log shows, or else this machine's own at the log's first time."""
+def find_offsets(log: Path, store: Store) -> list[Offset]:
+    """Return the offsets that a log shows, or else the assumed one at the log's first time."""
     with log.open("rb") as file:
         local = _LOCAL.search(file.read(_HEAD_BYTES))
-    return offsets_of_log(log) or (machine_offsets(local[0].decode()) if local else [])
+    return offsets_of_log(log) or (assume_offsets(local[0].decode(), store) if local else [])
 
 
 def offsets_of_log(log: Path) -> list[Offset]:
@@ -97,14 +100,46 @@ def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
     return []
 
 
-def machine_offsets(local: str) -> list[Offset]:
-    """Return this machine's own offset at a local time; none if it is not a time."""
+def assume_offsets(local: str, store: Store) -> list[Offset]:
+    """Return the offset at a local time whose zone is unknown; none if it is not a time.
+
+    It is that of the store's time zone, or else this machine's own, which the store's notes say.
+    """
     try:
         moment = datetime.fromisoformat(local)
     except ValueError:
         return []
-    offset = moment.astimezone().utcoffset()
+    store.assumes_zone = True
+    zoned = (
+        moment.astimezone() if store.time_zone is None else moment.replace(tzinfo=store.time_zone)
+    )
+    note = (
+        "the times show no zone: that of this machine is assumed "
+        f"(UTC{zoned:%z}); give another one with --time-zone"
+    )
+    if store.time_zone is None and note not in store.notes:
+        store.notes.append(note)
+    offset = zoned.utcoffset()
     return [Offset("", int(offset.total_seconds()) if offset else 0)]
+
+
+def read_time_zone(text: str) -> tzinfo:
+    """Return the time zone of a name such as `Europe/Vienna`, or of an offset such as `+02:00`.
+
+    Raises:
+        SettingError: It is neither.
+    """
+    with suppress(ValueError):
+        zone = datetime.fromisoformat(f"2000-01-01T00:00:00{text}").tzinfo
+        if zone is not None:
+            return zone
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise SettingError(
+            f"There is no time zone {text!r}: give a name such as Europe/Vienna, or an offset from "
+            "UTC such as +02:00."
+        ) from None
 
 
 def parse_times(text: str) -> Ints:

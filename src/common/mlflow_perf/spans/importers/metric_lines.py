@@ -39,7 +39,7 @@ class MetricLinesImporter:
     def load(self, source: Path, store: Store) -> None:
         """Import each line as an event `METRIC` of its span, with the figures."""
         scope = store.scope(make_log_scope("metric", source, read_head(source)))
-        import_metric_lines(source, store, scope, find_offsets(source))
+        import_metric_lines(source, store, scope, find_offsets(source, store))
 
 
 def import_metric_lines(source: Path, store: Store, scope: int, offsets: Sequence[Offset]) -> None:

@@ -19,7 +19,7 @@ from mlflow_perf.spans.importers.base import read_statements
 from mlflow_perf.spans.importers.local_time import (
     NO_TIME,
     Offset,
-    machine_offsets,
+    assume_offsets,
     offsets_of_run,
     parse_times,
 )
@@ -229,7 +229,7 @@ def add_runs(path: Path, source: MonitoringSource, store: Store) -> None:
     """Fill the table `temp.run`: each run of the database, its scope and its offset from UTC.
 
     The offset is the one that the run's logs show. A run without logs takes that of the latest run
-    before it whose logs show one, or else this machine's own.
+    before it whose logs show one, or else the assumed one.
     """
     source.execute("run_table")
     rundir = "rundir" if "rundir" in source.columns["workflow"] else "''"
@@ -248,7 +248,7 @@ def add_runs(path: Path, source: MonitoringSource, store: Store) -> None:
         if offsets is None and offsets_by_time:
             before = (time for time in offsets_by_time if time <= began)
             offsets = offsets_by_time[max(before, default=min(offsets_by_time))][-1:]
-        if offsets is None and not (offsets := machine_offsets(began[:19])):
+        if offsets is None and not (offsets := assume_offsets(began[:19], store)):
             store.not_read("workflow row whose time_began is not a time")
             offsets = [Offset("", 0)]
         first, change = offsets[0], offsets[1] if offsets[1:] else Offset("", offsets[0].seconds)

@@ -86,7 +86,7 @@ class _Run:
 
 
 def _read_main_log(path: Path, store: Store) -> _Run:
-    offsets = find_offsets(path)
+    offsets = find_offsets(path, store)
     with Log(path, offsets) as log:
         ids = {m[1].decode() for line in log.find(b"Run id is: ") if (m := _RUN_ID.search(line))}
         if len(ids) > 1:
