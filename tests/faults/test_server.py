@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,25 @@ def test_ill_from_start_to_end(faults: Faults, fault: Fault) -> None:
         assert one.has_all(run_id), one.how
         one.proxy.close()
         fault(f"server {one.how}, start to end", "job unharmed, exit bounded; recover", "none")
+
+
+def test_ctrl_c_while_the_start_hangs(faults: Faults, fault: Fault) -> None:
+    """It ends at once, and the run that the server may still make is ended by recover."""
+    ill = faults.ill("hang")
+    job = ill.start("sleeping")
+    wait_until(lambda: ill.proxy.asked >= 1, job)
+    begin = time.monotonic()
+    job.kill(signal.SIGINT)
+    assert job.wait() == -signal.SIGINT, job.output
+    assert time.monotonic() - begin < 10, "its limit is 60 s"
+    assert "KeyboardInterrupt" in job.output
+    assert "mlflow-perf recover" not in job.output
+    ill.proxy.heal()
+    (done,) = json.loads(ill.recover().output)
+    assert (done["outcome"], done["run_id"]) == ("not begun", None)
+    assert ill.journals == []
+    ill.proxy.close()
+    fault("Ctrl-C while the server hangs at the start", "ends at once", "none")
 
 
 def test_ill_in_the_middle(faults: Faults, fault: Fault, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish import node_writer
 from mlflow_perf.publish.node_writer import write_node
+from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -59,6 +60,22 @@ def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...
         assert metrics["run_imbalance_pct"] == pytest.approx(50)
     assert set(load(run_id).nodes) == set(order)
     assert client.get_run(run_id).info.status == "RUNNING"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_killed_node_is_killed_everywhere(store: str, order: tuple[int, ...]) -> None:
+    """The run's status, its tag and its host are the same, whichever node ends last."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0", tags={RECORDING_TAG: "abc"}).info.run_id
+    for index in order:
+        document = _document(index)
+        document.status = "KILLED" if index else "FINISHED"
+        tags = {"mlflow_perf.hostname": f"node{index}"}
+        handle = RunHandle(store, run_id=run_id, own_run=index == 0)
+        write_node(Delivery(document, handle, index, tags=tags))
+    run = client.get_run(run_id)
+    assert run.info.status == run.data.tags["mlflow_perf.status"] == "KILLED"
+    assert run.data.tags["mlflow_perf.hostname"] == "node0"
 
 
 def test_the_overview_speaks_for_all_nodes(store: str) -> None:

@@ -184,7 +184,10 @@ def _write_with_others(
         _log_figures(client, delivery, document, slot)
         _upload(client, delivery, page_of=document)
         reports = present.look(again=path)
-    return [mine]
+    others = (
+        node for node in merge_reports(reports).all_nodes() if node.component == mine.component
+    )
+    return [mine, *(node for node in others if not is_same_recording(node, mine))]
 
 
 def _is_there(delivery: Delivery, slot: Slot, reports: Reports) -> bool:
@@ -315,9 +318,16 @@ def _as_not_uploaded() -> Iterator[None]:
 
 
 def _end_if_own(client: MlflowClient, delivery: Delivery, latest: Iterable[NodeDocument]) -> None:
-    """End a run of ours at the time when the job ended, which may be long ago."""
-    if delivery.run.own_run:
-        nodes = list(latest)
+    """End a run of ours at the time when the job ended, which may be long ago.
+
+    The first node's process ends it. A node that failed, and whose report comes later, says so.
+    """
+    nodes = list(latest)
+    is_ours = delivery.run.own_run
+    if not is_ours and delivery.document.status not in (None, "FINISHED"):
+        run = client.get_run(str(delivery.run.run_id))
+        is_ours = RECORDING_TAG in run.data.tags and run.info.status != "RUNNING"
+    if is_ours:
         ends = [n.started + n.duration_sec for n in nodes if n.started and n.duration_sec]
         status = worst_status(node.status or "" for node in nodes) or "FINISHED"
         ended = min(time.time(), max(ends, default=math.inf))

@@ -180,6 +180,9 @@ def tag_run(document: PerfDocument) -> dict[str, str]:
     stored = (document.nodes[index].extra for index in sorted(document.nodes))
     verdict = choose_verdict(_judge(document), stored)
     tags = {**verdict, "status": _find_status(document)}
+    if document.nodes:
+        # Each node writes the tags of the run; the host is the first one's whoever writes last.
+        tags["hostname"] = str(document.nodes[min(document.nodes)].node.get("hostname", ""))
     if document.components:
         tags["components"] = to_json(sorted(document.components))
     return {f"mlflow_perf.{name}": text for name, text in tags.items() if text}

@@ -1,0 +1,41 @@
+"""The table of faults in the docs is what the suite shows: no row without a test, and none less."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.harm.test_harm import ALL
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "never-lose-a-run.md"
+OTHERS = ("session/test_run_finder.py", "core/test_uris.py")
+"""Tests of the table that are not in this folder."""
+
+
+def read_rows() -> list[list[str]]:
+    """Return the cells of the table's rows."""
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+def list_tests(path: Path, *, with_fault: bool = False) -> set[str]:
+    """Return the names of a file's tests; perhaps only of those that note what a fault led to."""
+    functions = re.findall(
+        r"^def (test_\w+)\((.*?)\) -> None:", path.read_text("utf-8"), re.M | re.S
+    )
+    return {name for name, arguments in functions if not with_fault or "fault: Fault" in arguments}
+
+
+def test_the_table_and_the_suite_agree() -> None:
+    """Each row names tests or jobs that exist; each test of a fault stands in a row."""
+    rows, folder = read_rows(), Path(__file__).parent
+    assert len(rows) > 35
+    assert {len(row) for row in rows} == {5}
+    named = [re.findall(r"`([^`]+)`", row[4]) for row in rows]
+    assert all(named)
+    files = [*folder.glob("test_*.py"), *(ROOT / "tests" / name for name in OTHERS)]
+    known = {test for file in files for test in list_tests(file)} | {job.name for job in ALL}
+    assert {name for names in named for name in names} - known == set()
+    faults = {test for file in files for test in list_tests(file, with_fault=True)}
+    assert faults - {name for names in named for name in names} == set()
