@@ -16,7 +16,7 @@ OTHERS = ("session/test_run_finder.py", "core/test_uris.py")
 def read_rows() -> list[list[str]]:
     """Return the cells of the table's rows."""
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 
 def list_tests(path: Path, *, with_fault: bool = False) -> set[str]:
