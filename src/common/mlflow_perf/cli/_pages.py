@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.load import fetch_file, is_run_id, new_client, read_documents
@@ -19,7 +19,7 @@ from mlflow_perf.tracking.search import get_runs
 REPORT_FILE = "perf_report.html"
 
 _SPANS = "spans/spans.sqlite3"
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

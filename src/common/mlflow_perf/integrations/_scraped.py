@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import hashlib
-import logging
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.model.sketch import Distribution
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.recorders.transfers.stats import COUNTS
@@ -34,7 +34,7 @@ _NIXL_FIGURES = {
 }
 _NIXL_COUNTS = {f"vllm:nixl_{name}": name for name in COUNTS}
 _FAILED = "vllm:nixl_num_failed_transfers"
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Family(Protocol):

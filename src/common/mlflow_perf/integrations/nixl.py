@@ -11,16 +11,16 @@ transfer once, from NIXL's own telemetry.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, SourceUnavailableError
 from mlflow_perf.recorders.current import record_transfers
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats, Telemetry
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def agent(name: str, **config: Any) -> TrackedAgent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import urllib.error
 import urllib.parse
@@ -16,6 +15,7 @@ import prometheus_client.parser
 
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import SettingError
@@ -34,7 +34,7 @@ _MAX_MESSAGE = 300
 _SHARE = 0.02
 # No proxy of the environment: endpoints are asked directly, as Prometheus does.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 Fetch = Callable[[str], Iterable[Family]]
 """Asks an endpoint and returns its metrics."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.integrations import startup
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -39,7 +39,7 @@ _FACTORY_TIMES = {
     "factory.resolve": ("StoreFactory", "resolve"),
     "factory.polling_resolve": ("PollingStoreFactory", "resolve"),
 }
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _originals: dict[str, Any] = {}
 _unrecorded: set[str] = set()
 _on_path = False

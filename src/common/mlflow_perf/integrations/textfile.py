@@ -5,7 +5,6 @@ A job needs no port for it, and a cluster no service discovery.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
@@ -16,12 +15,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class TextfileExporter:

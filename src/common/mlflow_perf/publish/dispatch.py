@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line, is_refused, redact_password
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.journal import Journal
@@ -21,7 +21,7 @@ _CONNECT_SEC = 2.0
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def dispatch(

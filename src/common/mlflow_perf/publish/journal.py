@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import re
 import secrets
@@ -26,6 +25,7 @@ from typing import Any
 from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.node.exit_cause import boot_id
@@ -52,7 +52,7 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _WRITE_EVERY_SEC = 4.0
 _SYNC_EVERY_WRITES = 2
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 live: set[str] = set()
 """Names of this process's journals. Closing any descriptor of such a file would unlock it."""

@@ -6,13 +6,13 @@ or the job.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.own_cost import as_own, bring
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.tracking.client import open_client
@@ -29,7 +29,7 @@ _MAX_METRICS = 1000  # per request
 _ROWS_PER_REQUEST = 100
 _CLOSE_SEC = 2.0
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 SYSTEM_KEYS = {
     "cpu_pct_per_cpu_avg": "cpu_utilization_percentage",

@@ -7,7 +7,6 @@ per thread, and would open a second run beside ours.
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import socket
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
@@ -56,7 +56,7 @@ _ALONE_SEC = 10.0
 _LOOK_EVERY_SEC = 0.02
 _SOCKET_NAME = 100  # characters that the kernel takes
 _MAX_LOOKS = 5  # for other nodes that end at the same time
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:

@@ -6,7 +6,6 @@ parts are cut off, and nothing outside the folder is touched.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.json_io import from_json, round_columns
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
     is_http,
     is_refused,
@@ -57,7 +57,7 @@ _MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

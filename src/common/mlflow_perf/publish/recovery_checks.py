@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
@@ -26,7 +26,7 @@ _CREDENTIALS = (
     "PGPASSWORD", "MYSQL_PWD",
 )  # fmt: skip
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def check_credentials(uri: str) -> None:

@@ -7,7 +7,6 @@ stays beside it under another name. Two hosts that both say that they are node 0
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_folder_name, clean_metric_key
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.load import fetch_file
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _NODE_FILE = re.compile(r"node-(\d{1,18})\.json")
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Reports = Mapping[str, Mapping[int, NodeDocument]]
 """Folder below the artifact path, empty for the path itself → index of the node → its report."""

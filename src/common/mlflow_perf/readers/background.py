@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.errors import MlflowPerfError
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def warn_left_out(error: Exception) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.background import warn_left_out
 from mlflow_perf.readers.base import Reader
@@ -19,7 +19,7 @@ from mlflow_perf.readers.network import NetworkReader
 from mlflow_perf.readers.process.rank_environments import RankEnvironments
 from mlflow_perf.readers.user_reader import UserReader
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 ReaderFactory = Callable[[], Reader]
 """Makes a reader, or raises `SourceUnavailableError` where the source does not exist."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.operations import operation_spool
@@ -24,7 +24,7 @@ _UNREADABLE = (
     MlflowPerfError, ValueError, KeyError, TypeError, IndexError, OverflowError, struct.error
 )  # fmt: skip
 _MESSAGE = "The records of process %s cannot be read: %s"
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def collect_operations(folder: Path, into: OperationMetrics) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.recorders.spool import SpoolWriter
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class RecordSpool:

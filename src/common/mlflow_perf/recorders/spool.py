@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import mmap
 import os
 import stat
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnMap
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError
 
 VARIABLE = "MLFLOW_PERF_SPOOL"
@@ -51,7 +51,7 @@ _MAX_SIZE = 256 * 1024 * 1024
 # The C library keeps each value that an environment variable ever had, so a process that opens many
 # sessions takes the names of its folders in turn. No process of a session that long ago still runs.
 _created: deque[Path] = deque(maxlen=16)
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

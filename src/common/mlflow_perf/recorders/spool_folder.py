@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import tempfile
 import time
 from pathlib import Path
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import RankCommands
@@ -32,7 +32,7 @@ _MAX_RECORDING_SEC = 10.0
 _START_FACTOR = 3.0
 _MAX_START_SEC = 30.0
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class SpoolFolder:

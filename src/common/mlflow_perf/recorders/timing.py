@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import SettingError
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations.keys import as_text
@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _MAX_IDLE = 1000
 _idle: dict[str, IdleTimer] = {}
 _warned = False
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def time(name: str, key: Any = None, *, nested: bool = False) -> OperationTimer | IdleTimer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from mlflow_perf.core.json_io import to_json, write_text
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.model.summary import summarise
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class MetricsLogger(Protocol):

@@ -5,16 +5,16 @@ A reader that fails costs only its own values.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.readers import Reader
 from mlflow_perf.records import Kind
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @runtime_checkable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
 from mlflow_perf.core.own_cost import as_own, own_cpu_sec
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS
@@ -38,7 +38,7 @@ _PEAK_MARGIN_SEC = 0.02
 # A reader that hangs in the kernel must not hang the job's exit.
 _JOIN_TIMEOUT_SEC = 2.0
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def _is_seconds(value: Any, least: float, most: float) -> bool:

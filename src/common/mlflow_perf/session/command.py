@@ -7,7 +7,6 @@ signals that this process gets are passed on to it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.own_cost import own_memory_bytes
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts, signal_name
@@ -39,7 +39,7 @@ __all__ = [
     "run_command",
 ]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _CAN_HOLD = all(hasattr(os, name) for name in ("fork", "waitid")) and hasattr(
     signal, "sigtimedwait"
 )

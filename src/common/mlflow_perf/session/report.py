@@ -6,7 +6,6 @@ The job's result, exception and exit code pass through untouched whatever fails 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line
@@ -33,7 +33,7 @@ __all__ = ["Session", "current", "report"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _guard = Lock()
 _current: Session | None = None
 _current_pid = 0
@@ -264,6 +264,6 @@ def report(**settings: Any) -> Session:
         check_run(found.run_id, found.start_timeout)
     name = found.name
     if name is None:
-        script = Path(sys.argv[0] or "python").stem
+        script = Path((sys.argv or [""])[0] or "python").stem
         name = script if script not in ("", "-c", "__main__") else "python"
     return Session(name, found)

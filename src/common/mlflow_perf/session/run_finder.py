@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.own_cost import bring
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
     absolute_store,
     blocking_file,
@@ -49,7 +49,7 @@ _WRONG_FOR_EVER = {
     "UnsupportedModelRegistryStoreURIException",
 }
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.node.place import Node, detect
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReportListener", "detect_node", "open_exporters", "open_job_readers", "open_scrapers"]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class ReportListener(Protocol):

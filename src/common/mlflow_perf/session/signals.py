@@ -9,7 +9,6 @@ without a handler, stay as they were.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import stat
@@ -22,6 +21,7 @@ from typing import Any
 
 from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 
 __all__ = ["SignalWatch"]
@@ -36,7 +36,7 @@ _LONGEST_END_SEC = 60.0
 _GRACE_SEC = 20.0  # as long as a report may take then
 _PROCESS_ID = struct.Struct("i")
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _set_wakeup_fd = signal.set_wakeup_fd
 _armed: SignalWatch | None = None
 

@@ -7,7 +7,6 @@ https://learn.microsoft.com/azure/machine-learning/resource-limits-capacity
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, RunMetric, metric_for
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

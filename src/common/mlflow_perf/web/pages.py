@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -15,6 +14,7 @@ from mlflow_perf._version import __version__
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.core.format import clock_time
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUTES"]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _RUN, _COMPARE = f"{PAGE_PATH}/run", f"{PAGE_PATH}/compare"
 _MOST_COMPARED = 50

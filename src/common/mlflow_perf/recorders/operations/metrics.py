@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
@@ -23,7 +23,7 @@ from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats, as_number, as_time
 from mlflow_perf.recorders.operations.timer import OperationTimer
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _PLAIN_KEYS = (str, int)
 _Snapshot = tuple[dict[Any, Metrics], dict[str, Buckets], set[str]]
 _alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()

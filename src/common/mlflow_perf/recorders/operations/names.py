@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 import zlib
 from collections.abc import Mapping
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.recorders.operations.stats import TimeStats
 
 OTHER = "other"
@@ -18,7 +18,7 @@ MAX_OPERATIONS = 300
 
 _MAX_NAME = 200
 _FORBIDDEN = re.compile(r"[^\w.\- /]", re.ASCII)
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def metric_name(name: str) -> str:

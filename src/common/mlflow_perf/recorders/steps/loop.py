@@ -6,7 +6,6 @@ hundred steps at a time become statistics.
 
 from __future__ import annotations
 
-import logging
 import os
 import time as clock_module
 import weakref
@@ -16,6 +15,7 @@ from operator import add
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.recorders import current, timing
 from mlflow_perf.recorders.operations.keys import as_text
 from mlflow_perf.recorders.operations.timer import OperationTimer
@@ -31,7 +31,7 @@ _RESERVED = {INPUT, COMPUTE, "step", "rest"}
 _MOST_STEPS_HELD = 512
 _MAX_PARTS = 40
 _FLUSH_NS = 1_000_000_000
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _open: weakref.WeakSet[Loop] = weakref.WeakSet()
 _innermost: ContextVar[Loop | None] = ContextVar("mlflow_perf_loop", default=None)
 _warned = False

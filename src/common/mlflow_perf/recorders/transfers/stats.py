@@ -6,13 +6,13 @@ transfers; the earlier ones are folded into a `Distribution` for each figure, wi
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.sketch import Distribution
@@ -30,7 +30,7 @@ COUNTS = (
 _MIB = 2**20
 # NIXL's name of each of `FIGURES`, and how many of its units make one of ours.
 _TELEMETRY = (("xferDuration", 1e6), ("postDuration", 1e6), ("totalBytes", 1), ("descCount", 1))
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Telemetry(Protocol):

@@ -1,0 +1,65 @@
+"""Messages of ours and a job's own logging."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mlflow_perf.core.safe_log import get_logger
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise RuntimeError("the job's own")
+
+
+class _Raising(logging.Handler):
+    emit = _refuse
+
+
+class _Filter(logging.Filter):
+    filter = _refuse  # type: ignore[assignment]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """Return a logger that keeps nothing of the test."""
+    found = logging.getLogger("mlflow_perf.test_safe_log")
+    yield found
+    found.handlers.clear()
+    found.filters.clear()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda found: found.addHandler(_Raising()),
+        lambda found: found.addFilter(_Filter()),
+        lambda _: logging.setLogRecordFactory(_refuse),  # type: ignore[arg-type]
+    ],
+    ids=["handler", "filter", "record factory"],
+)
+def test_a_message_never_raises(
+    logger: logging.Logger, spoil: Callable[[logging.Logger], None]
+) -> None:
+    """Whatever of the job's logging does."""
+    factory = logging.getLogRecordFactory()
+    try:
+        spoil(logger)
+        get_logger(logger.name).warning("%s is away", "it", exc_info=True)
+    finally:
+        logging.setLogRecordFactory(factory)
+
+
+def test_a_message_is_a_usual_one(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    """The name is the module's, the place the caller's, and the level counts."""
+    log = get_logger(logger.name)
+    with caplog.at_level(logging.INFO, logger=logger.name):
+        log.debug("unseen")
+        log.warning("%s is away", "it")
+    (record,) = caplog.records
+    assert (record.name, record.getMessage()) == (logger.name, "it is away")
+    if sys.version_info >= (3, 11):
+        assert record.funcName == "test_a_message_is_a_usual_one"
