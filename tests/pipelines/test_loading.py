@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
 
 import pytest
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.loading import load_job, parse_settings
+from mlflow_perf.pipelines.loading import load_job, load_jobs, parse_settings
 
 WritePipeline = Callable[[str], Path]
 ONE = """
@@ -99,9 +101,9 @@ def _written(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("raise RuntimeError('at import')", r"file\.py fails: RuntimeError: at import"),
-        ("import not_there_at_all", "ModuleNotFoundError"),
-        ("import sys; sys.exit(0)", r"file\.py fails: SystemExit: 0"),
+        ("raise RuntimeError('at import')", r"file\.py, line 1 fails: RuntimeError: at import"),
+        ("import not_there_at_all", "imports not_there_at_all, which is not installed"),
+        ("import sys; sys.exit(0)", r"file\.py, line 1 fails: SystemExit: 0"),
         ("x = 1", "defines no pipeline"),
         ("def broken(:", "SyntaxError"),
         (
@@ -158,9 +160,158 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_job(str(tmp_path / "gone.py"), {})
 
 
-def test_a_finished_job_takes_no_settings(write_pipeline: WritePipeline) -> None:
-    """A file may define the job itself, whose inputs are then fixed."""
-    path: Any = write_pipeline(ONE + "\n    job = one(rows=4)\n    del one\n")
-    assert load_job(str(path), {})[0].inputs["rows"]._data == 4
-    with pytest.raises(PipelineError, match="takes no --set"):
-        load_job(str(path), {"rows": "5"})
+def test_a_finished_job_takes_settings(write_pipeline: WritePipeline) -> None:
+    """A file may define the finished job beside its function; --set changes its inputs."""
+    path = str(write_pipeline(ONE + "\n    pipeline_job = one(rows=4)\n"))
+    assert load_job(path, {})[0].inputs["rows"]._data == 4
+    assert load_job(path, {"rows": "5"})[0].inputs["rows"] == 5
+    with pytest.raises(PipelineError, match=r"--set rwos: .* has no such input \(did you mean"):
+        load_job(path, {"rwos": "5"})
+    assert load_job(f"{path}:one", {"rows": "6"})[0].inputs["rows"]._data == 6
+
+
+def test_a_function_that_builds_the_pipeline_is_named(write_pipeline: WritePipeline) -> None:
+    """FILE:FUNCTION calls a factory, with --set as its arguments."""
+    path = write_pipeline("""
+        def build(rows: int = 3):
+            @dsl.pipeline()
+            def inner(n: int):
+                a = make(rows=n)
+            return inner(n=rows)
+    """)
+    assert load_job(f"{path}:build", {"rows": "8"})[0].inputs["n"]._data == 8
+    with pytest.raises(PipelineError, match=r"if a function builds it, name it \(.*:FUNCTION\)"):
+        load_job(str(path), {})
+
+
+SUBMITS = """
+    import sys
+    from azure.ai.ml import MLClient
+    from azure.ai.ml.entities import AmlCompute, Data, Environment
+    from azure.identity import DefaultAzureCredential
+
+    @dsl.pipeline()
+    def one(rows: int, folder):
+        a = make(rows=rows, folder=folder)
+
+    def main(rows):
+        credential = DefaultAzureCredential()
+        credential.get_token("https://management.azure.com/.default")
+        client = MLClient(credential, "subscription", "group", "workspace")
+        client.compute.get("cpu-cluster")
+        client.compute.begin_create_or_update(AmlCompute(name="small")).result()
+        asset = client.data.create_or_update(Data(name="raw", path=str(HERE), type="uri_folder"))
+        environment = client.environments.create_or_update(Environment(name="e", image="ubuntu"))
+        job = one(rows=rows, folder=Input(type="uri_folder", path=f"azureml:raw:{asset.version}"))
+        made = client.jobs.create_or_update(job, experiment_name="mine")
+        client.jobs.stream(made.name)
+        assert client.jobs.get(made.name).status == "Completed"
+        client.online_endpoints.begin_create_or_update("endpoint").result()
+        raise SystemExit("not reached")
+
+    if __name__ == "__main__":
+        main(int(sys.argv[1]))
+"""
+
+
+def test_what_a_script_submits_is_the_job(write_pipeline: WritePipeline, tmp_path: Path) -> None:
+    """MLClient is stood in for: data, compute and environments answer, and the job is taken."""
+    pytest.importorskip("azure.identity")
+    import azure.ai.ml
+
+    from mlflow_perf.pipelines.read_graph import read_graph
+    from mlflow_perf.pipelines.sources import Sources
+
+    real, sources = azure.ai.ml.MLClient, Sources()
+    path = write_pipeline(SUBMITS)
+    jobs, _ = load_jobs(str(path), {}, sources=sources, arguments=["7"])
+    graph = read_graph(jobs[0], source=path, sources=sources)
+    assert graph.experiment == "mine"
+    assert graph.steps["a"].values["rows"] == 7
+    assert graph.steps["a"].values["folder"] == tmp_path
+    assert azure.ai.ml.MLClient is real
+    with pytest.raises(PipelineError, match=r"IndexError: .* give them after `--`"):
+        load_jobs(str(path), {})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("components.get('x', '1')", "takes the component x 1 of the workspace"),
+        ("models.get('m', 1)", "calls MLClient.models.get, which only Azure ML has"),
+        ("batch_endpoints.invoke('e')", "calls MLClient.batch_endpoints.invoke"),
+    ],
+)
+def test_a_call_that_only_azure_answers_is_refused(
+    write_pipeline: WritePipeline, call: str, message: str
+) -> None:
+    """The refusal names the call, even where the script catches it."""
+    path = write_pipeline(f"""
+        from azure.ai.ml import MLClient
+        client = MLClient.from_config(None)
+        try:
+            found = client.{call}
+        except Exception:
+            pass
+        found.use()
+    """)
+    with pytest.raises(PipelineError, match=re.escape(message)):
+        load_job(str(path), {})
+
+
+def test_a_notebook_runs_its_cells(write_pipeline: WritePipeline, tmp_path: Path) -> None:
+    """%%writefile writes, other magics are left out, and the submitted job is taken."""
+    head = write_pipeline("").read_text().replace("Path(__file__).parent", 'Path(".").resolve()')
+    cells = [
+        "%load_ext autoreload\nname = 'written.txt'",
+        "%%writefile {name}\nhello",
+        head + "\n!pip install nothing\n@dsl.pipeline()\ndef p():\n    a = make(rows=3)\n",
+        "from azure.ai.ml import MLClient\njob = MLClient(None).jobs.create_or_update(p())\njob",
+    ]
+    notebook = {"cells": [{"cell_type": "code", "source": [text]} for text in cells]}
+    path = tmp_path / "pipe.ipynb"
+    path.write_text(json.dumps(notebook))
+    job, _ = load_job(str(path), {})
+    assert list(job.jobs) == ["a"]
+    assert (tmp_path / "written.txt").read_text() == "hello"
+
+
+def test_a_script_finds_files_beside_it(
+    write_pipeline: WritePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths start at the current folder, as in Python, else at the script's own."""
+    path = write_pipeline('step = load_component("make/component.yaml")\n' + dedent(ONE))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_job(str(path), {})[0].display_name == "one"
+    assert Path.cwd() == tmp_path / "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("azureml.core", "line 1 imports azureml: the first SDK of Azure ML"),
+        ("azure.nothing.here", "imports azure.nothing, which is not installed: pip install azure"),
+        ("numqy", "imports numqy, which is not installed: pip install numqy"),
+    ],
+)
+def test_a_missing_module_is_named(tmp_path: Path, module: str, message: str) -> None:
+    """The message names what the file imports, not azure-ai-ml, which is there."""
+    with pytest.raises(PipelineError, match=re.escape(message)):
+        load_job(_written(tmp_path, f"import {module}"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("type: pipeline\njobs:\n  a:\n    type: command\n   b: x\n", "line 5 is no YAML"),
+        ("type: pipeline\njobs:\n  a:\n    type: command\n", "line 3: jobs.a"),
+        ("just text", "cannot be read as a job"),
+    ],
+)
+def test_a_yaml_error_has_its_line(tmp_path: Path, text: str, message: str) -> None:
+    """A YAML file that cannot be read is named with the line and the field."""
+    path = tmp_path / "bad.yml"
+    path.write_text(text)
+    with pytest.raises(PipelineError, match=re.escape(message)):
+        load_job(str(path), {})

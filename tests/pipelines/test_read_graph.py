@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -201,6 +202,147 @@ def test_what_cannot_run_is_refused_by_name(graph_of: GraphOf, line: str, messag
     body = "\n".join(["@dsl.pipeline()", "def p():", *(f"    {x}" for x in line.split("; "))])
     with pytest.raises(PipelineError, match=_literal(message)):
         graph_of(body)
+
+
+def _read_yaml(tmp_path: Path, **texts: str) -> Any:
+    """Write YAML files, and return the graph of the last one."""
+    from mlflow_perf.pipelines.loading import load_job
+    from mlflow_perf.pipelines.read_graph import read_graph
+
+    for name, text in texts.items():
+        path = tmp_path / f"{name}.yml"
+        path.write_text(dedent(text))
+    job, found = load_job(str(path), {})
+    return read_graph(job, source=found)
+
+
+def test_a_yaml_pipeline_resolves_its_bindings(tmp_path: Path) -> None:
+    """Inputs, outputs and nested pipelines of a YAML file are bound as Azure ML binds them."""
+    (tmp_path / "data").mkdir()
+    graph = _read_yaml(
+        tmp_path,
+        inner="""
+            type: pipeline
+            inputs: {raw: {type: uri_folder}}
+            outputs: {model: {type: uri_folder}}
+            jobs:
+              fit:
+                type: command
+                command: cp ${{inputs.raw}}/x ${{outputs.model}}
+                environment: azureml:some@latest
+                inputs: {raw: {type: uri_folder, path: '${{parent.inputs.raw}}'}}
+                outputs: {model: '${{parent.outputs.model}}'}
+        """,
+        pipeline="""
+            type: pipeline
+            display_name: My pipeline
+            inputs: {who: world, n: 3, raw: {type: uri_folder, path: ./data}}
+            outputs: {said: {type: uri_file}, model: }
+            jobs:
+              second:
+                command: cat ${{inputs.a}} ${{inputs.model}}
+                environment: {image: ubuntu}
+                inputs:
+                  a: {path: '${{parent.jobs.first.outputs.out}}', type: uri_file}
+                  model: ${{parent.jobs.train.outputs.model}}
+              first:
+                command: echo ${{inputs.who}} ${{inputs.n}} > ${{outputs.out}}
+                environment: {image: ubuntu}
+                inputs: {who: '${{parent.inputs.who}}', n: '${{parent.inputs.n}}'}
+                outputs: {out: '${{parent.outputs.said}}'}
+              train:
+                type: pipeline
+                component: ./inner.yml
+                inputs: {raw: '${{parent.inputs.raw}}'}
+                outputs: {model: '${{parent.outputs.model}}'}
+        """,
+    )
+    assert graph.title == "My pipeline"
+    assert graph.steps["first"].values == {"who": "world", "n": 3}
+    assert graph.steps["first"].outputs["out"].type == "uri_file"
+    assert graph.steps["first"].component == "first"
+    assert graph.steps["train.fit"].values == {"raw": tmp_path / "data"}
+    assert graph.steps["second"].needs == ("first", "train.fit")
+    assert graph.outputs == {"said": Ref("first", "out"), "model": Ref("train.fit", "model")}
+
+
+def test_a_command_job_is_a_graph_of_one_step(tmp_path: Path) -> None:
+    """The file's name stands in for a missing display name."""
+    graph = _read_yaml(
+        tmp_path,
+        hello="""
+            type: command
+            command: echo ${{inputs.who}}
+            environment: {image: ubuntu, conda_file: ./conda.yml}
+            inputs: {who: world}
+        """
+        if (tmp_path / "conda.yml").write_text("dependencies: [python=3.8, {pip: [pyjokes]}]")
+        else "",
+    )
+    step = graph.steps["hello"]
+    assert (step.values, graph.experiment) == ({"who": "world"}, "hello")
+    assert step.wanted is not None
+    assert (step.wanted.python, step.wanted.requirements) == ("3.8", ("pyjokes",))
+    assert step.wanted.image == "ubuntu"
+
+
+BODY = "    command: echo\n    environment: {image: u}\n    outputs: {o: {type: uri_file}}\n"
+
+
+def _take(binding: str) -> str:
+    return f"{BODY}    inputs: {{x: '${{{{parent.{binding}}}}}'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (
+            f"  a:\n{_take('jobs.b.outputs.o')}  b:\n{_take('jobs.a.outputs.o')}",
+            "The steps a, b wait for each other",
+        ),
+        (
+            f"  a:\n{_take('jobs.c.outputs.o')}",
+            "line 7: ${{parent.jobs.c.outputs.o}} names nothing that this pipeline has",
+        ),
+        (
+            f"  a:\n{_take('inputs.c')}",
+            "line 7: ${{parent.inputs.c}} names nothing that this pipeline has",
+        ),
+        ("  a:\n    component: azureml:mine@latest\n", "uses the registered component mine@latest"),
+        (
+            "  a:\n    component: azureml://registries/shared/components/one/versions/1\n",
+            "uses the component one of the registry shared",
+        ),
+    ],
+)
+def test_a_wrong_binding_of_a_yaml_file_is_named(tmp_path: Path, jobs: str, message: str) -> None:
+    """A circle, a missing step, a missing input and a registry are refused, each by its name."""
+    with pytest.raises(PipelineError, match=_literal(message)):
+        _read_yaml(tmp_path, pipe=f"type: pipeline\njobs:\n{jobs}")
+
+
+def test_inputs_without_annotation_take_anything(graph_of: GraphOf, tmp_path: Path) -> None:
+    """A path, a literal, and nothing for an argument that no step needs."""
+    graph = graph_of(f"""
+        @dsl.pipeline()
+        def _p(rows, folder, kind="a", unused=None):
+            a = make(rows=rows, folder=folder, kind=kind)
+
+        job = _p(rows=4, folder=Input(type="uri_folder", path={str(tmp_path)!r}))
+    """)
+    values = graph.steps["a"].values
+    assert (values["rows"], values["folder"], values["kind"]) == (4, tmp_path, "a")
+
+
+def test_a_path_is_set_without_annotation(graph_of: GraphOf, tmp_path: Path) -> None:
+    """--set gives a path to an input that declares no type."""
+    body = """
+        @dsl.pipeline()
+        def p(rows, folder):
+            a = make(rows=rows, folder=folder)
+    """
+    values = graph_of(body, rows="4", folder=str(tmp_path)).steps["a"].values
+    assert (values["rows"], values["folder"]) == (4, tmp_path)
 
 
 def test_a_parallel_step_is_refused_by_name(graph_of: GraphOf) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -9,16 +10,18 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 if TYPE_CHECKING:
+    from mlflow_perf.pipelines.environments import StepPython
     from mlflow_perf.pipelines.graph import Graph
     from mlflow_perf.pipelines.runner import Result
     from mlflow_perf.pipelines.step import Outcome
@@ -35,7 +38,25 @@ def command() -> None:
 
 @command.command()
 @click.argument("file")
+@click.argument("arguments", metavar="[-- ARG …]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Value of an input.")
+@click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="azureml:NAME@VERSION=PATH",
+    help="Local path that stands in for a data asset or a remote address.",
+)
+@click.option(
+    "--environments",
+    type=click.Choice(["own", "here"]),
+    default="own",
+    show_default=True,
+    help="Make each component's environment, or use this Python for all.",
+)
+@click.option(
+    "--python", "pythons", multiple=True, metavar="STEP=PATH", help="Interpreter of a step."
+)
 @click.option(
     "--on",
     default="threads",
@@ -56,8 +77,12 @@ def command() -> None:
 @click.option("--no-wait", is_flag=True, help="On Azure ML: submit, and do not follow the job.")
 def run(
     file: str,
+    arguments: tuple[str, ...],
     settings: tuple[str, ...],
+    maps: tuple[str, ...],
     *,
+    environments: str,
+    pythons: tuple[str, ...],
     on: str,
     to: Path | None,
     retries: int,
@@ -65,35 +90,86 @@ def run(
     as_json: bool,
     no_wait: bool,
 ) -> None:
-    """Run the @dsl.pipeline that FILE defines (FILE:NAME picks one of several)."""
+    """Run the pipeline or job of FILE: a script, a notebook, or a .yml.
+
+    A script may define a finished job, define one @dsl.pipeline, or submit what it builds;
+    FILE.py:NAME names a job or a function. ARG … are the script's own arguments.
+    """
     from mlflow_perf.pipelines import azure
-    from mlflow_perf.pipelines.loading import load_job, parse_settings
+    from mlflow_perf.pipelines.environments import choose_pythons, parse_pythons
+    from mlflow_perf.pipelines.loading import load_jobs, parse_settings
+    from mlflow_perf.pipelines.sources import Sources, parse_map
 
     # Messages of MLflow's store and of azure-ai-ml would clutter the table.
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for library in ("alembic", "mlflow.store", "azure"):
         logging.getLogger(library).setLevel(logging.ERROR)
-    job, path = load_job(file, parse_settings(settings))
+    sources = Sources(parse_map(maps), say=_say)
+    # What a script prints would be taken for a part of our JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
     if on == "azureml":
-        azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
+        for job in jobs:
+            azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
 
-    from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
     from mlflow_perf.pipelines.read_graph import read_graph
+
+    graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
+    given = parse_pythons(pythons, graphs)
+    failed: list[StepFailedError] = []
+    for graph in graphs:
+        try:
+            _run_graph(
+                graph,
+                partial(choose_pythons, graph, given, own=environments == "own", say=_say),
+                to=to,
+                on=on,
+                retries=retries,
+                monitor=monitor,
+                as_json=as_json,
+            )
+        except StepFailedError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _say(text: str) -> None:
+    click.echo(f"mlflow-perf: {_tables.clean(text)}", err=True)
+
+
+def _run_graph(
+    graph: Graph,
+    find_pythons: Callable[[], dict[str, StepPython]],
+    *,
+    to: Path | None,
+    on: str,
+    retries: int,
+    monitor: bool,
+    as_json: bool,
+) -> None:
+    """Run one graph, and show how it went; the interpreters are found once all else is checked.
+
+    Raises:
+        StepFailedError: A step failed, or the pipeline was stopped.
+    """
+    from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.pipelines.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Tracking, place_for
 
-    graph = read_graph(job, source=path.resolve())
     config = load_config(on)
     place = place_for(to)
     place.make_default()
+    pythons = find_pythons()
     base = place.folder or Path("pipeline-runs")
     name = re.sub(r"[^\w-]", "-", graph.name)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     work = base / "work" / f"{name}-{stamp}-{secrets.token_hex(2)}"
     tracking = Tracking(place)
-    runner = Runner(graph, tracking, work, retries=retries, watch=_Progress(graph.steps).tell)
+    progress = _Progress(graph.steps)
+    runner = Runner(graph, tracking, work, retries=retries, pythons=pythons, watch=progress.tell)
     # A scheduler's SIGTERM stops the pipeline as Ctrl-C does, so that steps and runs are ended.
     with replace_handler(signal.SIGTERM, signal.default_int_handler):
         result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor))

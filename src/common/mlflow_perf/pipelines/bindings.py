@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.graph import Literal, Parts, Ref, Value
-from mlflow_perf.pipelines.paths import find_local_path
+from mlflow_perf.pipelines.graph import ARTIFACTS, Literal, Parts, Ref, Value
+from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.values import format_literal, suggest_name
 
 __all__ = ["Scope", "find_bindings", "flatten_inputs", "resolve_binding", "resolve_value"]
@@ -24,8 +24,13 @@ class Scope:
 
     prefix: str
     base: Path
+    sources: Sources = field(default_factory=Sources)
     inputs: dict[str, Value] = field(default_factory=dict)
     outputs: dict[str, dict[str, Ref]] = field(default_factory=dict)
+    bound: dict[str, Ref] = field(default_factory=dict)
+    """The pipeline's own outputs that its jobs are bound to, by name, as YAML files do it."""
+    output_types: dict[str, str] = field(default_factory=dict)
+    """Declared types of the pipeline's own outputs."""
     owners: dict[int, str] = field(default_factory=dict)
     """Step by the identity of its node; shared by all scopes of one pipeline."""
 
@@ -42,12 +47,14 @@ def flatten_inputs(inputs: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 def resolve_value(data: Any, scope: Scope, where: str) -> Value:
     """Return the value of bound data, with the pipeline's inputs and nested outputs inserted."""
+    is_path = type(data).__name__ == "Input" and data.path is not None
+    if type(data).__name__ == "Input" and not is_path:
+        data = data.default
     if data is None or isinstance(data, (bool, int, float)):
         return data
     text = _read_text(data)
     if not _BINDING.search(text):
-        is_path = type(data).__name__ == "Input"
-        return find_local_path(text, scope.base, where=where) if is_path else text
+        return scope.sources.find(text, scope.base, where=where) if is_path else text
     items: list[Value] = []
     end = 0
     for match in _BINDING.finditer(text):
@@ -82,9 +89,17 @@ def resolve_binding(binding: str, scope: Scope, where: str) -> Value:
     if parts[1] == "inputs":
         name = ".".join(parts[2:])
         if name not in scope.inputs:
-            raise PipelineError(f"{where} uses the pipeline input {name}, which does not exist.")
+            hint = suggest_name(name, scope.inputs)
+            raise PipelineError(
+                f"{where} uses the pipeline input {name}, which does not exist{hint}."
+            )
         return scope.inputs[name]
     job, output = parts[2], parts[-1]
+    if job in scope.outputs and output == ARTIFACTS and parts[3:] == ["outputs", output]:
+        return scope.outputs[job].get(output) or Ref(scope.prefix + job, output)
+    if job not in scope.outputs:
+        hint = suggest_name(job, scope.outputs)
+        raise PipelineError(f"{where} uses the step {job}, which does not exist{hint}.")
     found = scope.outputs.get(job, {}).get(output)
     if found is None:
         hint = suggest_name(output, scope.outputs.get(job, {}))

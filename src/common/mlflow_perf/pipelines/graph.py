@@ -9,10 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["PATH_TYPES", "Graph", "Literal", "Parts", "Port", "Ref", "Step", "Value"]
+__all__ = [
+    "ARTIFACTS",
+    "PATH_TYPES",
+    "EnvironmentSpec",
+    "Graph",
+    "Literal",
+    "Parts",
+    "Port",
+    "Ref",
+    "Step",
+    "Value",
+]
 
-PATH_TYPES = frozenset({"uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model"})
+PATH_TYPES = frozenset(
+    {"uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model", "triton_model"}
+)
 """Types of inputs and outputs that are files or folders."""
+
+ARTIFACTS = "artifacts"
+"""Output that each step has without writing it: what holds its `./outputs` and `./logs`."""
 
 Literal = str | int | float | bool
 
@@ -47,7 +63,8 @@ class Port:
 
     Attributes:
         name: Name of the input or output.
-        type: `string`, `integer`, `number`, `boolean`, or one of `PATH_TYPES`.
+        type: `string`, `integer`, `number`, `boolean`, or one of `PATH_TYPES`; empty if the
+            pipeline declares none, which takes any value and any path.
         optional: Whether an input can be omitted.
         default: Value of an input that is not given.
         minimum: Smallest value of a number.
@@ -70,6 +87,27 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """The environment that a component asks for.
+
+    Attributes:
+        name: Its name for people: a file, a docker image or a registered environment.
+        python: Version of Python; empty for any.
+        requirements: Lines of a pip requirements file; empty if only an image is named.
+        left_out: Conda packages that pip does not have.
+        image: Docker image or registered environment, which is not used.
+        folder: Folder at which relative paths in the requirements start.
+    """
+
+    name: str
+    python: str = ""
+    requirements: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    image: str = ""
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One command of the flat graph.
 
@@ -88,6 +126,7 @@ class Step:
         distribution: `mpi` or `pytorch`; None for a single process.
         timeout_sec: Time limit of an attempt.
         retries: How often a failed attempt is repeated.
+        wanted: The environment that the component asks for; None if it names none.
     """
 
     name: str
@@ -104,6 +143,7 @@ class Step:
     distribution: str | None = None
     timeout_sec: float | None = None
     retries: int = 0
+    wanted: EnvironmentSpec | None = None
 
     @property
     def ranks(self) -> int:

@@ -99,9 +99,16 @@ def plan_ranks(step: Step, environ: Mapping[str, str]) -> list[Rank]:
     ]
 
 
-def make_search_path(environ: Mapping[str, str]) -> str:
-    """Return a PATH on which `python` is this interpreter and its launchers come first."""
-    return os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])
+def make_search_path(environ: Mapping[str, str], python: Path | None = None) -> str:
+    """Return a PATH on which `python` is a step's interpreter, and the runner's launchers follow.
+
+    Args:
+        environ: Environment of the step.
+        python: The step's interpreter; None for the runner's own.
+    """
+    folders = [Path(sys.executable).parent] if python is None else [
+        python.parent, Path(sys.executable).parent]  # fmt: skip
+    return os.pathsep.join([*map(str, folders), environ.get("PATH", os.defpath)])
 
 
 def _make_master(host: str) -> dict[str, str]:

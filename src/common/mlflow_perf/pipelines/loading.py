@@ -1,12 +1,16 @@
-"""Load the pipeline job that a Python file defines, with the values of `--set`."""
+"""Load the jobs that a file hands over, with the values of `--set`.
+
+A file is a script or notebook that defines or submits a pipeline, or the YAML of a pipeline or a
+command.
+"""
 
 from __future__ import annotations
 
 import dis
-import importlib.util
 import inspect
 import logging
-import sys
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -14,12 +18,16 @@ from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, PipelineError
 from mlflow_perf.pipelines.azure import make_path_input
-from mlflow_perf.pipelines.paths import find_local_path
+from mlflow_perf.pipelines.scripts import run_script
+from mlflow_perf.pipelines.sources import Sources
+from mlflow_perf.pipelines.stand_in import Record
 from mlflow_perf.pipelines.values import parse_literal, suggest_name
 
-__all__ = ["load_job", "parse_settings"]
+__all__ = ["load_job", "load_jobs", "parse_settings"]
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
+_FINISHED = ("PipelineJob", "Command", "SweepJob", "Sweep", "Spark")
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
@@ -40,75 +48,174 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def load_job(file: str, settings: Mapping[str, str]) -> tuple[Any, Path]:
-    """Return the pipeline job that a file defines, with values set, and the file's path.
-
-    Args:
-        file: Path of a Python file with one `@dsl.pipeline` function; `FILE:NAME` picks one of
-            several.
-        settings: Values of the pipeline's inputs, by name (`group.member` within a group).
+    """Return the only job that a file hands over, and the file's path; see `load_jobs`.
 
     Raises:
-        PipelineError: The file cannot be read or fails, defines no pipeline or several, or a
-            setting names no input or is of the wrong type.
+        PipelineError: As `load_jobs`, or the file submits several jobs.
         MissingDependencyError: azure-ai-ml is not installed.
     """
+    jobs, path = load_jobs(file, settings)
+    if len(jobs) > 1:
+        raise PipelineError(f"{path} submits {len(jobs)} jobs.")
+    return jobs[0], path
+
+
+def load_jobs(
+    file: str,
+    settings: Mapping[str, str],
+    *,
+    sources: Sources | None = None,
+    arguments: Sequence[str] = (),
+) -> tuple[list[Any], Path]:
+    """Return the jobs that a file hands over, with values set, and the file's path.
+
+    Args:
+        file: Path of a `.py`, `.ipynb` or `.yml` file; `FILE.py:NAME` names a job, a pipeline or a
+            function that returns one.
+        settings: Values of the pipeline's inputs, by name (`group.member` within a group).
+        sources: Gets the data and environments that a script creates.
+        arguments: Arguments of a script.
+
+    Raises:
+        PipelineError: The file cannot be read or fails, hands over nothing, or a setting names no
+            input or is of the wrong type.
+        MissingDependencyError: azure-ai-ml is not installed.
+    """
+    sources = sources or Sources()
     text, colon, name = file.rpartition(":")
-    named = bool(colon) and text.endswith(".py")
+    named = bool(colon) and text.endswith((".py", ".ipynb"))
     path = Path(text if named else file)
-    module = _import_file(path)
-    # azure-ai-ml warns about experimental classes and settings of nested pipelines. Its import sets
-    # the level, so it is changed afterwards.
-    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
-    made = _pick_pipeline(module, path, name if named else None)
-    if not callable(made):
-        if settings:
-            raise PipelineError(
-                f"{path} defines a finished job, which takes no --set: define a @dsl.pipeline."
-            )
-        return made, path
-    arguments = _make_arguments(made, settings)
-    try:
-        return made(**arguments), path
-    # The function is the user's own code, which describes the graph.
-    except (Exception, SystemExit) as error:
-        what = f"The pipeline {made.__name__} of {path}"
-        raise PipelineError(_describe_failure(what, error)) from error
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Return the module of a Python file, imported as if it were run as a script."""
     if not path.is_file():
         raise PipelineError(f"The pipeline file {path} does not exist.")
-    # The prefix keeps a file `enum.py` or `mlflow.py` from replacing the module that others import.
-    name = f"_pipeline_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise PipelineError(f"The pipeline file {path} is no Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    # The file is the user's own code: whatever it raises is reported as an error of that file.
+        import azure.ai.ml  # noqa: F401 - its import sets the level that is changed below
+    except ImportError as error:
+        raise MissingDependencyError("azure-ai-ml", "pipelines") from error
+    # azure-ai-ml warns about experimental classes and settings of nested pipelines.
+    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if path.suffix in (".yml", ".yaml"):
+            job = _load_yaml(path)
+            _set_inputs(job, settings, sources, path)
+            return [job], path
+        if path.suffix not in (".py", ".ipynb"):
+            raise PipelineError(
+                f"{path} is none of .py, .ipynb, .yml and .yaml: hand over the pipeline's script, "
+                "its notebook or its YAML file."
+            )
+        return _load_script(path, name if named else None, settings, sources, arguments), path
+
+
+def _load_yaml(path: Path) -> Any:
+    """Return the job of a YAML file.
+
+    Raises:
+        PipelineError: It cannot be read; the message names the line where it is known.
+    """
+    from azure.ai.ml import load_job as load
+
+    try:
+        return load(str(path.resolve()))
+    # azure-ai-ml raises several kinds of exceptions for a file that is not as it should be.
+    except Exception as error:
+        raise PipelineError(_explain_yaml(path, error)) from error
+
+
+def _explain_yaml(path: Path, error: Exception) -> str:
+    """Return what is wrong with a YAML file, and in which line."""
+    text = str(error)
+    lines = re.findall(r"line (\d+)", text)
+    where = f"{path}, line {lines[-1]}" if lines else str(path)
+    found = re.search(r'"message": "(.*?)",\s*"path": "(.*?)"', text, re.DOTALL)
+    if found is not None:
+        return f"{where}: {found[2]}: {found[1]}"
+    problem = getattr(error.__cause__ or error.__context__, "problem", None)
+    if problem:
+        return f"{where} is no YAML: {problem}."
+    if binding := re.search(r"\$\{\{.*?\}\}", text):
+        rows = path.read_text(encoding="utf-8").splitlines()
+        line = next((i for i, row in enumerate(rows, 1) if binding[0] in row), 0)
+        where = f"{path}, line {line}" if line else str(path)
+        return f"{where}: {binding[0]} names nothing that this pipeline has."
+    shown = " ".join(text.split())
+    if "type" in shown and "pipeline" in shown and "Couldn't" in shown:
+        shown += " A pipeline's file begins with `type: pipeline`."
+    return f"{where} cannot be read as a job: {shown[:600]}"
+
+
+def _load_script(
+    path: Path,
+    name: str | None,
+    settings: Mapping[str, str],
+    sources: Sources,
+    arguments: Sequence[str],
+) -> list[Any]:
+    """Return the jobs that a script or notebook submits or defines."""
+    record = Record(sources)
+    # The prefix keeps a file `enum.py` or `mlflow.py` from replacing the module that others import.
+    is_notebook = path.suffix == ".ipynb"
+    own = "__main__" if is_notebook else f"_pipeline_{path.stem}"
+    module = run_script(path, record, name=own, arguments=arguments)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if name is None and not record.jobs and not is_notebook and _MAIN.search(text):
+        try:
+            run_script(path, record, name="__main__", arguments=arguments)
+        except PipelineError:
+            # Its pipeline may be meant to be run by itself.
+            if arguments or not (settings and _list_pipelines(module)):
+                raise
+    if name is None and record.jobs:
+        for job in record.jobs:
+            _set_inputs(job, settings, sources, path)
+        return record.jobs
+    made = _pick_pipeline(module, path, name, record)
+    if not callable(made) or type(made).__name__ in _FINISHED:
+        _set_inputs(made, settings, sources, path)
+        return [made]
+    given = _make_arguments(made, settings, sources)
+    try:
+        job = made(**given)
+    # The function is the user's own code, which describes the graph.
     except (Exception, SystemExit) as error:
-        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
-        if missing.split(".")[0] == "azure":
-            raise MissingDependencyError("azure-ai-ml", "pipelines") from error
-        raise PipelineError(_describe_failure(f"The pipeline file {path}", error)) from error
-    return module
+        text = " ".join(str(error).split())[:600]
+        shown = getattr(made, "__name__", name)
+        raise PipelineError(
+            f"The pipeline {shown} of {path} fails: {type(error).__name__}: {text}"
+        ) from error
+    # A factory may return the pipeline's function instead of its job.
+    job = job() if getattr(job, "_is_dsl_func", False) else job
+    if type(job).__name__ not in _FINISHED:
+        raise PipelineError(f"{path}:{name} returns no pipeline, but {type(job).__name__}.")
+    return [job]
 
 
-def _describe_failure(what: str, error: BaseException) -> str:
-    text = " ".join(str(error).split())[:600]
-    hint = ""
-    if "Unsupported annotation type" in text:
-        hint = " (azure-ai-ml cannot read it under `from __future__ import annotations`)"
-    return f"{what} fails: {type(error).__name__}: {text}{hint}"
+def _set_inputs(job: Any, settings: Mapping[str, str], sources: Sources, path: Path) -> None:
+    """Set inputs of a finished job, each of the type that it has.
+
+    Raises:
+        PipelineError: A setting names no input, or is of the wrong type.
+    """
+    for key, text in settings.items():
+        where = f"--set {key}"
+        if key not in job.inputs:
+            hint = suggest_name(key, dict(job.inputs))
+            raise PipelineError(f"{where}: {path} has no such input{hint}.")
+        before = getattr(job.inputs[key], "_data", job.inputs[key])
+        kind = getattr(before, "type", None) or _KINDS.get(type(before), "string")
+        job.inputs[key] = _read_setting(text, str(kind), sources, where)
 
 
-def _pick_pipeline(module: ModuleType, path: Path, name: str | None) -> Any:
-    """Return the named pipeline of a module, or its only one."""
-    found = {
+def _read_setting(text: str, kind: str, sources: Sources, where: str) -> Any:
+    """Return the text of a setting as a value or path of a type."""
+    if kind in _KINDS.values():
+        return parse_literal(text, kind, where=where)
+    return make_path_input(kind, sources.find(text, Path.cwd(), where=where))
+
+
+def _list_pipelines(module: ModuleType) -> dict[str, Any]:
+    """Return the finished jobs and pipeline functions of a module, by name."""
+    return {
         key: value
         for key, value in vars(module).items()
         if (
@@ -117,10 +224,19 @@ def _pick_pipeline(module: ModuleType, path: Path, name: str | None) -> Any:
             else type(value).__name__ == "PipelineJob"
         )
     }
+
+
+def _pick_pipeline(module: ModuleType, path: Path, name: str | None, record: Record) -> Any:
+    """Return the named pipeline of a module, else its finished job, else its only function."""
+    found = _list_pipelines(module)
     if name is not None:
-        if name not in found:
+        made = found.get(name, vars(module).get(name))
+        if made is None or not (callable(made) or type(made).__name__ in _FINISHED):
             raise PipelineError(f"{path} defines no pipeline {name!r}{suggest_name(name, found)}.")
-        return found[name]
+        return made
+    jobs = {id(v): v for v in found.values() if not callable(v)}
+    if len(jobs) == 1:
+        return next(iter(jobs.values()))
     # A pipeline that begins with an underscore, or that another one calls, is a part of another.
     distinct = {id(value): key for key, value in found.items() if not key.startswith("_")}
     if len(distinct) > 1:
@@ -131,7 +247,12 @@ def _pick_pipeline(module: ModuleType, path: Path, name: str | None) -> Any:
             called |= {id(found[n]) for n in names} - {id(pipeline)}
         distinct = {i: key for i, key in distinct.items() if i not in called} or distinct
     if not distinct:
-        raise PipelineError(f"{path} defines no pipeline: decorate a function with @dsl.pipeline.")
+        if record.refusals:
+            raise record.refusals[0]
+        raise PipelineError(
+            f"{path} submits no job and defines no pipeline: if a function builds it, name it "
+            f"({path}:FUNCTION); else decorate one with @dsl.pipeline."
+        )
     if len(distinct) > 1:
         listed = ", ".join(sorted(distinct.values()))
         raise PipelineError(f"{path} defines several pipelines ({listed}): name one, {path}:NAME.")
@@ -145,7 +266,7 @@ def _find_globals(code: CodeType) -> set[str]:
     return read.union(*inner)
 
 
-def _make_arguments(function: Any, settings: Mapping[str, str]) -> dict[str, Any]:
+def _make_arguments(function: Any, settings: Mapping[str, str], sources: Sources) -> dict[str, Any]:
     """Return the function's arguments from the settings, each of its declared type."""
     parameters = inspect.signature(function).parameters
     kinds: dict[str, str] = {}
@@ -166,10 +287,7 @@ def _make_arguments(function: Any, settings: Mapping[str, str]) -> dict[str, Any
         where = f"--set {key}"
         if key not in kinds:
             raise PipelineError(f"{where}: no such input{suggest_name(key, kinds)}.")
-        if kinds[key] in _KINDS.values():
-            value: Any = parse_literal(text, kinds[key], where=where)
-        else:
-            value = make_path_input(kinds[key], find_local_path(text, Path.cwd(), where=where))
+        value = _read_setting(text, kinds[key], sources, where)
         group, dot, member = key.partition(".")
         if dot:
             original = parameters[group].default

@@ -1,44 +1,15 @@
-"""Find the local paths of inputs; remote ones are refused."""
+"""Choose paths that a command can contain without quotes."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.values import shell_splits
 
-__all__ = ["choose_alias", "find_local_path", "require_plain_path"]
-
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")
-
-
-def find_local_path(text: str, base: Path, *, where: str) -> Path:
-    """Return the absolute path of a local input.
-
-    A relative path starts at the pipeline file's folder or, if nothing is there, at the current
-    folder.
-
-    Args:
-        text: Path or `file:` URI.
-        base: Folder of the pipeline file.
-        where: Name of the step or option, to begin the message with.
-
-    Raises:
-        PipelineError: The path is remote.
-    """
-    scheme = _SCHEME.match(text)
-    if scheme and scheme[1] != "file":
-        raise PipelineError(
-            f"{where} takes {text} as an input, which is not on this machine: download it and give "
-            "its local path, or use --on azureml."
-        )
-    path = Path(unquote(urlsplit(text).path) if scheme else text).expanduser()
-    if not path.is_absolute() and not (base / path).exists():
-        base = Path.cwd()
-    return (base / path).resolve()
+__all__ = ["choose_alias", "require_plain_path"]
 
 
 def choose_alias(path: Path, folder: Path) -> Path:

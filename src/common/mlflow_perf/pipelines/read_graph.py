@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,57 +22,114 @@ from mlflow_perf.pipelines.bindings import (
     resolve_value,
 )
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
+from mlflow_perf.pipelines.read_environment import read_environment
+from mlflow_perf.pipelines.sources import Sources, find_cache_folder
 from mlflow_perf.pipelines.values import check_literal
 
 __all__ = ["read_graph", "read_ports"]
 
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
+_REGISTRY = re.compile(r"^azureml://registries/([^/]+)/components/([^/]+)")
+_ANONYMOUS = "azureml_anonymous"
 _DISTRIBUTIONS = ("mpi", "pytorch")
-# Why a kind of node cannot run here; the words complete "which …".
+# Why a kind of node cannot run here, which completes "which …", and what to do instead.
 _REFUSED = {
-    "parallel_for": "is control flow",
-    "sweep": "tries many settings",
-    "parallel": "deals mini-batches to workers of its own",
-    "spark": "needs a Spark cluster",
-    "automl": "is run by the service",
-    "import": "reads a cloud's database",
-    "data_transfer": "copies between a cloud's stores",
-    "if_else": "is control flow",
-    "do_while": "is control flow",
-    "fl_scatter_gather": "is federated",
+    "parallel_for": ("is control flow", "write its body once per item"),
+    "sweep": ("tries many settings", "use its trial as a command with one setting"),
+    "parallel": ("deals mini-batches to workers of its own", "call its script from a command"),
+    "spark": ("needs a Spark cluster", "start Spark from a command"),
+    "automl": ("is run by the service", "train with a command"),
+    "import": ("reads a cloud's database", "download the data and give its path"),
+    "data_transfer": ("copies between a cloud's stores", "give the local path"),
+    "if_else": ("is control flow", "name the branch that is to run"),
+    "do_while": ("is control flow", "write its body once per turn"),
+    "fl_scatter_gather": ("is federated", "write the steps of each silo"),
 }
 
 
-def read_graph(job: Any, *, source: Path | None = None) -> Graph:
-    """Return the flat graph of a pipeline job, with every literal checked.
+def read_graph(job: Any, *, source: Path | None = None, sources: Sources | None = None) -> Graph:
+    """Return the flat graph of a pipeline job or a command job, with every literal checked.
 
     Args:
-        job: A `PipelineJob` as a `@dsl.pipeline` function returns it.
+        job: A `PipelineJob` as a `@dsl.pipeline` function or `load_job` returns it, or a command.
         source: File that defines it; relative input paths start at its folder.
+        sources: Where inputs that are not local come from.
 
     Raises:
         PipelineError: A node, an input or a literal cannot be run; the message names it.
     """
+    base = source.parent if source else Path.cwd()
+    scope = Scope("", base, sources or Sources())
+    file = source.stem if source else "pipeline"
+    name = re.sub(r"[^\w\-]+", "_", job.display_name or job.name or file)
+    if job.type != "pipeline":
+        title = job.display_name or name
+        _refuse_kinds({name: job}, "")
+        step = _read_step(name, job, scope, f"Step {name!r}")
+        return _make_graph(job, name, title, {name: step}, source)
     settings = getattr(job, "settings", None)
-    for name in ("on_init", "on_finalize"):
-        if getattr(settings, name, None):
-            raise PipelineError(f"The pipeline sets {name}, which only Azure ML runs.")
-    scope = Scope("", source.parent if source else Path.cwd())
-    scope.inputs = _read_values(job, job.component, scope, "The pipeline")
+    for setting in ("on_init", "on_finalize"):
+        if getattr(settings, setting, None):
+            raise PipelineError(f"The pipeline sets {setting}, which only Azure ML runs.")
+    _refuse_kinds(job.jobs, "")
+    component = job.component
+    scope.inputs = _read_values(job, component, scope, "The pipeline")
+    scope.output_types = _list_output_types(job.outputs)
     steps = {step.name: step for step in _read_steps(job.jobs, scope)}
     if not steps:
         raise PipelineError("The pipeline has no steps.")
+    named = None if component.name == _ANONYMOUS else component.name
+    title = job.display_name or named or name
+    graph = _make_graph(job, named or name, title, steps, source)
+    inputs = {k: v for k, v in scope.inputs.items() if not isinstance(v, (Ref, Parts))}
+    return replace(graph, inputs=inputs, outputs=_read_outputs(job.outputs, scope))
+
+
+def _make_graph(
+    job: Any, name: str, title: str, steps: dict[str, Step], source: Path | None
+) -> Graph:
     return Graph(
-        name=job.component.name or job.display_name or "pipeline",
-        title=job.display_name or job.component.name or "pipeline",
-        experiment=job.experiment_name or job.component.name or "pipeline",
+        name=name,
+        title=title,
+        experiment=job.experiment_name or name,
         description=job.description or "",
         steps=steps,
-        inputs={k: v for k, v in scope.inputs.items() if not isinstance(v, (Ref, Parts))},
-        outputs=_read_outputs(job.outputs, scope),
         source=source,
         tags={str(k): str(v) for k, v in (job.tags or {}).items()},
     )
+
+
+def _refuse_kinds(jobs: Mapping[str, Any], prefix: str) -> None:
+    """Refuse what cannot run here, before any value of it is looked at.
+
+    Raises:
+        PipelineError: A node is of such a kind; the message names it and what to do.
+    """
+    for name, node in jobs.items():
+        kind = str(getattr(node, "type", type(node).__name__))
+        where = f"{'Pipeline' if kind == 'pipeline' else 'Step'} {prefix + name!r}"
+        component: Any = getattr(node, "component", None)
+        if type(component).__name__ == "FlowComponent":
+            raise PipelineError(
+                f"{where} is a prompt flow, which needs Azure's promptflow service: call your "
+                "model from a command, or use --on azureml."
+            )
+        if kind not in ("pipeline", "command"):
+            found = (facts for k, facts in _REFUSED.items() if kind.startswith(k))
+            why, way_out = next(found, ("is no command", "use a command"))
+            raise PipelineError(
+                f"{where} is of type {kind}, which {why}: {way_out}, or use --on azureml."
+            )
+        if isinstance(component, str):
+            registry = _REGISTRY.match(component)
+            what = f"component {registry[2]} of the registry {registry[1]}" if registry else (
+                f"registered component {component.removeprefix('azureml:')}")  # fmt: skip
+            raise PipelineError(
+                f"{where} uses the {what}, which is not on this machine: load it from its "
+                "component.yaml, or use --on azureml."
+            )
+        if kind == "pipeline":
+            _refuse_kinds(component.jobs, f"{prefix}{name}.")
 
 
 def _read_steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
@@ -83,34 +141,58 @@ def _read_steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
             data = (data for _, data in flatten_inputs(getattr(node, "inputs", {})))
             bindings = [binding for item in data for binding in find_bindings(item)]
             used = {b.split(".")[2] for b in bindings if b.startswith("parent.jobs.")}
-            if not (used & pending.keys()) - {name}:
+            if name not in used and not (used & pending.keys()):
                 break
         else:
-            raise PipelineError(f"The steps {', '.join(pending)} wait for each other.")
+            names = ", ".join(scope.prefix + name for name in pending)
+            raise PipelineError(
+                f"The steps {names} wait for each other: let one of them take its input from "
+                "elsewhere."
+            )
         del pending[name]
-        kind = str(getattr(node, "type", type(node).__name__))
-        where = f"{'Pipeline' if kind == 'pipeline' else 'Step'} {scope.prefix + name!r}"
-        if kind not in ("pipeline", "command"):
-            why = next((w for k, w in _REFUSED.items() if kind.startswith(k)), "is no command")
-            raise PipelineError(
-                f"{where} is of type {kind}, which {why}: it runs with --on azureml only."
-            )
         component = node.component
-        if isinstance(component, str):
-            raise PipelineError(
-                f"{where} uses the registered component {component}, which is not on this "
-                "machine: load it from its component.yaml, or use --on azureml."
+        if node.type == "pipeline":
+            where = f"Pipeline {scope.prefix + name!r}"
+            inner = Scope(
+                f"{scope.prefix}{name}.",
+                Path(getattr(component, "base_path", None) or scope.base),
+                scope.sources,
+                owners=scope.owners,
             )
-        if kind == "pipeline":
-            inner = Scope(f"{scope.prefix}{name}.", scope.base, owners=scope.owners)
             inner.inputs = _read_values(node, component, scope, where)
+            inner.output_types = _list_output_types(component.outputs)
             yield from _read_steps(component.jobs, inner)
             scope.outputs[name] = _read_outputs(component.outputs, inner)
+            for output, ref in scope.outputs[name].items():
+                _bind_output(node, output, ref, scope)
         else:
-            step = _read_step(name, node, scope, where)
+            step = _read_step(name, node, scope, f"Step {scope.prefix + name!r}")
             scope.outputs[name] = {output: Ref(step.name, output) for output in step.outputs}
             scope.owners[id(node)] = step.name
             yield step
+
+
+def _list_output_types(outputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the declared type of each output of a pipeline that declares one."""
+    declared = {name: getattr(output, "_data", output) for name, output in outputs.items()}
+    return {
+        name: str(output.type)
+        for name, output in declared.items()
+        if type(output).__name__ == "Output" and output.type
+    }
+
+
+def _bind_output(node: Any, output: str, ref: Ref, scope: Scope) -> str | None:
+    """Note the pipeline's output that a node's output is bound to, and return its type."""
+    data: Any = getattr(node.outputs.get(output), "_data", None)
+    if type(data).__name__ == "Output":
+        return str(data.type) if data.type else None
+    for binding in find_bindings(data):
+        if binding.startswith("parent.outputs."):
+            name = binding.removeprefix("parent.outputs.")
+            scope.bound[name] = ref
+            return scope.output_types.get(name)
+    return None
 
 
 def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
@@ -120,9 +202,11 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
             f"{where} is an expression on an input ({component.display_name}), which only Azure ML "
             "evaluates: give the result as an input of the pipeline, or use --on azureml."
         )
-    instances = _read_number(node.resources, "instance_count", 1, where)
-    processes = _read_number(node.distribution, "process_count_per_instance", 1, where)
-    distribution = str(_read_field(node.distribution, "type") or "").lower() or None
+    resources = node.resources or getattr(component, "resources", None)
+    spread = node.distribution or getattr(component, "distribution", None)
+    instances = _read_number(resources, "instance_count", 1, where)
+    processes = _read_number(spread, "process_count_per_instance", 1, where)
+    distribution = str(_read_field(spread, "type") or "").lower() or None
     if distribution is not None and distribution not in _DISTRIBUTIONS:
         raise PipelineError(
             f"{where} is distributed with {distribution}, which runs with --on azureml only: "
@@ -136,14 +220,19 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
     own_variables = getattr(node, "environment_variables", None) or {}
     variables = {**(component.environment_variables or {}), **own_variables}
     code, includes = _find_code(component, where)
+    outputs = read_ports(component.outputs)
+    for output, port in outputs.items():
+        kind = _bind_output(node, output, Ref(scope.prefix + name, output), scope)
+        outputs[output] = replace(port, type=kind or port.type)
+    environment = getattr(node, "environment", None) or component.environment
     return Step(
         name=scope.prefix + name,
-        component=component.name or name,
+        component=name if component.name in (None, _ANONYMOUS) else component.name,
         command=str(component.command),
         code=code,
         includes=includes,
         inputs=read_ports(component.inputs),
-        outputs=read_ports(component.outputs),
+        outputs=outputs,
         values=_read_values(node, component, scope, where),
         environment={key: str(value) for key, value in variables.items()},
         instances=int(instances),
@@ -151,6 +240,7 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
         distribution=distribution,
         timeout_sec=_read_number(getattr(node, "limits", None), "timeout", 0, where) or None,
         retries=int(_read_number(getattr(node, "retry_settings", None), "max_retries", 0, where)),
+        wanted=read_environment(environment, scope.sources.environments, where),
     )
 
 
@@ -199,41 +289,57 @@ def _find_code(component: Any, where: str) -> tuple[Path | None, tuple[Path, ...
 
 def _read_values(node: Any, component: Any, scope: Scope, where: str) -> dict[str, Value]:
     """Return the value of each input of a node's component: the given one, else the default."""
-    given = {key: resolve_value(data, scope, where) for key, data in flatten_inputs(node.inputs)}
+    bound = dict(flatten_inputs(node.inputs))
+    given = {key: resolve_value(data, scope, where) for key, data in bound.items()}
+    ports = read_ports(component.inputs)
+    for name in given.keys() - ports.keys():
+        # A pipeline of a YAML file declares its inputs by their values.
+        kind = getattr(bound[name], "type", None) if isinstance(given[name], Path) else ""
+        ports[name] = Port(name, str(kind or ""), optional=True)
     values: dict[str, Value] = {}
-    for name, port in read_ports(component.inputs).items():
+    for name, port in ports.items():
         label = f"{where}: input {name}"
         value = given.get(name)
         value = port.default if value is None else value
-        if value is None and not port.optional:
-            hint = f": give --set {name}=…" if where == "The pipeline" else ""
+        is_top = where == "The pipeline"
+        # An argument without annotation matters only to the steps that need it.
+        if value is None and not port.optional and (port.type or not is_top):
+            asked = [b.split(".", 2)[2] for b in find_bindings(bound.get(name))]
+            asked = [name] if is_top else asked
+            hint = f": give --set {asked[0]}=…" if asked and not scope.prefix else ""
             raise PipelineError(f"{label} is not given{hint}.")
+        if isinstance(value, str) and port.is_path:
+            value = scope.sources.find(value, scope.base, where=label)
         if isinstance(value, Path):
-            if not port.is_path:
-                raise PipelineError(
-                    f"{label} is the path {value}, but must be of type {port.type}."
-                )
-            if not value.exists():
-                raise PipelineError(f"{label} is {value}, which does not exist.")
-            if port.type == "uri_folder" and not value.is_dir():
-                raise PipelineError(
-                    f"{label} is the file {value}, but must be a folder (uri_folder)."
-                )
-            if port.type == "uri_file" and not value.is_file():
-                raise PipelineError(
-                    f"{label} is the folder {value}, but must be a file (uri_file)."
-                )
-        elif isinstance(value, str) and port.is_path:
-            raise PipelineError(f"{label} is {value!r}, but must be a {port.type}: Input(path=…).")
+            value = _check_path(value, port, label)
         elif value is not None and not isinstance(value, (Ref, Parts)):
             value = check_literal(value, port, where=label)
         values[name] = value
     return values
 
 
+def _check_path(path: Path, port: Port, label: str) -> Path:
+    """Return the path of an input if it is what the port declares.
+
+    Raises:
+        PipelineError: It is not.
+    """
+    if port.type and not port.is_path:
+        raise PipelineError(f"{label} is the path {path}, but must be of type {port.type}.")
+    if not path.exists():
+        raise PipelineError(f"{label} is {path}, which does not exist.")
+    if port.type == "uri_folder" and not path.is_dir():
+        if find_cache_folder() in path.parents:  # a download lies in a folder of its own
+            return path.parent
+        raise PipelineError(f"{label} is the file {path}, but must be a folder (uri_folder).")
+    if port.type == "uri_file" and not path.is_file():
+        raise PipelineError(f"{label} is the folder {path}, but must be a file (uri_file).")
+    return path
+
+
 def _read_outputs(outputs: Mapping[str, Any], scope: Scope) -> dict[str, Ref]:
     """Return the sources of a pipeline's outputs."""
-    found: dict[str, Ref] = {}
+    found = {name: ref for name, ref in scope.bound.items() if name in outputs}
     for name, output in outputs.items():
         source: Any = getattr(output, "_binding_output", None)
         # An output of a nested pipeline is bound to the inner node, by a name of the inner scope.
@@ -264,7 +370,7 @@ def read_ports(declared: Mapping[str, Any], prefix: str = "") -> dict[str, Port]
         low, high = getattr(item, "min", None), getattr(item, "max", None)
         found[name] = Port(
             name=name,
-            type=str(getattr(item, "type", "string")),
+            type=str(getattr(item, "type", "string") or ""),
             optional=bool(getattr(item, "optional", False)),
             default=default if isinstance(default, (str, int, float, bool)) else None,
             minimum=None if low is None else float(low),

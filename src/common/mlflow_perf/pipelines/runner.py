@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from mlflow_perf.errors import PipelineError, StepFailedError
+from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
-from mlflow_perf.pipelines.graph import Graph, Parts, Ref, Step, Value
+from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.values import fill_command, format_literal
@@ -91,6 +92,7 @@ class Runner:
         tracking: Where to log.
         work: Folder for code, outputs and logs of all steps; every machine sees it.
         retries: How often a failed step is repeated if the step itself sets no number.
+        pythons: Interpreter by step; see `environments.choose_pythons`.
         watch: Called when a step begins or ends, with its name, the event, and at the end its
             outcome.
     """
@@ -102,6 +104,7 @@ class Runner:
         work: Path,
         *,
         retries: int = 0,
+        pythons: Mapping[str, StepPython] | None = None,
         watch: Callable[[str, str, Outcome | None], object] = lambda *_: None,
     ) -> None:
         self.graph = graph
@@ -109,6 +112,7 @@ class Runner:
         self.work = require_plain_path(work.resolve(), where="The work folder")
         self.retries = retries
         self.watch = watch
+        self.pythons = dict(pythons or {})
         self._links: dict[Path, Path] = {}
         # All commands are filled now, so that a faulty one is reported before anything runs.
         self._commands: dict[str, str] = {}
@@ -258,8 +262,20 @@ class Runner:
         """Return everything that a machine needs to run the step."""
         outputs = self.folder(step.name) / "outputs"
         retries = step.retries or self.retries
+        python = self.pythons.get(step.name, StepPython())
+        given = {name: value for name, value in step.values.items() if value is not None}
+        variables = {f"AZURE_ML_INPUT_{name}": self._format(v) for name, v in given.items()}
+        variables |= {
+            f"AZURE_ML_OUTPUT_{name}": str(self._output_path(step.name, name))
+            for name in step.outputs
+        }
         return StepJob(
-            step=replace(step, command=self._commands[step.name], retries=retries),
+            step=replace(
+                step,
+                command=self._commands[step.name],
+                retries=retries,
+                environment={**variables, **step.environment},
+            ),
             folder=self.folder(step.name),
             outputs=tuple(
                 outputs if port.type == "uri_file" or not port.is_path else outputs / name
@@ -270,11 +286,11 @@ class Runner:
             experiment_id=result.experiment_id,
             parent=result.run_id,
             params={
-                k: str(v) if isinstance(v, Path) else self._format(v)
-                for k, v in step.values.items()
-                if v is not None
+                k: str(v) if isinstance(v, Path) else self._format(v) for k, v in given.items()
             },
             tags=self._make_tags(step),
+            python=python.path,
+            fault=python.fault,
         )
 
     def _make_tags(self, step: Step) -> dict[str, str]:
@@ -300,6 +316,8 @@ class Runner:
         return "" if value is None else format_literal(value)
 
     def _output_path(self, step: str, name: str) -> Path:
+        if name == ARTIFACTS and "outputs.artifacts" not in self.graph.steps[step].command:
+            return self.folder(step) / "code"  # with its folders `outputs` and `logs`
         return self.folder(step) / "outputs" / name
 
     def _started_file(self, step: str) -> Path:

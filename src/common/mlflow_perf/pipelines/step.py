@@ -24,6 +24,7 @@ from mlflow_perf.publish.workflow_writer import Place, Tracking
 
 __all__ = ["Outcome", "StepEndedError", "StepJob", "run_step"]
 
+_KEPT = ("outputs", "logs")
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -41,6 +42,9 @@ class StepJob:
         parent: Run of the pipeline.
         params: Parameters of the child run.
         tags: Tags of the child run.
+        python: Interpreter of the step; None for the runner's own.
+        fault: Why the step cannot be run, found before it; empty if it can.
+        uri: Tracking URI for the step's own code; None for that of `place`.
     """
 
     step: Step
@@ -52,13 +56,16 @@ class StepJob:
     parent: str
     params: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    python: Path | None = None
+    fault: str = ""
+    uri: str | None = None
 
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
         """Return the step's variables: those of this process without its rank, then its own."""
         environ = without_launcher(os.environ)
         environ |= {
-            "PATH": make_search_path(environ),
-            "MLFLOW_TRACKING_URI": self.place.uri,
+            "PATH": make_search_path(environ, self.python),
+            "MLFLOW_TRACKING_URI": self.uri or self.place.uri,
             "MLFLOW_EXPERIMENT_ID": self.experiment_id,
             "PYTHONUNBUFFERED": "1",
             # A progress bar for each uploaded file is noise in a log.
@@ -162,6 +169,8 @@ def run_step(
 
 def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
     """Repeat the step until it finishes, is stopped, or has no retries left."""
+    if job.fault:
+        raise PipelineError(job.fault)
     code = job.folder / "code"
     copy_code(job.step.code, job.step.includes, code)
     limits = Limits(job.step.timeout_sec, job.stop)
@@ -171,8 +180,11 @@ def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
             _recover(job, attempt - 1)
         # The half-written outputs of a failed attempt must not be taken for results.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
+        if attempt > 1:
+            shutil.rmtree(code / "outputs", ignore_errors=True)
         logs = job.attempt_folder("logs", attempt)
-        for folder in (*job.outputs, logs):
+        # Azure ML has these two in the working folder, and keeps what a script writes there.
+        for folder in (*job.outputs, logs, *(code / name for name in _KEPT)):
             folder.mkdir(parents=True, exist_ok=True)
         environ = job.make_environment(outcome.run_id, attempt)
         ranks = plan_ranks(job.step, environ)
@@ -207,6 +219,10 @@ def _end_run(tracking: Tracking, outcome: Outcome) -> None:
     try:
         if outcome.log is not None and outcome.log.is_dir():
             tracking.artifacts(outcome.run_id, outcome.log, "logs")
+            for name in _KEPT:
+                kept = outcome.log.parent / "code" / name
+                if kept.is_dir() and any(kept.iterdir()):
+                    tracking.artifacts(outcome.run_id, kept, name)
         if outcome.status == "FINISHED" and outcome.attempts > 1:
             tracking.untag(outcome.run_id, "mlflow_perf.cause")  # why an earlier attempt ended
         tracking.end(outcome.run_id, outcome.status, tags=tags)

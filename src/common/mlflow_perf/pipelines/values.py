@@ -61,10 +61,14 @@ def check_literal(value: Literal, port: Port, *, where: str) -> Literal:
         PipelineError: It has another type, is out of bounds or outside the enumeration.
     """
     typed = value
+    if not port.type:
+        return value
     if isinstance(value, str) and not port.is_path and port.type != "string":
         typed = parse_literal(value, port.type, where=where)
     elif port.type == "string":
         typed = str(value)
+    elif port.type == "integer" and isinstance(value, float) and value.is_integer():
+        typed = int(value)
     else:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = {
@@ -82,10 +86,19 @@ def check_literal(value: Literal, port: Port, *, where: str) -> Literal:
             raise PipelineError(f"{where} is {typed}, below its minimum {port.minimum:g}.")
         if port.maximum is not None and typed > port.maximum:
             raise PipelineError(f"{where} is {typed}, above its maximum {port.maximum:g}.")
-    if port.enum and typed not in port.enum:
+    # Azure ML compares texts: 224 is one of ['224'], and True one of ['true']. A text that is
+    # declared as one of ['True', 'False'] takes any, as a script's own `bool(…)` would.
+    allowed_texts = {_as_text(allowed) for allowed in port.enum}
+    is_flag = port.type == "string" and allowed_texts == {"true", "false"}
+    if port.enum and not is_flag and _as_text(typed) not in allowed_texts:
         allowed = ", ".join(repr(v) for v in port.enum)
         raise PipelineError(f"{where} is {typed!r}, but must be one of {allowed}.")
     return typed
+
+
+def _as_text(value: Literal) -> str:
+    text = format_literal(value)
+    return text.lower() if text in ("True", "False") else text
 
 
 def fill_command(

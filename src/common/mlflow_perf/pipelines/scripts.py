@@ -1,0 +1,187 @@
+"""Run a pipeline script or notebook as its author would, with Azure ML's client stood in for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from unittest import mock
+
+from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
+
+__all__ = ["run_script"]
+
+_CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*(.*)")
+_SDK_V1 = ("core", "pipeline", "train", "widgets", "data", "dataprep", "opendatasets")
+
+
+def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str]) -> ModuleType:
+    """Run a `.py` or `.ipynb` file, and return its module.
+
+    A notebook runs in its own folder, as Jupyter does it. A script runs in the current folder; if
+    it does not find a file there, it runs once more in its own.
+
+    Args:
+        path: The file.
+        record: Gets what the script does with its client.
+        name: The module's `__name__`; `__main__` runs what is guarded by it.
+        arguments: `sys.argv[1:]` of the script.
+
+    Raises:
+        PipelineError: The file fails, or is refused.
+        MissingDependencyError: azure-ai-ml is not installed.
+    """
+    folders = [Path.cwd(), path.resolve().parent]
+    folders = folders[1:] if path.suffix == ".ipynb" else folders
+    module = ModuleType(name)
+    module.__file__ = str(path.resolve())
+    for folder in folders:
+        try:
+            with _as_started(path, folder, [str(path), *arguments]):
+                _execute(path, module, record)
+        except ScriptEndedError:
+            break
+        # The file is the user's own code: whatever it raises is reported as an error of that file.
+        except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and error.code in (None, 0) and name == "__main__":
+                break
+            if record.jobs:
+                # What the script does with the result of its job is of no use before that has run.
+                break
+            is_missing = "No such file" in str(error) or isinstance(error, FileNotFoundError)
+            if is_missing and folder not in (folders[-1],):
+                continue
+            raise _explain(path, error, record, arguments) from error
+        else:
+            break
+    return module
+
+
+@contextmanager
+def _as_started(path: Path, folder: Path, argv: list[str]) -> Iterator[None]:
+    """Give a script the folder, the arguments and the import path that Python would give it."""
+    before = Path.cwd()
+    with mock.patch.object(sys, "argv", argv):
+        # What the steps are made of may be imported later: the folder stays on the path.
+        sys.path.insert(0, str(path.resolve().parent))
+        if str(folder) not in sys.path:
+            sys.path.insert(1, str(folder))
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def _execute(path: Path, module: ModuleType, record: Record) -> None:
+    try:
+        import azure.ai.ml  # noqa: F401 - its absence is an error of its own
+    except ImportError as error:
+        raise MissingDependencyError("azure-ai-ml", "pipelines") from error
+    if path.suffix == ".ipynb":
+        module.__dict__.update(display=lambda *_: None, get_ipython=lambda: None)
+        cells = list(_read_cells(path))
+    else:
+        cells = [path.read_text(encoding="utf-8-sig")]
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module
+    try:
+        with standing_in(record):
+            for number, text in enumerate(cells, 1):
+                if path.suffix == ".ipynb" and (text := _run_magic(text, module)) == "":
+                    continue
+                shown = f"{path}, cell {number}" if path.suffix == ".ipynb" else str(path)
+                exec(compile(text, shown, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    finally:
+        if before is not None:
+            sys.modules[module.__name__] = before
+
+
+def _read_cells(path: Path) -> Iterator[str]:
+    """Yield the code of a notebook's cells."""
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise PipelineError(f"{path} is no notebook: {error}.") from error
+    for cell in cells:
+        if cell.get("cell_type") == "code":
+            yield "".join(cell.get("source", ""))
+
+
+def _run_magic(text: str, module: ModuleType) -> str:
+    """Return the Python of a cell: files are written, other magics and shell lines left out."""
+    text = textwrap.dedent(text)
+    found = _CELL_MAGIC.match(text.lstrip())
+    if found and found[1] in ("writefile", "file"):
+        target = re.sub(r"\{(\w+)\}", lambda m: str(module.__dict__[m[1]]), found[2].strip())
+        target = target.removeprefix("-a ").strip()
+        Path(target).write_text(text.lstrip().partition("\n")[2], encoding="utf-8")
+        return ""
+    if found and found[1] not in ("time", "timeit", "capture"):
+        return ""
+    # An empty block would be an error.
+    return re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", text)
+
+
+def _explain(
+    path: Path, error: BaseException, record: Record, arguments: Sequence[str]
+) -> PipelineError:
+    """Return why a script failed: the first refusal, else its own error with what to do."""
+    if isinstance(error, PipelineError):
+        return error
+    if record.refusals:
+        return record.refusals[0]
+    text = " ".join(str(error).split())[:600]
+    hint = ""
+    if isinstance(error, ModuleNotFoundError):
+        return _explain_import(path, error)
+    if isinstance(error, SystemExit) and error.code == 2:
+        hint = " (it takes arguments: give them after `--`)"
+    elif isinstance(error, IndexError) and not arguments:
+        hint = " (if it takes arguments, give them after `--`)"
+    elif isinstance(error, KeyError) and text.strip("'").isupper():
+        hint = " (it reads this variable from its environment: set it)"
+    elif "Unsupported annotation type" in text:
+        hint = " (azure-ai-ml cannot read it under `from __future__ import annotations`)"
+    line = _find_line(path, error)
+    return PipelineError(f"{path}{line} fails: {type(error).__name__}: {text}{hint}")
+
+
+def _explain_import(path: Path, error: ModuleNotFoundError) -> PipelineError:
+    name = str(error.name or error)
+    parts = name.split(".")
+    if parts[0] == "azureml" and (len(parts) == 1 or parts[1] in _SDK_V1):
+        return PipelineError(
+            f"{path}{_find_line(path, error)} imports {name}: the first SDK of Azure ML, which "
+            "azure-ai-ml replaced. Port it to azure-ai-ml, whose pipelines run here."
+        )
+    if name.startswith("azure.ml.component"):
+        return PipelineError(
+            f"{path}{_find_line(path, error)} imports {name}: azure-ml-component, a preview that "
+            "azure-ai-ml replaced. Port it to azure-ai-ml, whose pipelines run here."
+        )
+    package = "-".join(parts) if parts[0] == "azure" else parts[0]
+    return PipelineError(
+        f"{path}{_find_line(path, error)} imports {name}, which is not installed: "
+        f"pip install {package}."
+    )
+
+
+def _find_line(path: Path, error: BaseException) -> str:
+    """Return the line of the file at which an error passed, for the message."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(str(path)):
+            line = f"{file.removeprefix(str(path))}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return line

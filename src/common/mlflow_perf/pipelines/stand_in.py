@@ -1,0 +1,238 @@
+"""Stand in for Azure ML's client while a pipeline script runs: what it submits is noted.
+
+Only this module and `azure` touch azure-ai-ml's client. Calls that only Azure ML can answer are
+refused by name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.sources import Sources
+
+__all__ = ["Record", "ScriptEndedError", "standing_in"]
+
+_JOBS = ("PipelineJob", "Command", "SweepJob", "Sweep", "Spark", "SparkJob", "Parallel")
+
+
+class ScriptEndedError(BaseException):
+    """The script has submitted its job and asks for what only Azure ML has: it ends here.
+
+    It is no `Exception`, so that the script's own handlers let it pass.
+    """
+
+
+@dataclass
+class Record:
+    """What a script did with its client.
+
+    Attributes:
+        sources: Gets the data and environments that the script creates.
+        jobs: What it submitted, in order.
+        refusals: Calls that only Azure ML can answer, in order.
+    """
+
+    sources: Sources
+    jobs: list[Any] = field(default_factory=list)
+    refusals: list[PipelineError] = field(default_factory=list)
+    components: dict[str, Any] = field(default_factory=dict)
+
+    def refuse(self, what: str, way_out: str) -> None:
+        """Refuse a call; a script that has submitted its job ends there.
+
+        Raises:
+            ScriptEndedError: The script has submitted a job.
+            PipelineError: It has not.
+        """
+        if self.jobs:
+            raise ScriptEndedError(what)
+        error = PipelineError(f"The script {what}, which only Azure ML has: {way_out}.")
+        self.refusals.append(error)
+        raise error
+
+    def submit(self, job: Any, **changes: Any) -> SimpleNamespace:
+        """Note a job, with what the call itself sets, and return what the service would."""
+        for name in ("experiment_name", "display_name", "description", "tags"):
+            if changes.get(name):
+                setattr(job, name, changes[name])
+        if not any(job is known for known in self.jobs):
+            self.jobs.append(job)
+        return self.describe(job)
+
+    def describe(self, job: Any) -> SimpleNamespace:
+        """Return a submitted job as the service tells of it once it has ended."""
+        number = next(i for i, known in enumerate(self.jobs, 1) if known is job)
+        # A script that polls waits for one of the final states.
+        facts = {"name": job.name or f"job_{number}", "status": "Completed", "studio_url": ""}
+        shared = ("display_name", "experiment_name", "tags", "type", "inputs", "outputs", "jobs")
+        facts |= {key: getattr(job, key, None) for key in shared}
+        return SimpleNamespace(**facts, id=facts["name"], services={}, properties={})
+
+
+@contextmanager
+def standing_in(record: Record) -> Iterator[None]:
+    """Let `azure.ai.ml.MLClient` and the credentials of azure-identity be stand-ins in a block."""
+    import azure.ai.ml
+
+    client = type("MLClient", (_Client,), {"_record": record})
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(azure.ai.ml, "MLClient", client))
+        stack.enter_context(mock.patch.object(webbrowser, "open", return_value=False))
+        if importlib.util.find_spec("azure.identity") is not None:
+            import azure.identity
+
+            for name in [n for n in dir(azure.identity) if n.endswith("Credential")]:
+                stack.enter_context(mock.patch.object(azure.identity, name, _Credential))
+        yield
+
+
+class _Credential:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take whatever a credential takes."""
+
+    def get_token(self, *_: Any, **__: Any) -> SimpleNamespace:
+        """Return a token that opens nothing."""
+        return SimpleNamespace(token="none", expires_on=sys.maxsize)  # noqa: S106 - it opens nothing
+
+
+class _Group:
+    """One group of the client's calls, for example `client.data`; an unknown call is refused."""
+
+    def __init__(self, record: Record, name: str, **calls: Any) -> None:
+        self._record, self._name = record, name
+        self.__dict__.update(calls)
+
+    def list(self, *_: Any, **__: Any) -> list[Any]:
+        """Return nothing: the service's own lists are not here."""
+        return []
+
+    def __getattr__(self, call: str) -> Callable[..., Any]:
+        if call.startswith("__"):
+            raise AttributeError(call)
+        what = f"calls MLClient.{self._name}.{call}"
+        return lambda *_a, **_k: self._record.refuse(what, "leave it out, or use --on azureml")
+
+
+class _Client:
+    """What a script gets for `MLClient`."""
+
+    _record: Record
+
+    def __init__(self, *_: Any, registry_name: str | None = None, **facts: Any) -> None:
+        record, self._registry = self._record, registry_name
+        for name in ("subscription_id", "resource_group_name", "workspace_name"):
+            setattr(self, name, facts.get(name) or "local")
+        create: dict[str, Callable[..., Any]] = {"create_or_update": self.create_or_update}
+        slow: dict[str, Callable[..., Any]] = {
+            "begin_create_or_update": self.begin_create_or_update
+        }
+        self.jobs = _Group(
+            record, "jobs", **create,
+            get=self._get_job, stream=lambda *_a, **_k: None,
+            validate=lambda *_a, **_k: SimpleNamespace(passed=True, error_messages={}),
+        )  # fmt: skip
+        self.data = _Group(record, "data", **create, get=self._get_data)
+        self.components = _Group(record, "components", **create, get=self._get_component)
+        self.environments = _Group(record, "environments", **create, get=self._get_environment)
+        self.models = _Group(record, "models", **create)
+        self.compute = _Group(record, "compute", **create, **slow, get=self._get_compute)
+        self.workspaces = _Group(record, "workspaces", get=self._get_workspace, **slow)
+        self.datastores = _Group(
+            record, "datastores", get_default=self._get_compute, get=self._get_compute
+        )
+
+    @classmethod
+    def from_config(cls, *args: Any, **facts: Any) -> _Client:
+        """Return a client; no `config.json` is needed."""
+        return cls(*args, **facts)
+
+    def __getattr__(self, name: str) -> _Group:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Group(self._record, name)
+
+    def create_or_update(self, entity: Any, **changes: Any) -> Any:
+        """Note a job, a data asset, an environment or a component that the script creates."""
+        kind = type(entity).__name__
+        if hasattr(entity, "component_func") or callable(getattr(entity, "_build_component", None)):
+            entity = entity.component
+        if kind in _JOBS or kind.endswith("Job"):
+            return self._record.submit(entity, **changes)
+        name = getattr(entity, "name", None)
+        if getattr(entity, "version", True) is None:
+            entity.version = "1"
+        if kind == "Data":
+            self._record.sources.made[str(name)] = _locate(entity)
+        elif kind == "Environment":
+            self._record.sources.environments[str(name)] = entity
+        elif kind.endswith("Component"):
+            self._record.components[str(name)] = entity
+        return entity
+
+    def begin_create_or_update(self, entity: Any, **changes: Any) -> SimpleNamespace:
+        """Return a poller whose result is there at once."""
+        made = self.create_or_update(entity, **changes)
+        return SimpleNamespace(result=lambda *_: made, wait=lambda *_: None, done=lambda: True)
+
+    def _get_job(self, name: str, *_: Any, **__: Any) -> SimpleNamespace:
+        for job in self._record.jobs:
+            if (found := self._record.describe(job)).name == name:
+                return found
+        raise self._missing(f"asks for the job {name!r}", "run its pipeline here first")
+
+    def _get_data(
+        self, name: str, version: str | None = None, label: str | None = None
+    ) -> SimpleNamespace:
+        made = self._record.sources.made.get(name)
+        address = f"azureml:{name}" + (f":{version}" if version else f"@{label or 'latest'}")
+        facts = {"name": name, "version": version or "1", "type": "uri_folder"}
+        return SimpleNamespace(**facts, id=made or address, path=made or address, tags={})
+
+    def _get_component(self, name: str, version: str | None = None, **_: Any) -> Any:
+        if name in self._record.components:
+            return self._record.components[name]
+        where = f"registry {self._registry}" if self._registry else "workspace"
+        asked = f"{name} {version}" if version else name
+        raise self._missing(
+            f"takes the component {asked} of the {where}", "load it from its component.yaml"
+        )
+
+    def _get_environment(self, name: str, version: str | None = None, **_: Any) -> Any:
+        from azure.ai.ml.entities import Environment
+
+        made = self._record.sources.environments.get(name)
+        return made or Environment(name=name, version=version or "1", image=f"azureml:{name}")
+
+    def _get_compute(self, name: str = "local", **_: Any) -> SimpleNamespace:
+        facts = {"type": "amlcompute", "size": "local", "provisioning_state": "Succeeded"}
+        return SimpleNamespace(name=name, location="local", **facts, id=name, tags={})
+
+    def _get_workspace(self, name: str = "local", **_: Any) -> SimpleNamespace:
+        import mlflow
+
+        facts = {"location": "local", "resource_group": "local", "id": name, "tags": {}}
+        return SimpleNamespace(name=name, mlflow_tracking_uri=mlflow.get_tracking_uri(), **facts)
+
+    def _missing(self, what: str, way_out: str) -> PipelineError:
+        try:
+            self._record.refuse(what, f"{way_out}, or use --on azureml")
+        except PipelineError as error:
+            return error
+        raise AssertionError  # `refuse` always raises
+
+
+def _locate(data: Any) -> str:
+    """Return the path of a data asset, absolute where it is local."""
+    path = str(data.path)
+    base = Path(getattr(data, "base_path", None) or ".")
+    return str((base / path).resolve()) if (base / path).exists() else path

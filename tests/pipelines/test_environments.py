@@ -1,0 +1,164 @@
+"""Environments of components: what is read from them, and what is made of that."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.ai.ml.entities import BuildContext, Environment
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.environments import (
+    StepPython,
+    choose_pythons,
+    is_satisfied,
+    parse_pythons,
+)
+from mlflow_perf.pipelines.graph import EnvironmentSpec, Graph, Step
+from mlflow_perf.pipelines.read_environment import read_environment
+
+
+def _graph(**wanted: EnvironmentSpec | None) -> Graph:
+    steps = {name: Step(name, name, "true", None, wanted=spec) for name, spec in wanted.items()}
+    return Graph("p", "p", "p", steps)
+
+
+def test_a_conda_file_becomes_pip_requirements(tmp_path: Path) -> None:
+    """Bounds are translated, names mapped, and what pip does not have is named."""
+    path = tmp_path / "conda.yml"
+    path.write_text(
+        "dependencies:\n- python=3.8.5\n- pip=20\n- numpy=1.21\n- conda-forge::scipy>=1.5\n"
+        "- pytorch==1.9.0=py38_cuda\n- cudatoolkit=11\n- r-base\n- pip:\n  - mlflow~=2.0 \n"
+    )
+    found = read_environment(Environment(conda_file=str(path), image="i"), {}, "Step 'a'")
+    assert found == EnvironmentSpec(
+        str(path),
+        python="3.8",
+        requirements=("numpy==1.21.*", "scipy>=1.5", "torch==1.9.0", "mlflow~=2.0"),
+        left_out=("cudatoolkit=11", "r-base"),
+        image="i",
+        folder=tmp_path,
+    )
+
+
+def test_a_docker_context_gives_its_requirements(tmp_path: Path) -> None:
+    """Of a Dockerfile's folder, the pip requirements are used; an image is only named."""
+    (tmp_path / "requirements.txt").write_text("# ours\nnumpy\n\n")
+    build = Environment(name="e", build=BuildContext(path=str(tmp_path)))
+    found = read_environment(build, {}, "x")
+    assert found is not None
+    assert found.requirements == ("numpy",)
+    alone = read_environment("azureml:curated@latest", {}, "x")
+    assert alone == EnvironmentSpec("azureml:curated@latest", image="azureml:curated@latest")
+    assert read_environment("azureml:mine:1", {"mine": build}, "x") == found
+    assert read_environment(None, {}, "x") is None
+
+
+def test_a_file_that_is_no_conda_file_is_named() -> None:
+    """The message names the step and what is missing."""
+    bad: Any = Environment(name="e", conda_file={"packages": []})
+    with pytest.raises(PipelineError, match="Step 'a': the environment e is no conda file"):
+        read_environment(bad, {}, "Step 'a'")
+
+
+@pytest.mark.parametrize(
+    ("line", "satisfied"),
+    [
+        ("pytest>=3", True),
+        ("pytest>=3 # the tests", True),
+        ("pytest<1", False),
+        ("not-there-at-all", False),
+        ("azureml-mlflow>=1", True),  # serves the address of a workspace only
+        ("numpy; python_version < '3'", True),
+        ("git+https://example.org/x", False),
+    ],
+)
+def test_this_python_suffices_if_it_has_all_packages(line: str, satisfied: bool) -> None:
+    """Nothing is made where each requirement is met already."""
+    assert is_satisfied(EnvironmentSpec("e", requirements=(line,))) is satisfied
+
+
+def test_images_are_named_and_given_interpreters_come_first(tmp_path: Path) -> None:
+    """An image is not used, and that is said once with its steps; --python has the last word."""
+    image = EnvironmentSpec("img", image="img")
+    packages = EnvironmentSpec("c.yml", requirements=("not-there-at-all",))
+    graph = _graph(a=image, b=image, c=packages, d=None)
+    said: list[str] = []
+    given = parse_pythons([f"c={sys.executable}"], [graph])
+    found = choose_pythons(graph, given, own=True, say=said.append, cache=tmp_path)
+    assert said == ["img is not used: a, b run with this Python"]
+    assert found["c"].path is not None
+    assert found["a"] == found["d"] == StepPython()
+    assert choose_pythons(graph, {}, own=False, say=said.append)["c"] == StepPython()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a", "must be STEP=PATH"),
+        ("b=/bin/sh", r"no such step \(there is: a\)"),
+        ("a=/not/there", "is no interpreter"),
+    ],
+)
+def test_a_wrong_interpreter_is_refused(text: str, message: str) -> None:
+    """A text without a path, an unknown step, and a path that cannot be run."""
+    with pytest.raises(PipelineError, match=message):
+        parse_pythons([text], [_graph(a=None)])
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a tiny package that can be installed without an index."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(
+        "[build-system]\nrequires=[]\nbuild-backend='backend'\nbackend-path=['.']\n"
+        "[project]\nname='tiny'\nversion='1.0'\n"
+    )
+    (folder / "backend.py").write_text(
+        "import zipfile\n"
+        "def build_wheel(folder, settings=None, metadata=None):\n"
+        "    name = 'tiny-1.0-py3-none-any.whl'\n"
+        "    with zipfile.ZipFile(f'{folder}/{name}', 'w') as z:\n"
+        "        z.writestr('tiny.py', 'answer = 42\\n')\n"
+        "        z.writestr('tiny-1.0.dist-info/METADATA',"
+        " 'Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n')\n"
+        "        z.writestr('tiny-1.0.dist-info/WHEEL',"
+        " 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n"
+        "        z.writestr('tiny-1.0.dist-info/RECORD', '')\n"
+        "    return name\n"
+    )
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv")
+def test_an_environment_is_made_once(
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its packages are those of the file; the second run finds it; a fault is its step's alone."""
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    good = EnvironmentSpec("good.yml", requirements=(str(package),), left_out=("cudatoolkit",))
+    bad = EnvironmentSpec("bad.yml", requirements=("not-there-at-all==1",))
+    said: list[str] = []
+    for _ in range(2):
+        found = choose_pythons(
+            _graph(a=good, b=bad, c=good), {}, own=True, say=said.append, cache=tmp_path / "cache"
+        )
+    python = found["a"].path
+    assert python is not None
+    assert found["c"].path == python
+    done = subprocess.run(
+        [str(python), "-c", "import tiny; print(tiny.answer)"], capture_output=True, check=False
+    )
+    assert done.stdout == b"42\n", done.stderr
+    assert [line for line in said if line.startswith("making the environment of good.yml")] == [
+        "making the environment of good.yml: 1 packages"
+    ]
+    assert found["b"].path is None
+    assert found["b"].fault.startswith("its environment bad.yml cannot be made: ")
+    assert "not-there-at-all" in found["b"].fault
+    assert any("conda package cudatoolkit is left out" in line for line in said)
