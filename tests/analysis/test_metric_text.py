@@ -19,7 +19,13 @@ from mlflow_perf.analysis import metric_text
         (0.4217, "s", "0.422 s"),
         (3.0, "", "3"),
         (-5.25, "cores", "-5.25 cores"),
-        (0.00001, "h", "1.00e-05 h"),
+        (9.16e-20, "h", "<0.001 h"),
+        (-9.16e-20, "%", ">-0.001%"),
+        (1.45e-06, "CPU h", "0.01 CPU s"),
+        (9.16e-20, "CPU h", "0 CPU s"),
+        (0.5, "CPU h", "0.5 CPU h"),
+        (6.91e-04, "CPUs", "<0.001 CPUs"),
+        (1.45e-06, "", "1.45e-06"),
         (2.5e12, "", "2.50e+12"),
     ],
 )
@@ -45,3 +51,10 @@ def test_a_value_has_three_figures_and_its_unit(value: float | None, unit: str, 
 def test_a_key_says_its_unit_and_direction(key: str, unit: str, better: str) -> None:
     """A key of the metric table has the table's unit; other keys are judged by their ending."""
     assert (metric_text.find_unit(key), metric_text.find_direction(key)) == (unit, better)
+
+
+def test_the_values_of_a_metric_share_a_unit() -> None:
+    """A column of CPU times is in the unit of the largest of them; a missing one stays missing."""
+    texts = metric_text.format_row([0.0001, None, 5.0], "CPU h")
+    assert texts == ["0.0001 CPU h", "–", "5 CPU h"]
+    assert metric_text.format_row([None], "MB") == ["–"]

@@ -51,7 +51,7 @@ def test_a_long_list_of_names_is_cut() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 ms"),
+        (0, "0 s"),
         (0.0421, "42.1 ms"),
         (12.34, "12.3 s"),
         (59.99, "1 min"),

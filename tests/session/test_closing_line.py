@@ -24,6 +24,15 @@ def test_it_says_verdict_run_and_link() -> None:
     assert describe_run(run, document) == said + "mlflow-perf show 8c2f"
 
 
+def test_a_failed_block_is_called_failed_and_a_short_one_too_short() -> None:
+    """The line says how the block ended, and gives no verdict on milliseconds."""
+    extra = {"kind": "too_short", "bottleneck": "balanced", "advice": "The block took 33 ms."}
+    document = NodeDocument(component="train", status="FAILED", extra=extra)
+    text = describe_run(RunHandle(run_id="8c2f"), document)
+    shown = "run 8c2f | mlflow-perf show 8c2f"
+    assert text == f"mlflow-perf: train | failed | The block took 33 ms. | {shown}"
+
+
 def test_it_is_one_line_whatever_the_name_is() -> None:
     """A line break, or a command to the terminal, stays in its place."""
     text = describe_run(RunHandle(run_id="8c2f"), NodeDocument(component="a\nb\x1b[2J"))

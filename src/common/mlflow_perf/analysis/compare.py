@@ -142,7 +142,7 @@ class Comparison:
                 markdown.escape(row.component),
                 "all" if row.node is None else str(row.node),
                 markdown.format_code(row.metric),
-                *(metric_text.format_value(value, row.unit) for value in row.values),
+                *metric_text.format_row(row.values, row.unit),
                 f"{format_change(row.change_pct)} {row.verdict}".strip(),
             ]
             for row in (self.rows if everything else self.headlines())

@@ -87,6 +87,11 @@ class Finding:
     bottleneck: str = ""
 
     @property
+    def word(self) -> str:
+        """The verdict in a word for people: there is none of a block that was too short."""
+        return "too short" if self.kind == "too_short" else self.bottleneck
+
+    @property
     def sentence(self) -> str:
         """The evidence and what to do, as one sentence."""
         return f"{self.evidence}: {self.do}." if self.do else f"{self.evidence}."

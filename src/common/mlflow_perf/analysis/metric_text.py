@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from mlflow_perf.core.format import MISSING, number
+from mlflow_perf.core.format import MISSING, cpu_time, number
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "find_resolution",
     "find_unit",
     "format_metric",
+    "format_row",
     "format_value",
     "is_of_node",
     "rank_metric",
@@ -58,6 +60,7 @@ _OF_NODE = (
 _HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
 _NO_DIRECTION = ("count", "min_ms", "total_ms")
 
+_SMALLEST = 0.001
 # Smaller differences are noise of the sources themselves.
 _RESOLUTION = {
     "%": 1.0,
@@ -111,11 +114,28 @@ def format_metric(key: str, value: float | None) -> str:
     return format_value(value, find_unit(key))
 
 
-def format_value(value: float | None, unit: str = "") -> str:
-    """Return a value in its own unit, so that a column of values can be compared: `1,537 MB`."""
+def format_row(values: Sequence[float | None], unit: str = "") -> list[str]:
+    """Return the values of one metric, all in the unit that suits the largest one."""
+    known = [abs(value) for value in values if value is not None and math.isfinite(value)]
+    return [format_value(value, unit, whole=max(known)) if known else MISSING for value in values]
+
+
+def format_value(value: float | None, unit: str = "", *, whole: float | None = None) -> str:
+    """Return a value in its own unit, so that values can be compared: `1,537 MB`, `0.4 CPU s`.
+
+    Args:
+        value: The value; MISSING stands for None and what is not finite.
+        unit: Its unit. With one, a value too small for it is shown as `<0.001`; a bare number, such
+            as a learning rate, as `1.45e-06`.
+        whole: The value that short CPU times share a unit with.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
-    if value and not 1e-3 <= abs(value) < 1e9:
+    if unit == "CPU h":
+        return cpu_time(value, whole).replace("\u202f", ",")
+    if 0 < abs(value) < _SMALLEST and unit:
+        text = f"{'<' if value > 0 else '>-'}{_SMALLEST}"
+    elif value and not unit and not _SMALLEST <= abs(value) < 1e9:
         text = f"{value:.2e}"
     else:
         text = number(value).replace("\u202f", ",")

@@ -74,7 +74,7 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
                 [
                     row.metric,
                     row.verdict if row.verdict != "same" else "",
-                    *(metric_text.format_value(value, row.unit) for value in values),
+                    *metric_text.format_row(values, row.unit),
                     format_change(row.change_pct),
                 ]
             )

@@ -93,7 +93,7 @@ def _show_run(run: PerfRun) -> None:
         rows = []
         for key in (key for key in ranked if metric_text.is_of_node(key) == of_node):
             unit = metric_text.find_unit(key)
-            values = (metric_text.format_value(c.get(key), unit) for c in columns.values())
+            values = metric_text.format_row([c.get(key) for c in columns.values()], unit)
             rows.append([key, *values])
         if rows:
             _tables.table([title, *columns], rows, right=len(columns))
@@ -116,7 +116,7 @@ def _show_findings(run: PerfRun) -> None:
     if not nodes:
         return
     first, *others = findings_of(PerfDocument(nodes))
-    click.echo(_tables.wrap(f"{first.bottleneck}: {first.sentence}"))
+    click.echo(_tables.wrap(f"{first.word}: {first.sentence}"))
     for finding in others[:_FINDINGS_MAX]:
         kind = finding.kind.replace("_", " ")
         percent = 100 * min(1.0, finding.share)

@@ -39,6 +39,8 @@ def duration(seconds: float | None) -> str:
     """Return a length of time: `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
+    if seconds == 0:
+        return "0 s"
     if seconds < 1:
         return f"{number(seconds * 1000)} ms"
     if seconds < 59.95:

@@ -89,11 +89,11 @@ def judge_document(document: NodeDocument) -> None:
 
     document.extra["phases"] = [phase.as_dict() for phase in find_phases(document)]
     first = findings_of(document)[0]
-    document.extra.update(bottleneck=first.bottleneck, advice=first.sentence)
+    document.extra.update(kind=first.kind, bottleneck=first.bottleneck, advice=first.sentence)
     if launcher := document.extra.get("elsewhere"):
         # The little that the launcher itself used says nothing of the job.
         advice = f"The work is not measured: {launcher} had it started outside the command."
-        document.extra.update(bottleneck="waiting", advice=advice)
+        document.extra.update(kind="waiting", bottleneck="waiting", advice=advice)
 
 
 def tag_document(document: NodeDocument) -> dict[str, str]:

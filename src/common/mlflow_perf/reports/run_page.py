@@ -158,6 +158,9 @@ def _number_nodes(
 def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> RunPage:
     curves = build_curves(reader.curves)
     findings = merge_findings(reader.findings) if reader.findings else []
+    extras = [whole] if whole.get("bottleneck") else reader.extras
+    verdict = choose_verdict(findings, extras)
+    is_judged = bool(findings) and verdict.get("bottleneck") == findings[0].bottleneck
     costs = [s["perf_overhead_pct"] for s in reader.summaries if "perf_overhead_pct" in s]
     return RunPage(
         title or reader.component or "Performance report",
@@ -165,7 +168,7 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         run_id=reader.run_id,
         started=clock_time(min(reader.starts)) if reader.starts else "",
         tiles=build_tiles(reader.summaries, summarise_run(reader.summaries)),
-        verdict=choose_verdict(findings, [whole] if whole.get("bottleneck") else reader.extras),
+        verdict={**verdict, "bottleneck": findings[0].word} if is_judged else verdict,
         findings=build_finding_rows(findings),
         nodes=build_node_table(reader.facts, reader.summaries),
         operations=operation_rows.build_operation_table(reader.operations),

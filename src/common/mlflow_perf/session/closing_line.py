@@ -16,8 +16,11 @@ def describe_run(run: RunHandle, document: NodeDocument) -> str:
     verdict = ": ".join(
         str(document.extra[name]) for name in ("bottleneck", "advice") if document.extra.get(name)
     )
+    if document.extra.get("kind") == "too_short":
+        verdict = str(document.extra.get("advice"))
+    status = "" if document.status == "FINISHED" else (document.status or "").lower()
     place = run.link() or f"mlflow-perf show {run.run_id}"
-    parts = (f"mlflow-perf: {document.component}", verdict, f"run {run.run_id}", place)
+    parts = (f"mlflow-perf: {document.component}", status, verdict, f"run {run.run_id}", place)
     text = " | ".join(part for part in parts if part)
     # A name may hold anything, a line break and a terminal's commands too.
     return "".join(letter if letter.isprintable() else "?" for letter in text)
