@@ -71,6 +71,8 @@ def _clean(patch: pytest.MonkeyPatch, folder: Path) -> None:
         if name.startswith("MLFLOW_PERF_") or name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI"):
             patch.delenv(name)
     patch.setenv("MLFLOW_PERF_DIR", str(folder / "mlflow-perf-journal"))
+    # Only the tests of it pay for the stack sampler, and those of harm: it is on by default.
+    patch.setenv("MLFLOW_PERF_PROFILE", "0")
     # Importing MLflow has taken half a minute on a machine that others use too.
     patch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "100")
 

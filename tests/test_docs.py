@@ -136,9 +136,9 @@ def test_the_verdict_of_the_page_of_advice(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.usefixtures("store")
 def test_what_report_writes_is_as_the_schema_says() -> None:
     """A document with reports, operations and transfers passes; what breaks a promise does not."""
-    with mlflow_perf.report("schema", interval=0.05) as perf:
+    with mlflow_perf.report("schema", interval=0.05, profile=200) as perf:
         with perf.time("load"):
-            sum(range(10_000))
+            sum(range(3_000_000))
         perf.add_counter("rows", 3)
         perf.add_attribute("dataset", "higgs")
     transfers = mlflow_perf.NixlKVConnectorStats()
@@ -148,6 +148,7 @@ def test_what_report_writes_is_as_the_schema_says() -> None:
     checker = jsonschema.Draft202012Validator(SCHEMA)
     checker.check_schema(SCHEMA)
     assert list(checker.iter_errors(document)) == []
+    assert document["nodes"]["0"]["profile"]["functions"]
     assert set(document["nodes"]["0"]) <= set(SCHEMA["$defs"]["node"]["properties"])
     document["nodes"]["0"]["reports"]["timestamp"][0] = "now"
     assert list(checker.iter_errors(document))

@@ -32,15 +32,36 @@ def test_a_finding_of_the_whole_or_of_moments_names_no_part() -> None:
 
 
 def test_the_function_comes_from_the_profile() -> None:
-    """Computing names what used the CPU, waiting what did not."""
+    """Computing names what used the CPU, waiting what the main thread waited in."""
     node = _node(1.0)
     node.extra["profile"] = {
-        "functions": [
-            {"function": "parse", "self_pct": 60.0, "cpu_pct": 95.0},
-            {"function": "fetch", "self_pct": 40.0, "cpu_pct": 2.0},
+        "own": [
+            {"function": "parse", "main_s": 6.0, "wall_s": 6.0, "cpu_s": 5.7},
+            {"function": "fetch", "main_s": 4.0, "wall_s": 4.0, "cpu_s": 0.1},
+            {"function": "serve", "main_s": 0.0, "wall_s": 60.0, "cpu_s": 0.0},
         ]
     }
     assert find_function("serial", node) == "parse"
     assert find_function("waiting", node) == "fetch"
     assert find_function("memory", node) is None
     assert find_function("serial", _node(1.0)) is None
+
+
+def test_a_part_of_the_run_has_its_own_function() -> None:
+    """The tree's buckets tell what was done when; a damaged tree tells nothing."""
+    functions = [
+        ["main thread", "", 0, True],
+        ["load", "a.py", 1, False],
+        ["fit", "a.py", 9, False],
+    ]
+    node = _node(1.0)
+    node.extra["profile"] = {
+        "flame": {
+            "width_s": 1.0, "functions": functions, "parents": [-1, 0, 0], "names": [0, 1, 2],
+            "buckets": [[1, 1000, 900], [2, 1000, 1000], [2, 1000, 1000]],
+        }
+    }  # fmt: skip
+    assert find_function("serial", node, (0.0, 1.0)) == "load"
+    assert find_function("serial", node, (0.0, 3.0)) == "fit"
+    node.extra["profile"]["flame"]["parents"] = [5, 0, 0]
+    assert find_function("serial", node, (0.0, 3.0)) is None

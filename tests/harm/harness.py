@@ -174,6 +174,7 @@ def run_job(
     variables = {**os.environ, **environ, "HARM_FOLDER": str(folder)}
     variables["HARM_STATE"] = str(folder / "state.json")
     variables.update({"HOME": str(folder), "MLFLOW_PERF_DIR": str(folder / "journals")})
+    del variables["MLFLOW_PERF_PROFILE"]  # as a user has it
     if measured:
         variables["HARM_WITH"] = "1"
     started = time.monotonic()

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from mlflow_perf.analysis.time_shares import Span
 from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.profile import Profile
 
 __all__ = ["find_function", "name_phase"]
 
+_LEAST_SHARE = 0.05
 _COMPUTES = ("serial", "saturated", "contended", "oversubscribed", "balanced")
 _IN_CODE = (*_COMPUTES, "waiting", "disk", "network", "idle", "gpu", "input")
 
@@ -35,17 +38,34 @@ def name_phase(
     return f"{format_duration(begin)} to {until}"
 
 
-def find_function(kind: str, document: NodeDocument) -> str | None:
-    """Return the function that a profile in the document says took most time of the kind."""
+def find_function(
+    kind: str, document: NodeDocument, part: tuple[float, float] | None = None
+) -> str | None:
+    """Return the function that a profile in the document says took most time of the kind.
+
+    It is a function of the job's own, with the libraries that it called. Computing counts in all
+    threads and processes, waiting in the main thread, for which everything else waits.
+
+    Args:
+        kind: The kind of finding.
+        document: The node.
+        part: Begin and end of a part of the run, in seconds from its start; default: all of it.
+    """
     profile = document.extra.get("profile")
-    rows = profile.get("functions") if isinstance(profile, dict) else None
-    if kind not in _IN_CODE or not rows:
+    if kind not in _IN_CODE or not isinstance(profile, dict):
         return None
+    rows = profile.get("own")
+    if part is not None:
+        tree = Profile.from_dict(profile.get("flame"))
+        rows = None if tree is None else tree.list_own(*part)
     computes = kind in _COMPUTES
-    best, most = None, 5.0
-    for row in rows:
-        own, on_cpu = row.get("self_pct") or 0.0, (row.get("cpu_pct") or 0.0) / 100
-        part = own * (on_cpu if computes else 1 - on_cpu)
-        if part > most:
-            best, most = str(row.get("function")), part
-    return best
+    found: dict[str, float] = {}
+    for row in rows if isinstance(rows, list) else ():
+        times = (read_number(row.get(key)) or 0.0 for key in ("main_s", "wall_s", "cpu_s"))
+        main, wall, cpu = times
+        seconds = cpu if computes else max(0.0, main - cpu * (main / wall if wall else 0.0))
+        name = str(row.get("function"))
+        found[name] = found.get(name, 0.0) + seconds
+    best = max(found, key=lambda name: found[name], default=None)
+    least = _LEAST_SHARE * sum(found.values())
+    return best if best is not None and found[best] > max(least, 0.0) else None

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["split_levels"]
-
 Array = npt.NDArray[np.float64]
 
 _SHORTEST = 2

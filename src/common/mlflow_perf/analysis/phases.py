@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.analysis.finding_places import find_function
 from mlflow_perf.analysis.findings import judge_part
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import one_decimal, quantity
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
-
-__all__ = ["Phase", "describe_phase", "find_phases", "read_phases"]
 
 if TYPE_CHECKING:  # NumPy takes 0.1 s to import, and is not needed to read phases
     import numpy as np
@@ -160,6 +159,7 @@ def _make_phase(
     import numpy as np
 
     kind = judge_part(document, start, end)
+    function = find_function(kind, document, (start, end))
     inside = [
         name for name, a, b in operations if min(b, end) - max(a, start) > 0.5 * (end - start)
     ]
@@ -179,9 +179,9 @@ def _make_phase(
         for moment, value in zip(times, document.reports.get(name) or [], strict=False)
         if value is not None and start - 1e-6 <= moment <= end + 1e-6
     ]
-    name = inside[0] if inside else _LABELS.get(kind, kind)
+    name = inside[0] if inside else function or _LABELS.get(kind, kind)
     memory = round(max(peaks), 1) if peaks else None
-    return Phase(name, round(start, 3), round(end, 3), kind, cores, memory)
+    return Phase(name, round(start, 3), round(end, 3), kind, cores, memory, function)
 
 
 def _drop_late_rows(document: NodeDocument) -> NodeDocument:

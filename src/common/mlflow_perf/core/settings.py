@@ -53,6 +53,14 @@ def _flag(value: Any) -> bool:
     return text in _TRUE
 
 
+def _rate(value: Any) -> float | None:
+    """Return samples per second; None for the default rate, 0 for none."""
+    text = str(value).strip().lower()
+    if text in ("true", "yes", "on"):
+        return None
+    return 0.0 if text in _FALSE else _number(0, 1000)(value)
+
+
 def _one_of(*names: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         text = str(value).strip().lower()
@@ -157,6 +165,8 @@ class Settings:
     quiet: bool = _setting(False, _flag,
         "Do not write the line with verdict, run and link to the standard error after a run.")
     live: bool = _setting(False, _flag, "Also log the curves while the job runs.")
+    profile: float | None = _setting(None, _rate,
+        "Stack samples per second, at most 1000; 0: none; default: 100 at first, 20 in the end.")
     scrape: Sequence[str] = _setting((), _urls,
         "Prometheus endpoints to read during the job, comma-separated.")
     textfile: str | None = _setting(None, _textfile,

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
 import sys
 from collections.abc import Callable
 from inspect import signature
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +30,6 @@ from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
 
 _MODULE = "proxystore.store.metrics"
-_STARTUP = str(Path(__file__).parent / "startup")
 # The function that measures each of these times: (class, method) in proxystore.store.factory.
 _FACTORY_TIMES = {
     "factory.call": ("StoreFactory", "__call__"),
@@ -42,7 +39,6 @@ _FACTORY_TIMES = {
 _logger = get_logger(__name__)
 _originals: dict[str, Any] = {}
 _unrecorded: set[str] = set()
-_on_path = False
 _installed = False
 
 
@@ -52,15 +48,12 @@ def install() -> None:
     Does nothing when proxystore is not installed. New interpreters below this process find
     `startup/sitecustomize.py` through PYTHONPATH, run it and gather too.
     """
-    global _installed, _on_path  # noqa: PLW0603 - a process is patched once
+    global _installed  # noqa: PLW0603 - a process is patched once
     if _installed or importlib.util.find_spec("proxystore") is None:
         return
     _installed = True
     startup.call(_MODULE, follow)
-    parts = _read_python_path()
-    _on_path = _STARTUP not in parts
-    if _on_path:
-        os.environ["PYTHONPATH"] = os.pathsep.join([_STARTUP, *parts])
+    startup.add_to_path("proxystore")
 
 
 def uninstall() -> None:
@@ -73,18 +66,7 @@ def uninstall() -> None:
     while _originals:
         name, original = _originals.popitem()
         setattr(sys.modules[_MODULE].StoreMetrics, name, original)
-    if _on_path:
-        # The parts that the job has added meanwhile stay.
-        rest = [part for part in _read_python_path() if part != _STARTUP]
-        if rest:
-            os.environ["PYTHONPATH"] = os.pathsep.join(rest)
-        else:
-            os.environ.pop("PYTHONPATH", None)
-
-
-def _read_python_path() -> list[str]:
-    path = os.environ.get("PYTHONPATH")
-    return path.split(os.pathsep) if path else []
+    startup.remove_from_path("proxystore")
 
 
 def follow(module: ModuleType) -> None:

@@ -30,6 +30,7 @@ def make_final_document(
     operations: OperationMetrics | None = None,
     transfers: Mapping[str, transfer_stats.NixlKVConnectorStats] | None = None,
     steps: StepMetrics | None = None,
+    profile: Mapping[str, Any] | None = None,
     elsewhere: str | None = None,
 ) -> NodeDocument:
     """Return the document of a node whose job has ended, with its verdict.
@@ -45,6 +46,7 @@ def make_final_document(
         operations: The operations of all processes of the job on this node.
         transfers: Name of the connector → its transfers.
         steps: The steps of the loops of all ranks on this node.
+        profile: What the stack samplers found, from `model.profile.build_profile`.
         elsewhere: The program that had the job's work started where it is not measured.
     """
     document = NodeDocument(
@@ -57,6 +59,8 @@ def make_final_document(
         reports=reports or {},
     )
     add_recorded(document, operations or OperationMetrics(), transfers or {}, steps)
+    if profile is not None:
+        document.extra["profile"] = dict(profile)
     if cause is not None:
         document.extra["cause"] = cause
     if elsewhere is not None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.model.profile import RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.operations import operation_spool
 from mlflow_perf.recorders.operations.keys import unjson_key
 from mlflow_perf.recorders.operations.metrics import OperationMetrics
+from mlflow_perf.recorders.profile import stack_spool
 from mlflow_perf.recorders.steps import step_spool
 from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.steps.stats import LoopRecord
@@ -63,6 +65,22 @@ def collect_operations(folder: Path, into: OperationMetrics) -> None:
             into.merge_from(file.source, replay)
         except _UNREADABLE as error:
             _logger.warning(_MESSAGE, file.source, error)
+
+
+def collect_stacks(folder: Path, *, but: str | None = None) -> list[RawStacks]:
+    """Return what each process has sampled so far.
+
+    Args:
+        folder: The spool folder; may be gone.
+        but: Source that is left out: this process, which knows its own samples.
+    """
+    found = []
+    for file in spool.read(folder, stack_spool.KIND):
+        try:
+            found += [stack_spool.read_stacks(file)] if file.source != but else []
+        except _UNREADABLE as error:
+            _logger.warning(_MESSAGE, file.source, error)
+    return found
 
 
 def collect_transfers(

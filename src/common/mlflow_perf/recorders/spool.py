@@ -99,6 +99,7 @@ class SpoolWriter:
 
     Attributes:
         source: Name under which `read` gives what this process writes.
+        begun: How many files were begun: each starts with a snapshot of everything.
 
     Raises:
         OSError: If the file cannot be made.
@@ -112,6 +113,7 @@ class SpoolWriter:
         self._map: mmap.mmap | None = None
         self._room = _FIRST_ROOM
         self._at = self._end = 0
+        self.begun = 0
         self.renew()
 
     def append(self, kind: int, ident: int, a: float, b: float) -> None:
@@ -175,6 +177,7 @@ class SpoolWriter:
         self.close()
         self._file, self._map, self._at, self._end = file, new, start, end
         self._room = min(4 * self._room, _ROOM)
+        self.begun += 1
 
     def close(self) -> None:
         """Close the file; it stays where it is."""

@@ -39,6 +39,7 @@ from mlflow_perf.session.run_sources import (
     open_job_readers,
     open_scrapers,
 )
+from mlflow_perf.session.stack_recording import StackRecording
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -61,8 +62,7 @@ class Recording:
         run: The run that gets the report.
         operations: Operations of this process; after `finish`, those of the whole job.
         summary: Metric key → value, after `finish`.
-        document: The report, after `finish`.
-        sent: Whether MLflow has all of it, after `finish`.
+        document: The report, after `finish`; `sent` says whether MLflow has all of it.
     """
 
     @bring()
@@ -88,6 +88,7 @@ class Recording:
         self._scrapers = open_scrapers(settings.scrape, settings.interval)
         self._transfers: dict[str, NixlKVConnectorStats] = {}
         self._steps = StepMetrics()
+        self._stacks = StackRecording(settings.profile)
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._listeners = open_exporters(settings, component=name, node=self.node)
@@ -118,6 +119,7 @@ class Recording:
             self.abandon()
             raise
         if self._journal is None:
+            self._stacks.begin()
             return
         self._note_run()
         settings = self.settings
@@ -140,6 +142,7 @@ class Recording:
             live.start()
             self._listeners.append(live)
         collector.start()
+        self._stacks.begin()
         self._collector = collector
         self._journal.start(
             self._list_journal_facts(
@@ -150,12 +153,13 @@ class Recording:
         )
 
     def gather(self) -> None:
-        """Let this process, and those that it starts from now on, record operations."""
+        """Let this process, or the command below it, and all below it, record operations."""
         if self._spool is not None:
             return
         self._spool = SpoolFolder(self.node, self.settings.run_id, parent=self._state_folder)
         folder = self._spool.path
         current.activate(self.operations, folder=folder, spooled=folder is not None)
+        self._stacks.offer(folder, is_command=self._is_command)
         proxystore.install()
 
     def abandon(self) -> None:
@@ -314,12 +318,14 @@ class Recording:
         spool = self._spool
         folder = None if spool is None else spool.path
         recorders = current.deactivate()
+        self._stacks.end()
         if spool is not None and not self.node.samples:
             spool.leave()
             return
         if spool is not None and folder is not None:
             spool.wait_for_others((deadline - time.monotonic()) / 2)
             collect_operations(folder, self.operations)
+            self._stacks.collect()
         self._transfers = collect_transfers(folder, recorders.transfers)
         self._steps = recorders.steps or self._steps
         collect_steps(folder, self._steps)
@@ -355,6 +361,7 @@ class Recording:
             operations=self.operations,
             transfers=self._transfers,
             steps=self._steps,
+            profile=self._stacks.build(started, summary.get("duration_sec")),
             elsewhere=outcome.elsewhere,
         )
         return self._address(document)

@@ -5,6 +5,48 @@ This folder stands on their PYTHONPATH, so its files import nothing of mlflow_pe
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from mlflow_perf.integrations.startup._mlflow_perf_startup import call, forget
 
-__all__ = ["call", "forget"]
+__all__ = ["add_to_path", "call", "forget", "remove_from_path"]
+
+_FOLDER = str(Path(__file__).parent)
+_users: set[str] = set()
+_is_added = False
+
+
+def _read_path() -> list[str]:
+    path = os.environ.get("PYTHONPATH")
+    return path.split(os.pathsep) if path else []
+
+
+def add_to_path(user: str) -> None:
+    """Let the Python processes that are started from now on run the start-up code.
+
+    Args:
+        user: Who wants it; the path is as before when the last one no longer does.
+    """
+    global _is_added  # noqa: PLW0603 - a process has one environment
+    parts = _read_path()
+    if not _users:
+        _is_added = _FOLDER not in parts
+        if _is_added:
+            os.environ["PYTHONPATH"] = os.pathsep.join([_FOLDER, *parts])
+    _users.add(user)
+
+
+def remove_from_path(user: str) -> None:
+    """Take back what `add_to_path` did for a user."""
+    if user not in _users:
+        return
+    _users.remove(user)
+    if _users or not _is_added:
+        return
+    # The parts that the job has added meanwhile stay.
+    rest = [part for part in _read_path() if part != _FOLDER]
+    if rest:
+        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+    else:
+        os.environ.pop("PYTHONPATH", None)

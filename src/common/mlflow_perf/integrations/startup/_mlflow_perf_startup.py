@@ -6,6 +6,7 @@ imports only sys: typing, logging and importlib.abc would delay each start by se
 
 from __future__ import annotations
 
+import _thread
 import sys
 
 TYPE_CHECKING = False
@@ -103,3 +104,75 @@ def forget(name: str) -> None:
     _finder.wanted.pop(name, None)
     if not _finder.wanted and _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
+
+
+def sample(folder: str) -> None:
+    """Sample the stacks of this process for the session above it, if that asks for it.
+
+    What the sampler needs is imported in its thread, after the first tenth of a second: a process
+    that ends before that pays nothing but the thread.
+    """
+    import os
+
+    if not os.path.exists(f"{folder}/profile.json"):  # noqa: PTH110 - pathlib is slow to load
+        return
+    # In another thread than the main one, this module would take that one for it.
+    import threading  # noqa: F401
+
+    command = "".join(getattr(sys, "orig_argv", ())[-2:])
+    if "resource_tracker import main" in command:
+        return
+    if "forkserver import main" in command:  # it only starts others
+        os.register_at_fork(after_in_child=_begin_sampling)
+        return
+    os.register_at_fork(
+        before=_hold_import, after_in_parent=_allow_import, after_in_child=_follow_child
+    )
+    _begin_sampling()
+
+
+_importing = _thread.allocate_lock()
+_held: list[bool] = []
+
+
+def _hold_import() -> None:
+    # A child must not inherit a half-made import. A second is more than one takes.
+    _held.append(_importing.acquire(True, 1.0))
+
+
+def _allow_import() -> None:
+    if _held and _held.pop():
+        _importing.release()
+
+
+def _follow_child() -> None:
+    _allow_import()
+    # What is imported already follows the child itself.
+    if "mlflow_perf.recorders.profile.live" not in sys.modules:
+        _begin_sampling()
+
+
+def _begin_sampling() -> None:
+    gate = _thread.allocate_lock()
+    gate.acquire()
+
+    def begin() -> None:
+        gate.acquire(True, 0.1)
+        with _importing:
+            try:
+                from mlflow_perf.recorders.profile import live
+            # An interpreter without mlflow-perf, or with another version of it.
+            except Exception:  # noqa: BLE001
+                return
+        live.join()
+
+    import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
+
+    faults = {_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL}
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - faults)
+    try:
+        _thread.start_new_thread(begin, ())
+    except RuntimeError:  # no room for one more
+        pass
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)

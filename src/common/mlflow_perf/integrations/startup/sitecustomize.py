@@ -17,9 +17,11 @@ def _follow_proxystore(module):  # type: ignore[no-untyped-def] # noqa: ANN001, 
 
 
 if os.environ.get("MLFLOW_PERF_SPOOL") and sys.version_info >= (3, 10):
-    try:  # noqa: SIM105 - contextlib takes as long to load as this whole file
+    try:
         # Found in this folder, which is on the path: the package's own modules take longer to load.
-        __import__("_mlflow_perf_startup").call("proxystore.store.metrics", _follow_proxystore)
+        _startup = __import__("_mlflow_perf_startup")
+        _startup.call("proxystore.store.metrics", _follow_proxystore)
+        _startup.sample(os.environ["MLFLOW_PERF_SPOOL"])
     except Exception:  # noqa: BLE001, S110 - whatever is wrong here, the job goes on
         pass
 

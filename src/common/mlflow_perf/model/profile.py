@@ -1,0 +1,231 @@
+"""Where in the code a job's time went: a tree of functions with the wall and CPU time of each.
+
+The time is kept in buckets, so that any part of the run can be looked at by itself. A profile is
+plain data within a node's document, of bounded size, and makes the speedscope file and the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mlflow_perf.core.json_io import read_number
+
+FINEST_SEC = 0.25
+"""Width of the narrowest bucket; each wider one is twice as wide as the one before."""
+
+MAIN_THREAD, OTHER_THREADS, CHILD_PROCESSES = "main thread", "other threads", "child processes"
+"""What the stacks stand under."""
+
+
+class Function(NamedTuple):
+    """A function of the job's code.
+
+    Attributes:
+        name: Its name, with its class.
+        file: Its file, relative to the working folder or to the package.
+        line: Its first line.
+        is_library: Whether it belongs to an installed package or to Python itself.
+    """
+
+    name: str
+    file: str
+    line: int
+    is_library: bool
+
+
+class Sample(NamedTuple):
+    """Where a thread was seen; never what it worked on.
+
+    Attributes:
+        root: `main thread`, `other threads` or `child processes`.
+        line: Line of the innermost frame.
+        path: The functions from the outermost to the innermost.
+    """
+
+    root: str
+    line: int
+    path: tuple[Function, ...]
+
+
+@dataclass
+class RawStacks:
+    """What one process has sampled.
+
+    Attributes:
+        functions: The functions.
+        stacks: Root, line of the innermost frame, then the functions from the outermost to it.
+        cells: Unix time, length in seconds, stack, wall seconds, CPU seconds, number of samples.
+        rate_hz: The rate that was asked for; None for the default one.
+    """
+
+    functions: list[Function] = field(default_factory=list)
+    stacks: list[tuple[str, int, tuple[int, ...]]] = field(default_factory=list)
+    cells: list[tuple[float, float, int, float, float, int]] = field(default_factory=list)
+    rate_hz: float | None = None
+
+
+@dataclass
+class Profile:
+    """The tree of one node's job.
+
+    Attributes:
+        functions: The functions; those without a file are roots, such as `main thread`.
+        parents: Of each tree node the index of its parent, -1 for a root.
+        names: Of each tree node the index of its function.
+        width_sec: Length of a bucket.
+        buckets: Of each bucket: tree node → wall and CPU seconds of the node itself.
+    """
+
+    functions: list[Function] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    names: list[int] = field(default_factory=list)
+    width_sec: float = FINEST_SEC
+    buckets: list[dict[int, tuple[float, float]]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the tree as plain data: times in milliseconds."""
+        return {
+            "width_s": self.width_sec,
+            "functions": [list(function) for function in self.functions],
+            "parents": self.parents,
+            "names": self.names,
+            "buckets": [
+                [
+                    number
+                    for node, (wall, cpu) in sorted(bucket.items())
+                    for number in (node, round(1e3 * wall, 1), round(1e3 * cpu, 1))
+                ]
+                for bucket in self.buckets
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Profile | None:
+        """Return the tree that `as_dict` wrote; None for anything else, such as a damaged one."""
+        try:
+            functions = [
+                Function(str(name), str(file), int(line), bool(library))
+                for name, file, line, library in data["functions"]
+            ]
+            parents, names = list(map(int, data["parents"])), list(map(int, data["names"]))
+            buckets = []
+            for row in data["buckets"]:
+                numbers = [read_number(value) for value in row]
+                triples = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+                buckets.append(
+                    {int(n or 0): ((w or 0.0) / 1e3, (c or 0.0) / 1e3) for n, w, c in triples}
+                )
+            width = float(data["width_s"])
+        except (TypeError, ValueError, KeyError, OverflowError):
+            return None
+        count = len(parents)
+        is_sound = (
+            len(names) == count
+            and width > 0
+            and all(-1 <= parent < i for i, parent in enumerate(parents))
+            and all(0 <= name < len(functions) for name in names)
+            and all(0 <= node < count for bucket in buckets for node in bucket)
+        )
+        return cls(functions, parents, names, width, buckets) if is_sound else None
+
+    def sum_nodes(
+        self, start_sec: float = 0.0, end_sec: float = math.inf
+    ) -> dict[int, tuple[float, float]]:
+        """Return tree node → wall and CPU seconds of itself, within a part of the run."""
+        sums: dict[int, tuple[float, float]] = {}
+        for i, bucket in enumerate(self.buckets):
+            begin = i * self.width_sec
+            inside = min(end_sec, begin + self.width_sec) - max(start_sec, begin)
+            share = min(1.0, inside / self.width_sec)
+            if share > 0:
+                for node, (wall, cpu) in bucket.items():
+                    had = sums.get(node, (0.0, 0.0))
+                    sums[node] = had[0] + share * wall, had[1] + share * cpu
+        return sums
+
+    def list_path(self, node: int) -> list[int]:
+        """Return the tree nodes from a node out to its root."""
+        path = [node]
+        while self.parents[path[-1]] >= 0:
+            path.append(self.parents[path[-1]])
+        return path
+
+    def list_own(self, start_sec: float = 0.0, end_sec: float = math.inf) -> list[dict[str, Any]]:
+        """Return the job's own functions with the time in them and in the libraries they called.
+
+        Args:
+            start_sec: Begin of the part of the run.
+            end_sec: Its end.
+
+        Returns:
+            `function`, `file`, `main_s` (wall time of the main thread), `wall_s` and `cpu_s` (of
+            all threads and processes), the longest first.
+        """
+        credited: dict[Function, list[float]] = {}
+        for node, (wall, cpu) in self.sum_nodes(start_sec, end_sec).items():
+            path = [self.functions[self.names[one]] for one in self.list_path(node)]
+            named = [function for function in path if function.file]
+            own = next((one for one in named if not one.is_library), named[0] if named else None)
+            if own is not None:
+                had = credited.setdefault(own, [0.0, 0.0, 0.0])
+                had[0] += wall if path[-1].name == MAIN_THREAD else 0.0
+                had[1] += wall
+                had[2] += cpu
+        rows: list[dict[str, Any]] = [
+            {
+                "function": function.file if function.name == "<module>" else function.name,
+                "file": function.file,
+                "main_s": round(main, 3),
+                "wall_s": round(wall, 3),
+                "cpu_s": round(cpu, 3),
+            }
+            for function, (main, wall, cpu) in credited.items()
+        ]
+        rows.sort(key=lambda row: -max(row["main_s"], row["cpu_s"]))
+        return rows
+
+    def to_speedscope(self, name: str) -> dict[str, Any]:
+        """Return the profile in the format of speedscope: one by wall time and one by CPU time.
+
+        Args:
+            name: Title of the profile.
+        """
+        frames = [
+            {"name": f.name, "file": f.file, "line": f.line} if f.file else {"name": f.name}
+            for f in self.functions
+        ]
+        stacks = [
+            [self.names[one] for one in reversed(self.list_path(node))]
+            for node in range(len(self.parents))
+        ]
+        profiles = []
+        for place, title in enumerate(("wall time", "CPU time")):
+            # Within a bucket the order is that of the tree: equal stacks stay together.
+            found = [
+                (stacks[node], round(times[place], 6))
+                for bucket in self.buckets
+                for node, times in sorted(bucket.items(), key=lambda item: stacks[item[0]])
+                if times[place] > 0
+            ]
+            weights = [weight for _, weight in found]
+            profiles.append(
+                {
+                    "type": "sampled",
+                    "name": f"{name}: {title}",
+                    "unit": "seconds",
+                    "startValue": 0,
+                    "endValue": round(sum(weights), 6),
+                    "samples": [stack for stack, _ in found],
+                    "weights": weights,
+                }
+            )
+        return {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "exporter": "mlflow-perf",
+            "name": name,
+            "activeProfileIndex": 0,
+            "shared": {"frames": frames},
+            "profiles": profiles,
+        }

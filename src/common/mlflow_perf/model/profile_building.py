@@ -1,0 +1,211 @@
+"""Builds the profile of a node's job from what its processes have sampled, in bounded size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mlflow_perf.model.profile import Function, Profile, RawStacks
+
+_MOST_BUCKETS = 64
+_MOST_OWN = 30
+_MOST_NODES = 1000
+_MOST_CELLS = 5000
+_MOST_ROWS = 50
+_LEAST_SHARE = 0.0004
+_OTHER = "(other)"
+
+
+def describe_functions(raws: Sequence[RawStacks]) -> list[dict[str, Any]]:
+    """Return the functions that took most time, as rows of the document.
+
+    A function on a stack several times counts once in its total. `cpu_pct` says for how much of the
+    time in the function itself, and in the C code that it called, it computed.
+    """
+    own: dict[Function, list[float]] = {}
+    total: dict[Function, float] = {}
+    lines: dict[tuple[Function, int], float] = {}
+    whole = 0.0
+    for raw in raws:
+        for _, _, stack, wall, cpu, _ in raw.cells:
+            _, line, path = raw.stacks[stack]
+            found = [raw.functions[one] for one in path]
+            whole += wall
+            for function in set(found):
+                total[function] = total.get(function, 0.0) + wall
+            if found:
+                leaf = own.setdefault(found[-1], [0.0, 0.0])
+                leaf[0] += wall
+                leaf[1] += cpu
+                lines[found[-1], line] = lines.get((found[-1], line), 0.0) + wall
+    hottest: dict[Function, tuple[float, int]] = {}
+    for (function, line), wall in lines.items():
+        hottest[function] = max(hottest.get(function, (0.0, 0)), (wall, line))
+    rows: list[dict[str, Any]] = []
+    for function, seconds in total.items():
+        wall, cpu = own.get(function, (0.0, 0.0))
+        rows.append(
+            {
+                "function": function.name,
+                "file": function.file,
+                "line": hottest[function][1] if function in hottest else function.line,
+                "self_pct": round(100.0 * wall / whole, 2) if whole else 0.0,
+                "total_pct": round(100.0 * seconds / whole, 2) if whole else 0.0,
+                "cpu_pct": round(min(100.0, 100.0 * cpu / wall), 2) if wall else 0.0,
+            }
+        )
+    rows.sort(key=lambda row: (-row["self_pct"], -row["total_pct"], row["function"]))
+    callers = sorted(rows[_MOST_ROWS:], key=lambda row: -row["total_pct"])
+    return rows[:_MOST_ROWS] + callers[: _MOST_ROWS // 2]
+
+
+def build_profile(
+    raws: Sequence[RawStacks], *, started: float, duration_sec: float
+) -> dict[str, Any] | None:
+    """Return the profile of a node's processes as plain data for its document.
+
+    Args:
+        raws: What each process has sampled.
+        started: Unix time at which the run began.
+        duration_sec: Its length; what was sampled outside of it is left out.
+
+    Returns:
+        `rate_hz`, `samples`, `processes`, `wall_s`, `cpu_s`, `functions`, the job's own functions
+        as `own`, and the tree as `flame`; None without samples.
+    """
+    inside = [_cut(raw, started, started + duration_sec) for raw in raws]
+    inside = [raw for raw in inside if raw.cells]
+    cells = [cell for raw in inside for cell in raw.cells]
+    if not cells:
+        return None
+    samples = sum(cell[5] for cell in cells)
+    asked = next((raw.rate_hz for raw in raws if raw.rate_hz is not None), None)
+    tree = _prune(_grow(inside, started, duration_sec))
+    return {
+        "rate_hz": asked if asked is not None else _measure_rate(cells),
+        "samples": samples,
+        "processes": len(inside),
+        "wall_s": round(sum(cell[3] for cell in cells), 3),
+        "cpu_s": round(sum(cell[4] for cell in cells), 3),
+        "functions": describe_functions(inside),
+        "own": tree.list_own()[:_MOST_OWN],
+        "flame": tree.as_dict(),
+    }
+
+
+def _measure_rate(cells: Iterable[tuple[float, float, int, float, float, int]]) -> float:
+    """Return how often a thread was sampled per second, on average."""
+    count, seconds = 0, 0.0
+    for _, _, _, wall, _, samples in cells:
+        count, seconds = count + samples, seconds + wall
+    return round(count / seconds, 1) if seconds > 0 else 0.0
+
+
+def _cut(raw: RawStacks, begin: float, end: float) -> RawStacks:
+    """Return what was sampled between two Unix times."""
+    cells = []
+    for start, length, stack, wall, cpu, count in raw.cells:
+        share = 1.0
+        if length > 0:
+            inside = min(end, start + length) - max(begin, start)
+            # The edge of a bucket is not that of the run: what little is there belongs to it.
+            share = 1.0 if inside > 0 else 0.0
+        elif not begin <= start <= end:
+            share = 0.0
+        if share > 0:
+            cells.append((start, length, stack, wall, cpu, count))
+    return RawStacks(raw.functions, raw.stacks, cells, raw.rate_hz)
+
+
+def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Profile:
+    """Return the whole tree of what all processes have sampled."""
+    tree = Profile()
+    widest = max((cell[1] for raw in raws for cell in raw.cells), default=0.0)
+    while tree.width_sec < widest or duration_sec / tree.width_sec > _MOST_BUCKETS:
+        tree.width_sec *= 2
+    tree.buckets = [{} for _ in range(max(1, math.ceil(duration_sec / tree.width_sec)))]
+    functions: dict[Function, int] = {}
+    nodes: dict[tuple[int, int], int] = {}
+
+    def find_node(parent: int, function: Function) -> int:
+        name = functions.setdefault(function, len(functions))
+        if name == len(tree.functions):
+            tree.functions.append(function)
+        node = nodes.setdefault((parent, name), len(nodes))
+        if node == len(tree.parents):
+            tree.parents.append(parent)
+            tree.names.append(name)
+        return node
+
+    for raw in raws:
+        leaves: dict[int, int] = {}
+        for start, length, stack, wall, cpu, _ in raw.cells:
+            if stack not in leaves:
+                root, _, path = raw.stacks[stack]
+                node = find_node(-1, Function(root, "", 0, True))
+                for one in path:
+                    node = find_node(node, raw.functions[one])
+                leaves[stack] = node
+            at = (start + length / 2 - started) / tree.width_sec
+            bucket = tree.buckets[min(len(tree.buckets) - 1, max(0, int(at)))]
+            had = bucket.get(leaves[stack], (0.0, 0.0))
+            bucket[leaves[stack]] = had[0] + wall, had[1] + cpu
+    return tree
+
+
+def _prune(tree: Profile) -> Profile:
+    """Return a tree of bounded size: small branches join one named `(other)` beside them."""
+    totals = [[0.0, 0.0] for _ in tree.parents]
+    for node, times in tree.sum_nodes().items():
+        for one in tree.list_path(node):
+            totals[one][0] += times[0]
+            totals[one][1] += times[1]
+    whole = [
+        sum(totals[node][i] for node, parent in enumerate(tree.parents) if parent < 0) or 1.0
+        for i in range(2)
+    ]
+    weights = [max(wall / whole[0], cpu / whole[1]) for wall, cpu in totals]
+    least = max(_LEAST_SHARE, sorted(weights, reverse=True)[: _MOST_NODES - 50][-1] * 0.999)
+    small = Profile(width_sec=tree.width_sec, buckets=[{} for _ in tree.buckets])
+    functions: dict[Function, int] = {}
+    places: dict[int, int] = {}
+    others: dict[int, int] = {}
+    joined: set[int] = set()
+
+    def add_node(parent: int, function: Function) -> int:
+        small.parents.append(parent)
+        small.names.append(functions.setdefault(function, len(functions)))
+        return len(small.parents) - 1
+
+    for node, parent in enumerate(tree.parents):  # a parent comes before its children
+        under = -1 if parent < 0 else places[parent]
+        if parent < 0 or (weights[node] >= least and under not in joined):
+            places[node] = add_node(under, tree.functions[tree.names[node]])
+        elif under in joined:
+            places[node] = under
+        else:
+            if under not in others:
+                others[under] = add_node(under, Function(_OTHER, "", 0, True))
+                joined.add(others[under])
+            places[node] = others[under]
+    small.functions = list(functions)
+    for bucket, into in zip(tree.buckets, small.buckets, strict=True):
+        for node, (wall, cpu) in bucket.items():
+            had = into.get(places[node], (0.0, 0.0))
+            into[places[node]] = had[0] + wall, had[1] + cpu
+    while sum(map(len, small.buckets)) > _MOST_CELLS and len(small.buckets) > 8:
+        small.buckets = list(_join_pairs(small.buckets))
+        small.width_sec *= 2
+    return small
+
+
+def _join_pairs(
+    buckets: Sequence[Mapping[int, tuple[float, float]]],
+) -> Iterator[dict[int, tuple[float, float]]]:
+    for i in range(0, len(buckets), 2):
+        joined = dict(buckets[i])
+        for node, (wall, cpu) in (buckets[i + 1] if i + 1 < len(buckets) else {}).items():
+            had = joined.get(node, (0.0, 0.0))
+            joined[node] = had[0] + wall, had[1] + cpu
+        yield joined

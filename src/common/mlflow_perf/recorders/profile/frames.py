@@ -1,0 +1,110 @@
+"""Names the functions on a stack, and leaves out what only stands between them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from mlflow_perf.model.profile import Function
+
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_OF_TESTS = f"{_PACKAGE}selftest{os.sep}"  # its loads are a job
+_STDLIB = f"{Path(os.__file__).parent}{os.sep}"
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+_NOTEBOOK = re.compile(r"ipykernel_\d+|<ipython-input-(\d+)-")
+# Before Python 3.12 a comprehension has a frame of its own.
+_INLINED = {"<listcomp>", "<setcomp>", "<dictcomp>"}
+_LOOPS = ("asyncio/", "selectors.py", "uvloop/")
+_MOST_DEPTH = 120
+_MOST_FUNCTIONS = 20_000
+_ELSEWHERE = Function("(deeper functions)", "", 0, True)
+
+
+class FrameNames:
+    """Gives each code object its function; no source text, argument or value is looked at."""
+
+    def __init__(self) -> None:
+        # By number: two codes are equal if only their files differ. Each is kept with its number,
+        # which another one would be given otherwise.
+        self._functions: dict[int, tuple[CodeType, Function | None]] = {}
+        self._folder = f"{Path.cwd()}{os.sep}"
+
+    def list_functions(self, codes: Iterable[CodeType]) -> list[Function]:
+        """Return the functions of a stack from the outermost to the innermost.
+
+        The frames of the import system, of the event loop and of mlflow-perf are left out, and of
+        a function that calls itself at once there is one.
+
+        Args:
+            codes: The code of each frame, the innermost first.
+        """
+        found: list[Function] = []
+        for code in codes:
+            try:
+                function = self._functions[id(code)][1]
+            except KeyError:
+                function = self._name(code)
+                if len(self._functions) < _MOST_FUNCTIONS:
+                    self._functions[id(code)] = code, function
+            if function is not None and (not found or found[-1] != function):
+                found.append(function)
+        if len(found) > _MOST_DEPTH:
+            half = _MOST_DEPTH // 2
+            found = [*found[:half], _ELSEWHERE, *found[-half:]]
+        found.reverse()
+        # What the loop itself does between two coroutines is no part of their stack.
+        inner = found and found[-1]
+        return [one for one in found if one is inner or not self.is_of_loop(one)]
+
+    @staticmethod
+    def is_of_loop(function: Function) -> bool:
+        """Return whether a function belongs to an event loop."""
+        return function.is_library and function.file.startswith(_LOOPS)
+
+    def _name(self, code: CodeType) -> Function | None:
+        file, name = code.co_filename, code.co_name
+        is_ours = file.startswith(_PACKAGE) and not file.startswith(_OF_TESTS)
+        if name in _INLINED or file.startswith("<frozen importlib") or is_ours:
+            return None
+        # Of a function within a function only the last part of its name is known to the reader.
+        name = getattr(code, "co_qualname", name).rpartition("<locals>.")[2]
+        short, is_library = self._shorten(file)
+        if name == "<module>" and short.startswith("cell "):
+            name = short
+        return Function(name, short, code.co_firstlineno, is_library)
+
+    def _shorten(self, file: str) -> tuple[str, bool]:
+        """Return a file relative to its package or the working folder, and whether it is a library.
+
+        Nothing of the path before that is kept: it may name a user or a customer.
+        """
+        if found := _NOTEBOOK.search(file):
+            number = found[1] or _find_cell(file)
+            return f"cell {number}" if number is not None else "cell", False
+        if file.startswith("<"):
+            return file, file.startswith("<frozen")
+        installed = _INSTALLED.match(file)
+        if installed:
+            return file[installed.end() :], True
+        if file.startswith(_STDLIB):
+            return file[len(_STDLIB) :], True
+        folders = (f"{part}{os.sep}" for part in sys.path if part not in ("", os.sep))
+        for folder in (self._folder, *sorted(folders, key=len, reverse=True)):
+            if file.startswith(folder):
+                return file[len(folder) :], False
+        is_relative = not file.startswith((os.sep, "..")) and ":" not in file
+        return file if is_relative else Path(file).name, False
+
+
+def _find_cell(file: str) -> int | None:
+    """Return the number of the notebook's cell that a file's name stands for, if IPython knows."""
+    module: Any = sys.modules.get("IPython.core.interactiveshell")
+    shell = getattr(getattr(module, "InteractiveShell", None), "_instance", None)
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    number = numbers.get(file) if isinstance(numbers, dict) else None
+    return number if isinstance(number, int) else None

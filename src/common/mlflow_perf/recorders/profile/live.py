@@ -1,0 +1,133 @@
+"""The one stack sampler of this process: for its own recordings, or for that of a process above."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.threads import Lock
+from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks
+from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.windows import StackWindow
+
+NAME = "profile.json"
+"""File in a spool folder that asks the processes of the job to be sampled."""
+
+_log = get_logger(__name__)
+
+
+@dataclass
+class _Live:
+    sampler: StackSampler | None = None
+    window: StackWindow | None = None
+    folder: Path | None = None
+
+
+_guard = Lock()
+_live = _Live()
+
+
+def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None) -> None:
+    """Ask the processes that find a spool folder to sample themselves.
+
+    Args:
+        folder: The spool folder.
+        rate_hz: Samples per second; None for the default.
+        command_of: Process whose child is the job's main process, where a command is measured.
+
+    Raises:
+        OSError: When the folder cannot be written.
+    """
+    asked = {"rate_hz": rate_hz, "command_of": command_of}
+    (folder / NAME).write_text(json.dumps(asked), encoding="ascii")
+    _live.folder = folder
+
+
+def withdraw() -> None:
+    """Let processes that are forked from now on sample themselves no longer."""
+    _live.folder = None
+
+
+def begin(rate_hz: float | None, folder: Path | None) -> StackWindow:
+    """Sample this process from now on, and return the window that gets the samples.
+
+    Several windows may be open at once: one thread samples for all of them.
+
+    Args:
+        rate_hz: Samples per second; None for the default. The first window's counts.
+        folder: Spool folder that gets the samples too, so that they survive this process.
+    """
+    window = StackWindow(rate_hz)
+    window.spool_to(folder)
+    with _guard:
+        _start(window, rate_hz, MAIN_THREAD)
+    return window
+
+
+def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
+    sampler = _live.sampler
+    is_new = sampler is None or not sampler.is_alive()
+    if sampler is None or is_new:
+        sampler = StackSampler(rate_hz, root=root)
+    sampler.attach(window)
+    if is_new:
+        try:
+            sampler.start()
+        except RuntimeError as error:  # no room for one more thread: the job goes on without
+            _log.warning("The job's stacks are not sampled: %s", error)
+            return
+        _live.sampler = sampler
+
+
+def end(window: StackWindow) -> RawStacks:
+    """Sample no longer for a window, and return what it got."""
+    with _guard:
+        sampler = _live.sampler
+        if sampler is not None and not sampler.detach_last(window):
+            _live.sampler = None
+    window.spool_to(None)
+    return window.as_raw()
+
+
+def join(folder: Path | None = None) -> None:
+    """Sample this process, below a session, into the session's spool folder, if it asks for that.
+
+    Args:
+        folder: The spool folder; default: that of the environment.
+    """
+    place = os.environ.get(spool.VARIABLE, "") if folder is None else str(folder)
+    try:
+        asked = json.loads(Path(place, NAME).read_text(encoding="ascii"))
+        rate_hz, command_of = asked["rate_hz"], asked["command_of"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    with _guard:
+        if _live.window is not None or _live.sampler is not None:
+            return
+        _live.folder = Path(place)
+        _live.window = StackWindow(rate_hz)
+        _live.window.spool_to(_live.folder)
+        is_main = command_of is not None and command_of == os.getppid()
+        _start(_live.window, rate_hz, MAIN_THREAD if is_main else CHILD_PROCESSES)
+
+
+def _leave_parent() -> None:
+    """Sample a forked child for the session of its parent, in a thread of its own."""
+    global _guard, _live
+    before, _guard, _live = _live, Lock(), _Live()
+    if before.sampler is not None:
+        before.sampler.restore_interval()
+    if before.folder is not None:
+        try:
+            join(before.folder)
+        # A child of the job must start, whatever fails here.
+        except Exception:  # noqa: BLE001
+            _log.debug("The stacks of a forked child are not sampled:", exc_info=True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_parent)

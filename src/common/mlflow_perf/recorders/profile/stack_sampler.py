@@ -1,0 +1,321 @@
+"""The sampling thread: looks where each thread of this process is, and whether it computes.
+
+A thread that computes in Python holds the interpreter's lock, so that another thread sees it only
+where it lets go: at its next sleep or read, or after the switch interval of 5 ms. What it did
+before would be put down to that sleep. While only one thread of the job works, the sampler
+therefore asks for the lock with a switch interval of 0.1 ms: nobody else waits for it then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import CodeType, FrameType
+
+from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.threads import Lock, Thread
+from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
+from mlflow_perf.recorders.profile.awaiting import list_awaiting
+from mlflow_perf.recorders.profile.frames import FrameNames
+from mlflow_perf.recorders.profile.windows import StackWindow
+
+DEFAULT_HZ = 100.0
+"""Samples per second of a job's first seconds."""
+
+# A job of 200 ms needs more samples than a second of a job of an hour.
+_PACE = ((0.3, 0.004), (20.0, 0.01), (120.0, 0.02), (float("inf"), 0.05))
+_OWN_SHARE = 0.005  # of one CPU, however many threads and however deep their stacks
+_GOLDEN = 0.6180339887498949
+_QUICK_SWITCH_SEC = 1e-4
+_MOST_KEYS = 20_000
+_IDLE_SEC = 1.0
+_LATE_CPU_SEC = 0.25
+
+_Key = tuple[int, ...]
+_log = get_logger(__name__)
+
+
+class _Watched:
+    """What is known of one thread of the job."""
+
+    __slots__ = (
+        "_clock", "at_cpu", "count", "cpu", "key", "late_cpu", "rests", "root", "samples", "thread",
+        "wall",
+    )  # fmt: skip
+
+    def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
+        self.thread = thread
+        self.root = root
+        # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
+        self._clock = None if native_id is None else (~native_id << 3) | 6
+        self.at_cpu = 0.0
+        self.at_cpu = self.read_cpu()
+        self.late_cpu = 0.0
+        self.key: _Key | None = None
+        self.samples: Sequence[Sample] = ()
+        self.rests = False
+        self.wall = self.cpu = 0.0
+        self.count = 0
+
+    def read_cpu(self) -> float:
+        """Return the CPU time of the thread; what it was where it cannot be read."""
+        if self._clock is None:
+            return 0.0
+        try:
+            return time.clock_gettime(self._clock)
+        except (OSError, AttributeError, OverflowError):  # it has ended; another platform
+            self._clock = None
+            return self.at_cpu
+
+
+class StackSampler(Thread):
+    """Samples this process for its windows until it is stopped.
+
+    Args:
+        rate_hz: Samples per second; default: many at first, then fewer.
+        root: What the main thread's stacks stand under.
+    """
+
+    def __init__(self, rate_hz: float | None = None, *, root: str = MAIN_THREAD) -> None:
+        super().__init__(name="mlflow-perf-stacks")
+        self._rate_hz = rate_hz
+        self._roots = (root, OTHER_THREADS if root == MAIN_THREAD else root)
+        self._gate = Lock()
+        self._gate.acquire()
+        self._windows: tuple[StackWindow, ...] = ()
+        self._arriving: tuple[StackWindow, ...] = ()
+        self._names = FrameNames()
+        self._known: dict[_Key, tuple[Sample, ...]] = {}
+        self._kept_codes: dict[int, CodeType] = {}
+        self._watched: dict[int, _Watched] = {}
+        self._switch_sec = self._quick_sec = sys.getswitchinterval()
+        self._is_quick = self._keeps_interval = False
+        self._cost_sec = 0.0
+        self._looks = 0
+        self._began = self._last = time.monotonic()
+        self._epoch = time.time() - self._began
+
+    def attach(self, window: StackWindow) -> None:
+        """Sample for a window too: from the next sample on, if others are open."""
+        self._arriving = (*self._arriving, window)
+
+    def detach_last(self, window: StackWindow) -> bool:
+        """Sample no longer for a window; end the thread with the last one.
+
+        Returns:
+            Whether the thread goes on.
+        """
+        others = tuple(one for one in self._windows + self._arriving if one is not window)
+        if not others:
+            self.stop()
+        self._windows = tuple(one for one in self._windows if one is not window)
+        self._arriving = tuple(one for one in self._arriving if one is not window)
+        return bool(others)
+
+    def stop(self) -> None:
+        """End the thread, in milliseconds."""
+        if self._gate.locked():
+            self._gate.release()
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join(1.0)
+        self.restore_interval()
+
+    def restore_interval(self) -> None:
+        """Give the interpreter its switch interval back."""
+        if self._is_quick:
+            self._is_quick = False
+            if sys.getswitchinterval() == self._quick_sec:
+                sys.setswitchinterval(self._switch_sec)
+
+    @as_own()
+    def run(self) -> None:
+        """Sample until `stop`; a fault of ours ends the sampling and nothing else."""
+        try:
+            import resource
+        except ImportError:  # another platform
+            return
+        try:
+            self._windows, self._arriving = self._arriving, ()
+            self._last = time.monotonic()
+            while True:
+                blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+                ended = self._gate.acquire(timeout=self._next_wait())
+                # The timer wakes this thread once. If it slept again, it waited for the lock.
+                usage = resource.getrusage(resource.RUSAGE_THREAD)
+                if ended:
+                    self._finish()
+                    return
+                begin = time.thread_time()
+                self._sample(waited=usage.ru_nvcsw - blocked > 1)
+                cost = time.thread_time() - begin
+                self._cost_sec += 0.1 * (cost - self._cost_sec) if self._looks > 1 else cost
+        # The job goes on, with fewer samples, whatever its frames and threads are like.
+        except Exception:  # noqa: BLE001 - see above
+            _log.warning("The job's stacks are sampled no longer.", exc_info=True)
+        finally:
+            self.restore_interval()
+
+    def _next_wait(self) -> float:
+        self._looks += 1
+        if self._rate_hz is not None:
+            period = 1.0 / self._rate_hz
+        else:
+            age = time.monotonic() - self._began
+            period = next(period for until, period in _PACE if age < until)
+        period = max(period, min(1.0, self._cost_sec / _OWN_SHARE))
+        # Equal periods would meet a job that works in a rhythm always at the same beat.
+        return period * (0.5 + self._looks * _GOLDEN % 1.0)
+
+    def _sample(self, *, waited: bool) -> None:
+        frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+        now = time.monotonic()
+        wall, self._last = now - self._last, now
+        at = self._epoch + now - wall / 2
+        frames.pop(threading.get_ident(), None)
+        busy: list[tuple[_Watched, float, FrameType]] = []
+        for ident, frame in frames.items():
+            watched = self._find(ident)
+            if watched is None:
+                continue
+            cpu = watched.read_cpu()
+            used, watched.at_cpu = max(0.0, cpu - watched.at_cpu), cpu
+            if used > 0.0 or not watched.rests:
+                busy.append((watched, used, frame))
+            else:
+                self._add(watched, at, wall, 0.0)
+        self._look_closer(busy, at, wall, waited=waited, read=now)
+        if len(self._watched) > len(frames):
+            for ident in self._watched.keys() - frames.keys():
+                self._write(self._watched.pop(ident), at)
+        if self._arriving:
+            for watched in self._watched.values():
+                self._write(watched, at)
+            self._windows, self._arriving = (*self._windows, *self._arriving), ()
+        self._choose_interval(len([used for _, used, _ in busy if used > 0.0]))
+
+    def _find(self, ident: int) -> _Watched | None:
+        """Return a thread of the job; None for one of ours."""
+        watched = self._watched.get(ident)
+        # A library that replaces threads by coroutines replaces the list of threads, too.
+        thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
+        if watched is None or watched.thread is not thread:
+            if isinstance(thread, Thread):
+                return None
+            native = getattr(thread, "native_id", None)
+            if thread is None and not any(
+                one.root == self._roots[0] for one in self._watched.values()
+            ):
+                native = os.getpid()
+            root = self._roots[0 if native == os.getpid() else 1]
+            if watched is not None:
+                self._write(watched, self._epoch + self._last)
+            watched = self._watched[ident] = _Watched(thread, native, root)
+        return watched
+
+    def _look_closer(
+        self,
+        busy: Sequence[tuple[_Watched, float, FrameType]],
+        at: float,
+        wall: float,
+        *,
+        waited: bool,
+        read: float,
+    ) -> None:
+        """Take the stacks of the threads that ran since the last sample, and say which compute.
+
+        A thread that computes outside the interpreter's lock runs on beside this one. One that
+        computes in Python holds the lock, so that this one had to wait for it.
+        """
+        stacks = [self._read_stack(watched, frame) for watched, _, frame in busy]
+        most = max((used for _, used, _ in busy), default=0.0)
+        passed = time.monotonic() - read
+        for (watched, used, _), (key, samples) in zip(busy, stacks, strict=True):
+            runs = watched.read_cpu() - watched.at_cpu > 0.3 * passed
+            computes = used > 0.0 and (runs or (waited and used > 0.25 * most))
+            if key != watched.key:
+                self._write(watched, at)
+                watched.key, watched.samples = key, samples
+            watched.late_cpu += used
+            cpu = 0.0
+            # A thread that is found asleep computed elsewhere: where it is found computing next.
+            if computes or watched.late_cpu > _LATE_CPU_SEC:
+                cpu, watched.late_cpu = watched.late_cpu, 0.0
+            watched.rests = used == 0.0
+            self._add(watched, at, wall, cpu)
+
+    def _read_stack(self, watched: _Watched, frame: FrameType) -> tuple[_Key, Sequence[Sample]]:
+        """Return what identifies a stack, and its samples: several for several coroutines."""
+        line = frame.f_lineno
+        codes: list[CodeType] = []
+        outer: FrameType | None = frame
+        while outer is not None:
+            codes.append(outer.f_code)
+            outer = outer.f_back
+        key = (line, *map(id, codes))
+        samples = self._known.get(key)
+        if samples is None:
+            named = self._names.list_functions(codes)
+            samples = (Sample(watched.root, line, tuple(named)),)
+            # The codes are kept with the key: the number of one that is gone is given again.
+            if len(self._known) >= _MOST_KEYS:
+                self._known.clear()
+                self._kept_codes.clear()
+            self._known[key] = samples
+            self._kept_codes.update((id(code), code) for code in codes)
+        path = samples[0].path
+        if path and self._names.is_of_loop(path[-1]):
+            chains = list_awaiting(next(i for i, one in self._watched.items() if one is watched))
+            outside = tuple(one for one in path if not self._names.is_of_loop(one))
+            waiting = [tuple(self._names.list_functions(chain)) for chain in chains]
+            if waiting:
+                samples = tuple(Sample(watched.root, 0, (*outside, *chain)) for chain in waiting)
+                return (*key, *map(hash, samples)), samples
+        elif samples[0].root != watched.root:
+            samples = (samples[0]._replace(root=watched.root),)
+        return key, samples
+
+    def _add(self, watched: _Watched, at: float, wall: float, cpu: float) -> None:
+        watched.wall += wall
+        watched.cpu += cpu
+        watched.count += 1
+        if watched.wall >= _IDLE_SEC or not watched.rests:
+            self._write(watched, at)
+
+    def _write(self, watched: _Watched, at: float) -> None:
+        """Hand over what a thread did in the stack where it was seen last."""
+        wall, cpu, count = watched.wall, watched.cpu, watched.count
+        watched.wall = watched.cpu = 0.0
+        watched.count = 0
+        if count and wall > 0.0:
+            parts = len(watched.samples)
+            for sample in watched.samples:
+                for window in self._windows:
+                    window.add(sample, at, wall / parts, cpu / parts, count)
+
+    def _finish(self) -> None:
+        """Put the time since the last sample down to it: now the threads are where they end us."""
+        now = time.monotonic()
+        for watched in self._watched.values():
+            if watched.samples:
+                cpu = watched.read_cpu() - watched.at_cpu + watched.late_cpu
+                self._add(watched, self._epoch + now, now - self._last, max(0.0, cpu))
+            self._write(watched, self._epoch + self._last)
+
+    def _choose_interval(self, working: int) -> None:
+        """Ask for the lock quickly while nobody else waits for it."""
+        now = sys.getswitchinterval()
+        if now != (self._quick_sec if self._is_quick else self._switch_sec):
+            # The job has set it: it is the job's from now on.
+            self._is_quick, self._keeps_interval = False, True
+        if self._keeps_interval:
+            return
+        if working <= 1 and not self._is_quick:
+            self._is_quick = True
+            sys.setswitchinterval(_QUICK_SWITCH_SEC)
+            self._quick_sec = sys.getswitchinterval()  # rounded
+        elif working > 1:
+            self.restore_interval()

@@ -1,0 +1,113 @@
+"""The spool file of a process's samples: how they are written and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.profile import Function, RawStacks, Sample
+from mlflow_perf.recorders.record_spool import RecordSpool
+from mlflow_perf.recorders.spool import BLOB, SpoolFile
+
+KIND = "stacks"
+"""First part of the names of these files."""
+
+_TIME = 99
+_MOST_COUNT = 90
+_STACK = BLOB
+_STEP_SEC = 0.1
+
+
+class StackSpool(RecordSpool):
+    """Writes each sample into a spool file.
+
+    A record is wall and CPU seconds of a stack, and its kind the number of samples. Records before
+    it say what the stack is, and the time.
+
+    Args:
+        folder: Spool folder.
+        snapshot: Returns everything sampled so far.
+    """
+
+    def __init__(self, folder: Path, snapshot: Callable[[], dict[str, Any]]) -> None:
+        super().__init__(folder, KIND, "Stack samples", snapshot)
+        self._at = 0.0
+
+    def add(
+        self,
+        stack: int,
+        at: float,
+        *,
+        wall: float,
+        cpu: float,
+        count: int,
+        sample: Sample | None,
+    ) -> None:
+        """Write a sample that is in the window already.
+
+        Args:
+            stack: Number of the stack.
+            at: Unix time.
+            wall: Seconds of wall time.
+            cpu: Seconds of CPU time.
+            count: How many samples found it.
+            sample: The stack itself, if it is new.
+        """
+        writer = self._writer
+        if writer is None:
+            self.write_all()
+            return
+        try:
+            # A new file begins with everything, so that nothing more is to be written.
+            begun = writer.begun
+            if sample is not None:
+                text = json.dumps([sample.root, sample.line, [list(one) for one in sample.path]])
+                writer.append_blob(_STACK, stack, text.encode())
+            if writer.begun == begun and abs(at - self._at) > _STEP_SEC:
+                self._at = at
+                writer.append(_TIME, 0, at, 0.0)
+            if writer.begun == begun:
+                writer.append(min(max(1, count), _MOST_COUNT), stack, wall, cpu)
+        except (OSError, ValueError) as error:
+            self.give_up(error)
+
+
+def read_stacks(file: SpoolFile) -> RawStacks:
+    """Return what a process had sampled when it ended, or was killed.
+
+    Raises:
+        DocumentError: If the file holds something else.
+        ValueError: Likewise, and `KeyError`, `TypeError`, `IndexError`.
+    """
+    data = file.snapshot
+    raw = RawStacks(
+        [Function(str(n), str(f), int(line), bool(lib)) for n, f, line, lib in data["functions"]],
+        [(str(root), int(line), tuple(map(int, path))) for root, line, path in data["stacks"]],
+        [
+            (float(at), float(length), int(stack), float(wall), float(cpu), int(count))
+            for at, length, stack, wall, cpu, count in data["cells"]
+        ],
+        None if data["rate_hz"] is None else float(data["rate_hz"]),
+    )
+    numbers = {function: i for i, function in enumerate(raw.functions)}
+    named = dict(enumerate(raw.stacks))
+    at = 0.0
+    for record in file.records:
+        if record.kind == _STACK:
+            root, line, path = json.loads(record.blob)
+            functions = [Function(str(n), str(f), int(l1), bool(lib)) for n, f, l1, lib in path]
+            ids = tuple(numbers.setdefault(one, len(numbers)) for one in functions)
+            named[record.ident] = str(root), int(line), ids
+        elif record.kind == _TIME:
+            at = record.a
+        else:
+            raw.cells.append((at, 0.0, record.ident, record.a, record.b, record.kind))
+    raw.functions = list(numbers)
+    raw.stacks = [named.get(i, ("", 0, ())) for i in range(max(named, default=-1) + 1)]
+    known = all(0 <= one < len(raw.functions) for _, _, path in raw.stacks for one in path)
+    if not known or any(not 0 <= cell[2] < len(raw.stacks) for cell in raw.cells):
+        raise DocumentError("It names a function or a stack that it does not explain.")
+    return raw

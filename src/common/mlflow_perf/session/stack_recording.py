@@ -1,0 +1,80 @@
+"""The stacks of one recording: sampled in this process and in all Python processes below it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.integrations import startup
+from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.model.profile_building import build_profile
+from mlflow_perf.recorders.collect import collect_stacks
+from mlflow_perf.recorders.profile import live
+from mlflow_perf.recorders.profile.windows import StackWindow
+
+_log = get_logger(__name__)
+
+
+class StackRecording:
+    """Samples from `begin` to `end`.
+
+    Args:
+        rate_hz: Samples per second; None for the default, 0 for none: then nothing is done.
+    """
+
+    def __init__(self, rate_hz: float | None) -> None:
+        self._rate_hz = rate_hz
+        self._is_command = False
+        self._folder: Path | None = None
+        self._window: StackWindow | None = None
+        self._found: list[RawStacks] = []
+
+    def offer(self, folder: Path | None, *, is_command: bool) -> None:
+        """Let the Python processes that are started from now on sample themselves.
+
+        Args:
+            folder: Spool folder of the session; None where only this process is sampled.
+            is_command: Whether the job is a child of this process, which does nothing itself.
+        """
+        self._is_command = is_command
+        if self._rate_hz == 0 or folder is None:
+            return
+        try:
+            live.offer(folder, self._rate_hz, command_of=os.getpid() if is_command else None)
+        except OSError as error:
+            _log.warning("The stacks of other processes are not sampled: %s", error)
+            return
+        self._folder = folder
+        startup.add_to_path("profile")
+
+    def begin(self) -> None:
+        """Sample this process from now on, if it is the job's."""
+        if self._rate_hz != 0 and not self._is_command:
+            self._window = live.begin(self._rate_hz, self._folder)
+
+    def end(self) -> None:
+        """Sample this process no longer."""
+        startup.remove_from_path("profile")
+        live.withdraw()
+        if self._window is not None:
+            self._found = [live.end(self._window)]
+
+    def collect(self) -> None:
+        """Take over what the other processes have sampled."""
+        if self._folder is not None:
+            own = None if self._window is None else self._window.source
+            self._found += collect_stacks(self._folder, but=own)
+
+    def build(self, started: float | None, duration_sec: float | None) -> dict[str, Any] | None:
+        """Return the profile of the job so far; None without samples.
+
+        Args:
+            started: Unix time at which the job began.
+            duration_sec: Its length.
+        """
+        if started is None or duration_sec is None:
+            return None
+        so_far = [self._window.as_raw()] if self._window is not None and not self._found else []
+        return build_profile([*self._found, *so_far], started=started, duration_sec=duration_sec)

@@ -1,0 +1,133 @@
+"""The profile of a job: shares, the tree of bounded size, parts of it, the speedscope file."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from mlflow_perf.model.profile import Function, Profile, RawStacks
+from mlflow_perf.model.profile_building import build_profile
+
+MAIN = Function("<module>", "train.py", 1, False)
+LOAD = Function("load", "train.py", 10, False)
+READ = Function("read_csv", "pandas/io.py", 70, True)
+FIT = Function("fit", "train.py", 20, False)
+
+
+def _raw(*cells: tuple[float, str, tuple[Function, ...], float, float]) -> RawStacks:
+    """Return samples: (time, root, path, wall, CPU)."""
+    functions = list(dict.fromkeys(one for cell in cells for one in cell[2]))
+    stacks = [
+        (root, 7 + len(path), tuple(map(functions.index, path))) for _, root, path, *_ in cells
+    ]
+    return RawStacks(
+        functions,
+        stacks,
+        [(at, 0.0, i, wall, cpu, 1) for i, (at, _, _, wall, cpu) in enumerate(cells)],
+    )
+
+
+def _job() -> RawStacks:
+    return _raw(
+        (100.5, "main thread", (MAIN, LOAD, READ), 3.0, 0.3),
+        (103.5, "main thread", (MAIN, LOAD), 1.0, 1.0),
+        (105.0, "main thread", (MAIN, FIT, FIT), 6.0, 6.0),
+        (105.0, "other threads", (LOAD,), 10.0, 0.0),
+    )
+
+
+def test_shares_are_of_all_threads_and_recursion_counts_once() -> None:
+    """Own time, time with what was called, and how much of the own time computed."""
+    found = build_profile([_job()], started=100.0, duration_sec=10.0)
+    assert found is not None
+    rows = {row["function"]: row for row in found["functions"]}
+    assert rows["fit"]["self_pct"] == rows["fit"]["total_pct"] == pytest.approx(30.0)
+    assert rows["load"]["self_pct"] == pytest.approx(55.0)
+    assert rows["load"]["total_pct"] == pytest.approx(70.0)
+    assert rows["load"]["cpu_pct"] == pytest.approx(100 / 11, abs=0.01)
+    assert rows["read_csv"]["cpu_pct"] == pytest.approx(10.0)
+    assert rows["<module>"]["total_pct"] == pytest.approx(50.0)
+    assert (found["samples"], found["wall_s"], found["cpu_s"]) == (4, 20.0, 7.3)
+
+
+def test_libraries_are_credited_to_who_called_them() -> None:
+    """The job's own functions, with the main thread's time beside that of all."""
+    found = build_profile([_job()], started=100.0, duration_sec=10.0)
+    assert found is not None
+    assert [(row["function"], row["main_s"], row["wall_s"]) for row in found["own"]] == [
+        ("fit", 6.0, 6.0),
+        ("load", 4.0, 14.0),
+    ]
+
+
+def test_a_part_of_the_run_is_cut_out_of_the_tree() -> None:
+    """What was sampled outside of the run is left out, and each bucket has its own time."""
+    raw = _raw(
+        (99.0, "main thread", (MAIN,), 50.0, 0.0),
+        (101.0, "main thread", (LOAD,), 2.0, 0.0),
+        (107.0, "main thread", (FIT,), 3.0, 3.0),
+    )
+    found = build_profile([raw], started=100.0, duration_sec=10.0)
+    tree = Profile.from_dict((found or {})["flame"])
+    assert tree is not None
+    assert [row["function"] for row in tree.list_own(0, 5)] == ["load"]
+    assert [row["function"] for row in tree.list_own(5, 10)] == ["fit"]
+    assert build_profile([raw], started=500.0, duration_sec=1.0) is None
+
+
+def test_the_tree_survives_a_round_trip_and_a_damaged_one_is_none() -> None:
+    """Strict JSON and back; indexes that lead nowhere, or in a circle, are refused."""
+    found = build_profile([_job()], started=100.0, duration_sec=10.0)
+    assert found is not None
+    flame = json.loads(json.dumps(found["flame"], allow_nan=False))
+    tree = Profile.from_dict(flame)
+    assert tree is not None
+    assert tree.as_dict() == flame
+    for damage in (
+        {"parents": [0] * len(flame["parents"])}, {"names": [99] * len(flame["names"])},
+        {"buckets": [[1, 2]]}, {"functions": [[1]]}, {"width_s": 0}, {"buckets": [[999, 1, 1]]},
+    ):  # fmt: skip
+        assert Profile.from_dict({**flame, **damage}) is None
+    assert Profile.from_dict("x") is None
+
+
+def test_a_huge_profile_stays_small_and_keeps_all_time() -> None:
+    """Of 20,000 stacks the small ones join `(other)`; no second is lost."""
+    dice = random.Random(1)
+    functions = [Function(f"f{i}", "big.py", i, False) for i in range(300)]
+    paths = [tuple(dice.sample(functions, dice.randrange(1, 30))) for _ in range(20_000)]
+    cells = [
+        (100.0 + 1000 * dice.random(), "main thread", path, dice.expovariate(1), 0.1)
+        for path in paths
+    ]
+    found = build_profile([_raw(*cells)], started=100.0, duration_sec=1000.0)
+    assert found is not None
+    assert len(json.dumps(found)) < 100_000
+    tree = Profile.from_dict(found["flame"])
+    assert tree is not None
+    whole = sum(wall for wall, _ in tree.sum_nodes().values())
+    assert whole == pytest.approx(sum(cell[3] for cell in cells), rel=0.01)
+
+
+def test_the_speedscope_file_follows_the_published_schema() -> None:
+    """The rules of speedscope's file-format-schema.json for sampled profiles."""
+    found = build_profile([_job()], started=100.0, duration_sec=10.0)
+    tree = Profile.from_dict((found or {})["flame"])
+    assert tree is not None
+    data = json.loads(json.dumps(tree.to_speedscope("train"), allow_nan=False))
+    assert set(data) == {"$schema", "exporter", "name", "activeProfileIndex", "shared", "profiles"}
+    assert data["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    for frame in data["shared"]["frames"]:
+        assert isinstance(frame["name"], str)
+        assert set(frame) <= {"name", "file", "line", "col"}
+    for profile in data["profiles"]:
+        assert profile["type"] == "sampled"
+        assert profile["unit"] == "seconds"
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert profile["endValue"] - profile["startValue"] == pytest.approx(sum(profile["weights"]))
+        for stack in profile["samples"]:
+            assert all(0 <= one < len(data["shared"]["frames"]) for one in stack)
+    wall, cpu = data["profiles"]
+    assert (wall["endValue"], cpu["endValue"]) == pytest.approx((20.0, 7.3))

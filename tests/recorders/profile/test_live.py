@@ -1,0 +1,85 @@
+"""Every Python process below a session is sampled, however it was started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.integrations import startup
+from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.collect import collect_stacks
+from mlflow_perf.recorders.profile import live
+
+_JOB = """\
+import multiprocessing, os, signal, sys, time
+
+def burn(seconds=0.5):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(100))
+
+def in_fork(): burn()
+def in_spawn(): burn()
+def in_server(): burn()
+
+def in_killed():
+    burn()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    for method, work in (("fork", in_fork), ("spawn", in_spawn), ("forkserver", in_server)):
+        process = multiprocessing.get_context(method).Process(target=work)
+        process.start()
+        process.join()
+    if sys.argv[1:] != ["-"]:
+        in_killed()
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """Return function → CPU seconds, from all processes of a job that killed itself."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "job.py").write_text(_JOB, encoding="utf-8")
+    place = spool.create(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(spool.VARIABLE, str(place))
+        live.offer(place, 100.0)
+        live.withdraw()
+        startup.add_to_path("test")
+        try:
+            ended = subprocess.run(
+                [sys.executable, "job.py"],
+                cwd=folder,
+                capture_output=True,
+                timeout=100,
+                check=False,
+            )
+        finally:
+            startup.remove_from_path("test")
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stderr == b""
+    sums: dict[str, float] = {}
+    for raw in collect_stacks(place):
+        for _, _, stack, _, cpu, _ in raw.cells:
+            for name in {raw.functions[one].name for one in raw.stacks[stack][2]}:
+                sums[name] = sums.get(name, 0.0) + cpu
+    return sums
+
+
+@pytest.mark.parametrize("name", ["in_fork", "in_spawn", "in_server", "in_killed"])
+def test_each_way_to_start_a_process_is_sampled(found: dict[str, float], name: str) -> None:
+    """Fork, spawn and forkserver, and a process that is killed: half a CPU second each."""
+    assert found.get(name, 0.0) == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_process_below_no_session_is_not_sampled(tmp_path: Path) -> None:
+    """Without the file in the spool folder nothing starts."""
+    live.join(tmp_path)
+    assert live._live.sampler is None
+    assert os.listdir(tmp_path) == []

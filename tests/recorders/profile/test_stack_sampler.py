@@ -1,0 +1,195 @@
+"""The sampling thread: what it finds agrees with what the code measured itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mlflow_perf.model.profile import RawStacks, Sample
+from mlflow_perf.recorders.profile import live
+from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.windows import StackWindow
+
+
+def _burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(100))
+
+
+def half() -> None:
+    _burn(0.25)
+
+
+def third() -> None:
+    _burn(0.15)
+
+
+def asleep() -> None:
+    time.sleep(0.1)
+
+
+def _record(job: Callable[[], object], rate_hz: float | None = None) -> RawStacks:
+    window = live.begin(rate_hz, None)
+    try:
+        job()
+    finally:
+        raw = live.end(window)
+    return raw
+
+
+def _seconds(raw: RawStacks, name: str, place: int = 3) -> float:
+    """Return the wall (3) or CPU (4) seconds of the stacks that have a function."""
+    named = [any(raw.functions[one].name == name for one in path) for _, _, path in raw.stacks]
+    return sum(float(cell[place]) for cell in raw.cells if named[cell[2]])
+
+
+def _timed(parts: list[Callable[[], None]], into: dict[str, float]) -> None:
+    for part in parts:
+        begin = time.monotonic()
+        part()
+        into[part.__name__] = into.get(part.__name__, 0.0) + time.monotonic() - begin
+
+
+def test_the_shares_of_a_known_split_agree() -> None:
+    """50, 30 and 20% of the CPU time and of sleep: the wall time of each as it measured itself."""
+    took: dict[str, float] = {}
+    raw = _record(lambda: _timed([half, third, asleep], took))
+    whole = sum(took.values())
+    for name, seconds in took.items():
+        assert _seconds(raw, name) / whole == pytest.approx(seconds / whole, abs=0.08)
+    assert _seconds(raw, "half", 4) + _seconds(raw, "third", 4) == pytest.approx(0.4, abs=0.08)
+    assert _seconds(raw, "asleep", 4) < 0.05
+
+
+def test_threads_that_wait_use_no_cpu_time_and_none_of_ours_is_seen() -> None:
+    """A computing and a waiting thread are told apart; the main thread's join is its own."""
+
+    def job() -> None:
+        threads = [threading.Thread(target=half), threading.Thread(target=asleep)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    raw = _record(job)
+    assert _seconds(raw, "half", 4) == pytest.approx(0.25, abs=0.06)
+    assert _seconds(raw, "asleep", 4) < 0.02
+    assert _seconds(raw, "asleep") == pytest.approx(0.1, abs=0.08)
+    assert {root for root, _, _ in raw.stacks} == {"main thread", "other threads"}
+    assert not any("mlflow_perf" in function.file for function in raw.functions)
+
+
+def test_waiting_in_an_event_loop_is_put_down_to_the_coroutines() -> None:
+    """While the loop has nothing to do, its time is that of what its tasks await."""
+
+    async def fetch(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def serve() -> None:
+        await asyncio.gather(fetch(0.25), fetch(0.25))
+
+    raw = _record(lambda: asyncio.run(serve()))
+    found = [[raw.functions[one].name for one in path] for _, _, path in raw.stacks]
+    assert any(path[-2:] == ["fetch", "sleep"] and "_run_once" not in path for path in found)
+    assert _seconds(raw, "fetch") == pytest.approx(0.25, abs=0.12)
+
+
+def test_generators_recursion_and_generated_code_have_their_functions() -> None:
+    """Time in a generator is its own, a function that calls itself is there once."""
+
+    def rows() -> Iterator[int]:
+        for number in range(3):
+            _burn(0.03)
+            yield number
+
+    def deep(left: int) -> None:
+        if left:
+            deep(left - 1)
+        else:
+            _burn(0.1)
+
+    def job() -> None:
+        list(rows())
+        deep(50)
+        made["made_up"]()
+
+    made: dict[str, Any] = {"burn": _burn}
+    exec("def made_up():\n    burn(0.1)", made)
+
+    raw = _record(job)
+    names = [[raw.functions[one].name for one in path] for _, _, path in raw.stacks]
+    assert any("rows" in path and path[-1] == "_burn" for path in names)
+    assert {path.count("deep") for path in names if "deep" in path} == {1}
+    assert any(function.file == "<string>" for function in raw.functions)
+
+
+def test_one_thread_serves_several_windows() -> None:
+    """Each window gets the samples of its own time; the thread ends with the last one."""
+    first = live.begin(200, None)
+    asleep()
+    second = live.begin(None, None)
+    third()
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("mlflow-perf-stacks") == 1
+    both, later = live.end(first), live.end(second)
+    assert _seconds(both, "asleep") > 0
+    assert _seconds(later, "asleep") == 0
+    assert 0 < _seconds(later, "third") <= 1.3 * _seconds(both, "third")
+
+
+def test_the_switch_interval_is_as_the_job_left_it() -> None:
+    """It is shortened while one thread works; what the job sets meanwhile stays."""
+    before = sys.getswitchinterval()
+    _record(third)
+    assert sys.getswitchinterval() == before
+    try:
+
+        def job() -> None:
+            third()
+            sys.setswitchinterval(0.007)
+            third()
+
+        _record(job)
+        assert sys.getswitchinterval() == pytest.approx(0.007)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_fault_of_the_sampler_ends_it_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever its frames are like, the job goes on, with one warning."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("odd frames")
+
+    monkeypatch.setattr(StackSampler, "_sample", fail)
+    raw = _record(asleep)
+    assert raw.cells == []
+    assert caplog.text.count("sampled no longer") == 1
+
+
+def test_the_process_goes_on_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full process table costs the profile alone."""
+
+    def refuse(_: StackSampler) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(StackSampler, "start", refuse)
+    window = live.begin(None, None)
+    assert isinstance(window, StackWindow)
+    assert live.end(window).cells == []
+
+
+def test_a_sample_knows_no_values() -> None:
+    """What is kept of a frame is its root, line and functions."""
+    assert Sample._fields == ("root", "line", "path")
