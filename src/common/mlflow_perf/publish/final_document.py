@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.core.json_io import Columns
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.recorders import transfers as transfer_stats
+from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
 
 __all__ = ["CAUSE_TAG", "add_recorded", "judge_document", "make_final_document", "tag_document"]
+
+_LAST_SEC = 1.0
 
 CAUSE_TAG = "mlflow_perf.cause"
 """Tag of a run that says why its job ended early."""
@@ -84,6 +89,24 @@ def add_recorded(
     if steps is not None:
         document.steps = steps.as_dict()
         document.summary.update(steps.summary_metrics())
+
+
+def add_profile(document: NodeDocument, folder: Path) -> None:
+    """Put what the processes of a killed job had sampled into its document, and judge it again.
+
+    Args:
+        document: The node.
+        folder: The job's spool folder.
+    """
+    if document.started is None or document.duration_sec is None:
+        return
+    # The sampler of stacks saw a little more than the last report did.
+    duration_sec = document.duration_sec + _LAST_SEC
+    stacks = collect_stacks(folder)
+    profile = build_profile(stacks, started=document.started, duration_sec=duration_sec)
+    if profile is not None:
+        document.extra["profile"] = profile
+        judge_document(document)
 
 
 def judge_document(document: NodeDocument) -> None:

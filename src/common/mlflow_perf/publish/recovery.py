@@ -29,12 +29,12 @@ from mlflow_perf.core.uris import (
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
 from mlflow_perf.publish.final_document import (
     CAUSE_TAG,
+    add_profile,
     add_recorded,
     judge_document,
     make_final_document,
@@ -44,12 +44,7 @@ from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import check_credentials, end_unbegun_run, is_known
 from mlflow_perf.recorders import spool
-from mlflow_perf.recorders.collect import (
-    collect_operations,
-    collect_stacks,
-    collect_steps,
-    collect_transfers,
-)
+from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
@@ -61,7 +56,6 @@ __all__ = ["Recovered", "read_journal", "recover", "recover_each"]
 
 _MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
-_LAST_SEC = 1.0
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = get_logger(__name__)
@@ -159,9 +153,8 @@ def read_journal(
         if final is None:
             cause = _find_cause(lines[0])
             document = _rebuild_document(lines, cause, operations, named, steps)
-            if spooled is not None and (profile := _rebuild_profile(spooled, document)):
-                document.extra["profile"] = profile
-                judge_document(document)
+            if spooled is not None:
+                add_profile(document, spooled)
         else:
             cause = "the tracking server could not be reached"
             document = NodeDocument.from_dict(final)
@@ -174,16 +167,6 @@ def read_journal(
     delivery.tags = {**delivery.tags, **tag_document(document), CAUSE_TAG: cause}
     document.run_id = delivery.run.run_id
     return delivery, cause
-
-
-def _rebuild_profile(spooled: Path, document: NodeDocument) -> dict[str, Any] | None:
-    """Return what the job's processes had sampled of their stacks; None without samples."""
-    if document.started is None or document.duration_sec is None:
-        return None
-    # The sampler of stacks saw a little more than the last report did.
-    duration_sec = document.duration_sec + _LAST_SEC
-    stacks = collect_stacks(spooled)
-    return build_profile(stacks, started=document.started, duration_sec=duration_sec)
 
 
 def _rebuild_document(
