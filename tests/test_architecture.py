@@ -17,7 +17,7 @@ LADDER: list[set[str]] = [
     {"analysis", "selftest"},
     {"reports"},
     {"publish", "web"},
-    {"session", "pipelines", "spans"},
+    {"session", "pipelines", "spans", "histories"},
     {"cli", "plugin"},
     {"__main__"},
 ]

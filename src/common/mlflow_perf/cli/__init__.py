@@ -6,6 +6,7 @@ line and an exit code: 0 done, 1 a gate or a pipeline failed, 2 bad usage or inp
 
 from __future__ import annotations
 
+import keyword
 import pkgutil
 import sys
 from importlib import import_module
@@ -31,7 +32,7 @@ class _LazyGroup(_options.SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the modules that do not start with an underscore."""
         return sorted(
-            m.name.replace("_", "-")
+            m.name.rstrip("_").replace("_", "-")
             for m in pkgutil.iter_modules(__path__)
             if not m.name.startswith("_")
         )
@@ -40,7 +41,9 @@ class _LazyGroup(_options.SuggestingGroup):
         """Import the command's module and return its `command`."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
+        # A module cannot bear the name of a keyword: `import` is in `import_.py`.
+        name = cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name)
+        module = import_module(f"{__name__}.{name}")
         command: click.Command = module.command
         return command
 

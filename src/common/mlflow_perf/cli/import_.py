@@ -1,0 +1,68 @@
+"""`mlflow-perf import`: make MLflow runs of the tasks that other workflow systems ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mlflow_perf.cli import _options, _progress, _tables
+from mlflow_perf.histories import log_workflow, read_histories
+from mlflow_perf.publish.workflow_writer import Tracking, place_for
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
+@click.option("--name", metavar="NAME", help="Name of the workflow; by default from the file.")
+@click.option("--experiment", metavar="NAME", help="Experiment; by default the workflow's name.")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for an embedded MLflow store. Default: MLFLOW_TRACKING_URI, else ./demo.",
+)
+@_options.as_json
+def command(
+    files: Sequence[Path],
+    *,
+    name: str | None,
+    experiment: str | None,
+    to: Path | None,
+    as_json: bool,
+) -> None:
+    """Import the tasks of Nextflow, Snakemake and Slurm as runs of their components.
+
+    FILE is a Nextflow trace (trace.txt or CSV), a Snakemake benchmark file, the output of sacct
+    --parsable2, or a folder of them. Each task becomes a run below a parent run per workflow;
+    what was imported before is left alone.
+    """
+    workflows = read_histories(files, name=name)
+    _options.prepare()
+    place = place_for(to)
+    place.make_default()
+    tracking = Tracking(place)
+    done = []
+    for workflow in workflows:
+        bar = _progress.ProgressBar()
+        try:
+            found = log_workflow(
+                workflow,
+                tracking,
+                experiment=experiment,
+                watch=lambda n, count: bar(f"{n:,}/{count:,} tasks", n / max(1, count)),  # noqa: B023 - called within the loop's turn
+            )
+        finally:
+            bar.close()
+        done.append(found)
+    if as_json:
+        _tables.echo_json([asdict(found) for found in done])
+        return
+    for found in done:
+        known = f", {found.known:,} known before" if found.known else ""
+        left_out = f", {found.left_out:,} that did not end left out" if found.left_out else ""
+        click.echo(
+            f"{_tables.clean(found.workflow)}: {found.tasks:,} tasks imported{known}{left_out}; "
+            f"run {found.run_id}, experiment {_tables.clean(found.experiment)}"
+        )
+    click.echo("then: mlflow-perf advise --all, or mlflow-perf report RUN", err=True)

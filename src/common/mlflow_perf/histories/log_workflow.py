@@ -1,0 +1,128 @@
+"""Log other systems' workflows to MLflow: a parent run each, and a run per task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlflow_perf.histories.records import Task, Workflow
+from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.tracking.batches import clean_text
+from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
+from mlflow_perf.tracking.client import end_run, open_client
+from mlflow_perf.tracking.paging import iterate_pages
+from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+__all__ = ["ImportedWorkflow", "log_workflow"]
+
+_KEY = f"{TAG}imported_key"
+_SOURCE = f"{TAG}imported_from"
+
+
+@dataclass(frozen=True)
+class ImportedWorkflow:
+    """What an import did.
+
+    Attributes:
+        run_id: The parent run.
+        experiment: Name of the experiment.
+        workflow: Name of the workflow.
+        source: `nextflow`, `snakemake` or `sacct`.
+        tasks: Tasks that were written now.
+        known: Tasks that had been imported before.
+        left_out: Tasks that did not run, or still did.
+    """
+
+    run_id: str
+    experiment: str
+    workflow: str
+    source: str
+    tasks: int
+    known: int
+    left_out: int
+
+
+def log_workflow(
+    workflow: Workflow,
+    tracking: Tracking,
+    *,
+    experiment: str | None = None,
+    watch: Callable[[int, int], object] = lambda _done, _count: None,
+) -> ImportedWorkflow:
+    """Log a workflow's tasks as runs below a parent run; tasks that are there are left alone.
+
+    Args:
+        workflow: The workflow.
+        tracking: Where to log.
+        experiment: Name of the experiment; by default the workflow's.
+        watch: Called with the number of tasks that are written, and of all.
+
+    Raises:
+        SettingError: The tracking server cannot be reached or refuses.
+    """
+    name = experiment or workflow.name
+    experiment_id = tracking.experiment(name)
+    client = open_client(tracking.place.uri)
+    query = f"tags.`{_SOURCE}` = '{workflow.source}'"
+    before = list(iterate_pages(client.search_runs, [experiment_id], query))
+    known = {run.data.tags.get(_KEY): run for run in before}
+    keys = {_shorten(task.key): task for task in workflow.tasks}
+    new = {key: task for key, task in keys.items() if key not in known}
+    parent = _find_parent(known[key] for key in keys if key in known)
+    began, ended = _find_times(workflow.tasks)
+    if parent is None:
+        tags = {
+            _SOURCE: f"{workflow.source} workflow",
+            f"{TAG}pipeline": workflow.name,
+            "mlflow.runName": clean_text(workflow.name, 250),
+        }
+        start_ms = int(1000 * began)
+        parent = client.create_run(experiment_id, start_time=start_ms, tags=tags).info.run_id
+    shared = {PARENT_TAG: parent, _SOURCE: workflow.source}
+    runs = [_make_run(task, began, {**shared, _KEY: key}) for key, task in new.items()]
+    write_runs(client, experiment_id, runs, watch=lambda done: watch(done, len(runs)))
+    statuses = {task.status for task in workflow.tasks}
+    status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
+    if new:
+        tracking.metrics(parent, {"duration_sec": max(0.0, ended - began)})
+        end_run(client, parent, status, ended=ended)
+    return ImportedWorkflow(
+        parent, name, workflow.name, workflow.source, len(new), len(keys) - len(new),
+        workflow.left_out,
+    )  # fmt: skip
+
+
+def _find_parent(known: Iterable[Run]) -> str | None:
+    """Return the parent of tasks that were imported before: a trace may have grown since."""
+    return next((p for run in known if (p := run.data.tags.get(PARENT_TAG))), None)
+
+
+def _find_times(tasks: Sequence[Task]) -> tuple[float, float]:
+    """Return when the first task began and the last one ended."""
+    began = min((t.started for t in tasks if t.started is not None), default=0.0)
+    return began, max((t.started or began) + t.duration_sec for t in tasks)
+
+
+def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
+    started = began if task.started is None else task.started
+    metrics = task.metrics
+    if task.nodes > 1:
+        metrics |= {"run_node_count": float(task.nodes)}
+    return FinishedRun(
+        task.name,
+        task.status,
+        started,
+        started + task.duration_sec,
+        metrics=metrics,
+        params={name: f"{value:.10g}" for name, value in task.params.items()},
+        tags={**task.tags, **tags, f"{TAG}component": task.component},
+    )
+
+
+def _shorten(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]

@@ -1,0 +1,115 @@
+"""Nextflow's `trace.txt`, or the same as CSV; with units or raw.
+
+https://www.nextflow.io/docs/latest/reports.html#trace-file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from mlflow_perf.histories.records import Task, Workflow
+from mlflow_perf.histories.table import Row, Table
+
+__all__ = ["is_trace", "read_trace"]
+
+_MS = 1e-3
+_STATUS = {"COMPLETED": "FINISHED", "CACHED": "FINISHED", "FAILED": "FAILED", "ABORTED": "KILLED"}
+_KILLED = "137"
+_NEAR_LIMIT = 0.7
+"""A task that was killed with so much of its memory in use wanted more of it."""
+
+_FILES = ("trace", "execution_trace", "pipeline_trace", "execution")
+
+
+def is_trace(table: Table) -> bool:
+    """Return whether the heading line is that of a Nextflow trace."""
+    names = set(table.header)
+    return "status" in names and bool({"realtime", "duration"} & names) and (
+        "task_id" in names or "hash" in names
+    )  # fmt: skip
+
+
+def read_trace(tables: Sequence[Table]) -> list[Workflow]:
+    """Return the workflow of each trace file.
+
+    Raises:
+        SettingError: A line cannot be read; the message names file and line.
+    """
+    return [_read_one(table) for table in tables]
+
+
+def _read_one(table: Table) -> Workflow:
+    tasks, left_out = [], 0
+    for row in table.rows(lambda cells: _rejoin(cells, table)):
+        task = _read_task(row)
+        if task is None:
+            left_out += 1
+        else:
+            tasks.append(task)
+    first = {task.component.partition(":")[0] for task in tasks if ":" in task.component}
+    stem = table.path.name.partition(".")[0]
+    if len(first) == 1:
+        name = first.pop()
+    else:
+        name = table.path.resolve().parent.name if stem.startswith(_FILES) else stem
+    return Workflow("nextflow", name or "nextflow", tuple(tasks), left_out)
+
+
+def _rejoin(cells: list[str], table: Table) -> list[str]:
+    """Return the cells of a line whose tag holds the separator: Nextflow does not quote it.
+
+    The tag stands in two columns that follow each other: `tag`, and `name` as `PROCESS (tag)`.
+    """
+    extra = len(cells) - len(table.header)
+    if "name" not in table.header:
+        return cells
+    at = table.header.index("name")
+    widths = {at: 1 + extra}
+    if at and table.header[at - 1] == "tag":
+        widths = {at - 1: 1 + extra // 2, at: 1 + extra - extra // 2}
+    rest = iter(cells)
+    parts = [islice(rest, widths.get(i, 1)) for i in range(len(table.header))]
+    joined = [table.delimiter.join(part) for part in parts]
+    fits = "tag" not in table.header or joined[at].endswith(f"({joined[at - 1]})")
+    return joined if fits and not any(rest) else cells
+
+
+def _read_task(row: Row) -> Task | None:
+    """Return a task that ran; None for one that was never started or still runs."""
+    status = _STATUS.get(row.text("status"))
+    # `realtime` is the task alone; `duration` counts its wait in the queue, too.
+    ran = row.seconds("realtime", unit_sec=_MS)
+    ran = row.seconds("duration", unit_sec=_MS) if ran is None else ran
+    title = row.text("name") or row.text("process")
+    process = row.text("process") or title.partition(" (")[0]
+    if status is None or ran is None or not process:
+        return None
+    cpu_pct = row.number("%cpu")
+    peak, limit = row.size_mb("peak_rss", "rss"), row.size_mb("memory")
+    exit_code = row.text("exit")
+    killed = exit_code == _KILLED and status != "FINISHED"
+    params = {"read_mb": row.size_mb("rchar"), "cpus": row.number("cpus")}
+    tags = {
+        "mlflow_perf.hostname": row.text("hostname"),
+        "mlflow_perf.attempt": row.text("attempt"),
+        "mlflow_perf.exit_code": exit_code,
+        "mlflow_perf.hash": row.text("hash"),
+    }
+    return Task(
+        key="/".join(("nextflow", row.text("hash"), row.text("task_id"), row.text("submit"))),
+        component=process,
+        name=title,
+        status=status,
+        duration_sec=ran,
+        started=row.time("start", "submit", unit_sec=_MS),
+        cpus=params["cpus"],
+        cpu_sec=None if cpu_pct is None else cpu_pct / 100.0 * ran,
+        memory_limit_mb=limit,
+        peak_mb=peak,
+        disk_read_mb=row.size_mb("read_bytes"),
+        disk_write_mb=row.size_mb("write_bytes"),
+        out_of_memory=killed and limit is not None and (not peak or peak >= _NEAR_LIMIT * limit),
+        params={name: value for name, value in params.items() if value is not None},
+        tags={name: value for name, value in tags.items() if value},
+    )

@@ -1,0 +1,111 @@
+"""Slurm's accounting as `sacct --parsable2` or `--parsable` prints it.
+
+https://slurm.schedmd.com/sacct.html
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from mlflow_perf.histories.records import Task, Workflow
+from mlflow_perf.histories.table import Row, Table
+
+__all__ = ["is_accounting", "read_accounting"]
+
+_STATUS = {
+    "COMPLETED": "FINISHED",
+    "CANCELLED": "KILLED",
+    "PREEMPTED": "KILLED",
+    "REVOKED": "KILLED",
+    "FAILED": "FAILED",
+    "TIMEOUT": "FAILED",
+    "DEADLINE": "FAILED",
+    "NODE_FAIL": "FAILED",
+    "BOOT_FAIL": "FAILED",
+    "OUT_OF_MEMORY": "FAILED",
+    "OUT_OF_ME+": "FAILED",
+}
+_OUT_OF_MEMORY = ("OUT_OF_ME",)
+_PER_CORE = re.compile(r"c$", re.IGNORECASE)
+_TASK_TAGS = {"User": "user", "Partition": "partition", "NodeList": "hostname", "JobID": "job_id"}
+
+
+def is_accounting(table: Table) -> bool:
+    """Return whether the heading line is that of sacct."""
+    names = set(table.header)
+    return {"JobID", "State"} <= names and bool({"Elapsed", "ElapsedRaw"} & names)
+
+
+def read_accounting(tables: Sequence[Table]) -> list[Workflow]:
+    """Return a workflow per file; each job is a task, with the peaks of its steps.
+
+    Raises:
+        SettingError: A line cannot be read; the message names file and line.
+    """
+    found = []
+    for table in tables:
+        jobs: dict[str, list[Row]] = {}
+        for row in table.rows():
+            jobs.setdefault(row.text("JobID").partition(".")[0], []).append(row)
+        tasks = [task for rows in jobs.values() if (task := _read_job(rows)) is not None]
+        name = table.path.name.partition(".")[0]
+        found.append(Workflow("sacct", name, tuple(tasks), len(jobs) - len(tasks)))
+    return found
+
+
+def _read_job(rows: Sequence[Row]) -> Task | None:
+    """Return a job from its own line and those of its steps; None if it still runs or never ran."""
+    job = next((row for row in rows if "." not in row.text("JobID")), rows[0])
+    states = [row.text("State").split(" ")[0] for row in rows]
+    status = _STATUS.get(job.text("State").split(" ")[0])
+    ran = job.seconds("ElapsedRaw", "Elapsed")
+    if status is None or not ran:
+        return None
+    name = job.text("JobName") or "job"
+    nodes = max(1, int(job.number("NNodes", "AllocNodes") or 1))
+    cpus = job.number("AllocCPUS", "NCPUS", "ReqCPUS")
+    cpu_sec = job.seconds("TotalCPU", "UserCPU")
+    submitted = job.text("Submit") or job.text("Start")
+    tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
+    read = [mb for row in rows if (mb := row.size_mb("MaxDiskRead", unit="M")) is not None]
+    written = [mb for row in rows if (mb := row.size_mb("MaxDiskWrite", unit="M")) is not None]
+    return Task(
+        key="/".join(("sacct", job.text("Cluster"), job.text("JobIDRaw", "JobID"), submitted)),
+        component=name,
+        name=f"{name} ({job.text('JobID')})",
+        status=status,
+        duration_sec=ran,
+        started=job.time("Start", "Submit"),
+        nodes=nodes,
+        cpus=cpus,
+        cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any
+        memory_limit_mb=_read_limit(job, nodes, cpus),
+        peak_mb=max((mb for row in rows if (mb := _read_peak(row, nodes))), default=None),
+        disk_read_mb=max(read, default=None),
+        disk_write_mb=max(written, default=None),
+        out_of_memory=any(state.startswith(_OUT_OF_MEMORY) for state in states),
+        tags={name: text for name, text in tags.items() if text},
+    )
+
+
+def _read_peak(row: Row, nodes: int) -> float | None:
+    """Return the memory of a step per node: MaxRSS is that of its largest task alone."""
+    largest = row.size_mb("MaxRSS")
+    if largest is None:
+        return None
+    on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
+    return largest * math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
+
+
+def _read_limit(job: Row, nodes: int, cpus: float | None) -> float | None:
+    """Return the memory per node that the job asked for: `4G`, `4Gn` per node, `4Gc` per core."""
+    asked = job.size_mb("ReqMem", unit="M")
+    if not asked:
+        return None
+    if _PER_CORE.search(job.text("ReqMem")):
+        return asked * (cpus or 1.0) / nodes
+    per_node = job.text("ReqMem").endswith("n")
+    # Since Slurm 21.08 it is the memory of the whole job, without a letter behind it.
+    return asked if per_node else asked / nodes

@@ -1,0 +1,178 @@
+"""Read tables with a heading line, and the units in which other systems write their figures."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+from mlflow_perf.core.format import format_count
+from mlflow_perf.errors import SettingError
+
+__all__ = ["Row", "Table", "open_table"]
+
+_MISSING = frozenset({"", "-", "--", "NA", "N/A", "nan", "None", "null", "Unknown", "INVALID"})
+_SIZE = re.compile(r"(-?[\d.,]+(?:[eE][+-]?\d+)?)\s*([KMGTPE]?)(i?)B?(?:[nc])?", re.IGNORECASE)
+_SPAN = re.compile(r"([\d.]+)\s*(ms|d|h|m|s)\b")
+_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_UNIT_SEC = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LARGEST = 1e18
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        where: The file and the line, to begin a message with.
+        cells: Text by the name of the column.
+    """
+
+    where: str
+    cells: Mapping[str, str]
+
+    def text(self, *names: str) -> str:
+        """Return the first of these columns that has a value; empty if none has."""
+        found = (self.cells.get(name, "").strip() for name in names)
+        return next((text for text in found if text not in _MISSING), "")
+
+    def number(self, *names: str) -> float | None:
+        """Return a plain number, or a percentage without its sign; None if it is missing."""
+        text = self.text(*names)
+        return self._check(text.removesuffix("%"), names, text) if text else None
+
+    def size_mb(self, *names: str, unit: str = "") -> float | None:
+        """Return a size such as `1.2 GB` in MB of 2^20 bytes; None if it is missing.
+
+        Args:
+            names: Columns.
+            unit: The unit of a plain number: empty for bytes, else `K`, `M` and so on.
+        """
+        text = self.text(*names)
+        if not text:
+            return None
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            self._refuse(text, names)
+        power = _POWERS[(match[2] or unit).upper()]
+        return self._check(match[1].replace(",", ""), names, text) * 1024.0**power / 2**20
+
+    def seconds(self, *names: str, unit_sec: float = 1.0) -> float | None:
+        """Return a time span: `3m 20s`, `1-02:03:04`, `02:03.5` or a number; None if missing.
+
+        Args:
+            names: Columns.
+            unit_sec: Seconds of the unit of a plain number.
+        """
+        text = self.text(*names)
+        if not text:
+            return None
+        if clock := _CLOCK.fullmatch(text):
+            days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+            return days * 86400 + hours * 3600 + minutes * 60 + seconds
+        if _SPAN.sub("", text).strip() == "":
+            return sum(
+                self._check(value, names, text) * _UNIT_SEC[unit]
+                for value, unit in _SPAN.findall(text)
+            )
+        return self._check(text, names, text) * unit_sec
+
+    def time(self, *names: str, unit_sec: float = 1.0) -> float | None:
+        """Return a moment as Unix time: a date in this machine's time zone, or a number."""
+        text = self.text(*names)
+        if not text:
+            return None
+        try:
+            if "-" in text:
+                return datetime.fromisoformat(text).timestamp()
+            return float(text) * unit_sec
+        except (ValueError, OverflowError, OSError):
+            self._refuse(text, names)
+
+    def _check(self, number: str, names: Sequence[str], text: str) -> float:
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= _LARGEST:
+            self._refuse(text, names)
+        return value
+
+    def _refuse(self, text: str, names: Sequence[str]) -> NoReturn:
+        name = next(name for name in names if self.cells.get(name, "").strip() == text)
+        raise SettingError(f"{self.where}: {name} is {text!r}, which cannot be read.")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file with a heading line.
+
+    Attributes:
+        path: The file.
+        header: Names of the columns.
+        delimiter: What separates them.
+    """
+
+    path: Path
+    header: tuple[str, ...]
+    delimiter: str
+
+    def rows(self, repair: Callable[[list[str]], list[str]] = lambda cells: cells) -> Iterator[Row]:
+        """Yield the lines below the heading.
+
+        Args:
+            repair: Joins the cells of a line whose texts hold the separator.
+
+        Raises:
+            SettingError: A line has not as many cells as the heading, or is no text in UTF-8.
+        """
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            # Only tables with commas quote their cells; elsewhere a quote is part of a name.
+            lines = (
+                csv.reader(file)
+                if self.delimiter == ","
+                else csv.reader(file, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+            )
+            try:
+                next(lines)
+                for found in lines:
+                    where = f"{self.path}, line {lines.line_num}"
+                    if not any(found):
+                        continue
+                    cells = repair(found) if len(found) > len(self.header) else found
+                    if len(cells) != len(self.header):
+                        raise SettingError(
+                            f"{where}: {format_count(len(cells), 'cell')} below "
+                            f"{len(self.header)} headings; "
+                            "the line may be cut off."
+                        )
+                    yield Row(where, dict(zip(self.header, cells, strict=True)))
+            except (csv.Error, UnicodeDecodeError) as error:
+                where = f"{self.path}, line {lines.line_num + 1}"
+                raise SettingError(f"{where}: cannot be read: {error}.") from error
+
+
+def open_table(path: Path) -> Table:
+    """Return a table by its heading line, whose separator is found out.
+
+    Raises:
+        SettingError: The file cannot be read, is empty or is no text.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline(100_000).rstrip("\r\n")
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path}, line 1: is no text in UTF-8.") from error
+    if not first.strip():
+        raise SettingError(f"{path}, line 1: there is no heading line.")
+    delimiter = max("\t|;,", key=first.count)
+    header = next(csv.reader([first], delimiter=delimiter))
+    return Table(path, tuple(name.strip() for name in header), delimiter)

@@ -1,0 +1,82 @@
+"""`mlflow-perf import`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from mlflow import MlflowClient
+
+from mlflow_perf.tracking import bulk_runs
+
+Call = Callable[..., Result]
+
+HEADER = (
+    "task_id\thash\tname\tstatus\tsubmit\tstart\trealtime\tcpus\tmemory\t%cpu\tpeak_rss\trchar\n"
+)
+
+
+def _trace(name: str, tasks: int) -> None:
+    lines = [
+        f"{i}\t{name}/{i}\tALIGN ({i})\tCOMPLETED\t{10**12 + i}\t{10**12 + 1000 * i}\t60000\t4"
+        f"\t8589934592\t150\t{(500 + i) * 2**20}\t{i * 2**20}\n"
+        for i in range(1, tasks + 1)
+    ]
+    Path(f"{name}.txt").write_text(HEADER + "".join(lines))
+
+
+def test_tasks_become_runs_of_their_component_once(
+    client: MlflowClient, cli_json: Any, cli: Call
+) -> None:
+    """A trace that has grown adds its new tasks to the same parent; advise and report work."""
+    _trace("grown", 12)
+    (first,) = cli_json("import", "grown.txt")
+    assert (first["workflow"], first["tasks"], first["known"]) == ("grown", 12, 0)
+    _trace("grown", 14)
+    (second,) = cli_json("import", "grown.txt")
+    assert (second["run_id"], second["tasks"], second["known"]) == (first["run_id"], 2, 12)
+    advice = cli_json("advise", first["run_id"])
+    assert (advice["cpus"], advice["runs"]) == (2, 14)
+    assert 514 <= advice["memory_mb"] < 1000
+    assert "ALIGN" in cli("report", first["run_id"], "-o", "-").output
+    parent = client.get_run(first["run_id"])
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["duration_sec"] == 73.0
+
+
+def test_a_store_without_tables_gets_the_same_runs(
+    client: MlflowClient, cli_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written one by one or in the store's own tables, a run is the same."""
+    _trace("tables", 1)
+    _trace("calls", 1)
+    (by_tables,) = cli_json("import", "tables.txt")
+    monkeypatch.setattr(bulk_runs, "_find_tables", lambda *_: None)
+    (by_calls,) = cli_json("import", "calls.txt")
+    found = []
+    for done in (by_tables, by_calls):
+        (run,) = client.search_runs(
+            [client.get_run(done["run_id"]).info.experiment_id],
+            f"tags.`mlflow.parentRunId` = '{done['run_id']}'",
+        )
+        tags = {k: v for k, v in run.data.tags.items() if k != "mlflow.user"}
+        varying = ("mlflow_perf.imported_key", "mlflow_perf.hash", "mlflow.parentRunId")
+        kept = {k: v for k, v in tags.items() if k not in varying}
+        info = run.info
+        found.append(
+            (info.run_name, info.status, info.start_time, info.end_time, info.lifecycle_stage,
+             info.artifact_uri.endswith(f"/{info.run_id}/artifacts"), run.data.metrics,
+             run.data.params, kept, client.get_metric_history(info.run_id, "duration_sec")[0].step)
+        )  # fmt: skip
+    assert found[0] == found[1]
+
+
+def test_bad_input_is_one_line(cli: Call) -> None:
+    """With the file's line and exit code 2."""
+    Path("bad.txt").write_text(HEADER + "1\tx\n")
+    result = cli("import", "bad.txt")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("mlflow-perf: bad.txt, line 2: 2 cells")

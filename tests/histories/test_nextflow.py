@@ -1,0 +1,59 @@
+"""Nextflow's traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.histories.reading import read_histories
+
+READABLE = """\
+task_id\thash\tnative_id\tname\tstatus\texit\tsubmit\tduration\trealtime\t%cpu\
+\tpeak_rss\tpeak_vmem\trchar\twchar
+1\t12/abc\t77\tALIGN (a)\tCOMPLETED\t0\t2026-01-02 10:00:00.000\t3m 30s\t3m 20s\t150.0%\
+\t1.5 GB\t2 GB\t10 MB\t1 MB
+2\t13/abd\t78\tSORT\tFAILED\t1\t2026-01-02 10:00:00.000\t2s\t1s\t-\t-\t-\t-\t-
+3\t14/abe\t-\tSORT (late)\tABORTED\t-\t2026-01-02 10:00:00.000\t-\t-\t-\t-\t-\t-\t-
+"""
+
+RAW = """\
+task_id;hash;process;tag;name;status;exit;cpus;memory;submit;start;realtime;%cpu\
+;peak_rss;rchar;read_bytes
+1;12/abc;WF:ALIGN;a;b;WF:ALIGN (a;b);COMPLETED;0;4;4294967296;1000000;2000000;60000;200.0\
+;1073741824;5242880;1048576
+2;13/abd;WF:ALIGN;c;WF:ALIGN (c);FAILED;137;4;1073741824;1000000;2000000;30000;200.0\
+;1000000000;1048576;0
+"""
+
+
+def test_a_trace_with_units(tmp_path: Path) -> None:
+    """The default columns; a task that never started is counted, a missing figure is absent."""
+    path = tmp_path / "mine" / "trace.txt"
+    path.parent.mkdir()
+    path.write_text(READABLE)
+    (workflow,) = read_histories([path])
+    assert (workflow.source, workflow.name, workflow.left_out) == ("nextflow", "mine", 1)
+    align, sort = workflow.tasks
+    assert (align.component, align.duration_sec, align.peak_mb) == ("ALIGN", 200.0, 1536.0)
+    assert align.cpu_sec == 300.0
+    assert align.params == {"read_mb": 10.0}
+    assert (sort.status, sort.peak_mb, "job_max_mem_mb" in sort.metrics) == ("FAILED", None, False)
+
+
+def test_a_raw_trace_whose_tag_holds_the_separator(tmp_path: Path) -> None:
+    """Nextflow does not quote; the tag stands in two columns, so the line can be put together."""
+    path = tmp_path / "trace.csv"
+    path.write_text(RAW)
+    (workflow,) = read_histories([path])
+    first, second = workflow.tasks
+    assert (workflow.name, first.component, first.name) == ("WF", "WF:ALIGN", "WF:ALIGN (a;b)")
+    metrics = first.metrics
+    assert metrics["job_max_mem_mb"] == 1024.0
+    assert metrics["mem_limit_mb"] == 4096.0
+    assert metrics["job_cpu_avg_cores"] == pytest.approx(2.0)
+    assert metrics["node_cpu_hours"] == pytest.approx(4 / 60)
+    assert metrics["node_unused_cpu_hours"] == pytest.approx(2 / 60)
+    assert metrics["job_io_read_mb"] == 1.0
+    assert (first.out_of_memory, second.out_of_memory) == (False, True)
+    assert first.started == 2000.0

@@ -1,0 +1,39 @@
+"""Slurm's accounting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlflow_perf.histories.reading import read_histories
+
+TEXT = """\
+JobID|JobName|State|ExitCode|Elapsed|AllocCPUS|NNodes|NTasks|ReqMem|MaxRSS|TotalCPU|Submit|Start
+7|train|COMPLETED|0:0|01:00:00|8|2||8G||10:00:00|2026-01-02T10:00:00|2026-01-02T10:01:00
+7.batch|batch|COMPLETED|0:0|01:00:00|4|1|1||2000K|00:01.5|2026-01-02T10:00:00|2026-01-02T10:01:00
+7.0|python|COMPLETED|0:0|01:00:00|8|2|4||1.5G|10:00:00|2026-01-02T10:00:00|2026-01-02T10:01:00
+8|train|OUT_OF_MEMORY|0:125|00:00:10|1|1||500Mc||00:05.000|2026-01-02T10:00:00|2026-01-02T10:01:00
+8.batch|batch|OUT_OF_MEMORY|0:125|00:00:10|1|1|1||490M|00:05.000|2026-01-02T10:00:00|2026-01-02T10:01:00
+9|train|RUNNING|0:0|00:00:10|1|1||500M||00:00:00|2026-01-02T10:00:00|2026-01-02T10:01:00
+10|train|CANCELLED by 0|0:0|00:00:00|0|1||500M||00:00:00|2026-01-02T10:00:00|Unknown
+"""
+
+
+def test_a_job_has_the_peak_of_its_steps(tmp_path: Path) -> None:
+    """MaxRSS is that of one task: two tasks per node need twice as much."""
+    path = tmp_path / "cluster.txt"
+    path.write_text(TEXT)
+    (workflow,) = read_histories([path])
+    assert (workflow.name, workflow.left_out, len(workflow.tasks)) == ("cluster", 2, 2)
+    done, killed = workflow.tasks
+    assert (done.component, done.status, done.nodes) == ("train", "FINISHED", 2)
+    assert (done.peak_mb, done.memory_limit_mb) == (3072.0, 4096.0)
+    assert done.metrics["job_cpu_avg_cores"] == 5.0
+    assert (killed.status, killed.out_of_memory, killed.memory_limit_mb) == ("FAILED", True, 500.0)
+
+
+def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
+    """`sacct --parsable` ends each line with a separator."""
+    path = tmp_path / "jobs.txt"
+    path.write_text("".join(f"{line}|\n" for line in TEXT.splitlines()))
+    (workflow,) = read_histories([path])
+    assert len(workflow.tasks) == 2

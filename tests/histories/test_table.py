@@ -1,0 +1,66 @@
+"""Tables of other systems and the units in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.histories.table import Row, open_table
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "mb"),
+    [
+        ("1.5 GB", "", 1536.0), ("1048576", "", 1.0), ("2048K", "", 2.0), ("4", "M", 4.0),
+        ("4000Mn", "", 4000.0), ("1 KiB", "", 1 / 1024), ("0", "", 0.0), ("-", "", None),
+        ("", "", None),
+    ],
+)  # fmt: skip
+def test_sizes(text: str, unit: str, mb: float | None) -> None:
+    """Sizes come with a unit, in bytes, or in the unit that the source documents."""
+    assert Row("f, line 2", {"size": text}).size_mb("size", unit=unit) == mb
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("3m 20s", 200.0), ("850ms", 0.85), ("1h 2m 3s", 3723.0), ("1-02:03:04", 93784.0),
+        ("02:03.5", 123.5), ("12:00:00", 43200.0), ("1500", 1500.0), ("-", None),
+    ],
+)  # fmt: skip
+def test_time_spans(text: str, seconds: float | None) -> None:
+    """Nextflow writes units, Slurm colons, and both plain numbers."""
+    assert Row("f, line 2", {"time": text}).seconds("time") == seconds
+
+
+@pytest.mark.parametrize("text", ["many", "-5", "nan5", "1e400"])
+def test_what_is_no_figure_is_refused_with_its_place(text: str) -> None:
+    """The message names file, line and column."""
+    row = Row("trace.txt, line 7", {"peak_rss": text})
+    with pytest.raises(SettingError, match=r"trace\.txt, line 7: peak_rss is "):
+        row.size_mb("peak_rss")
+    with pytest.raises(SettingError, match="line 7"):
+        row.seconds("peak_rss")
+
+
+@pytest.mark.parametrize("delimiter", ["\t", "|", ";", ","])
+def test_the_separator_is_found_out(tmp_path: Path, delimiter: str) -> None:
+    """A quote in a name is part of the name where nothing is quoted."""
+    path = tmp_path / "table"
+    path.write_text(f"a{delimiter}b\n1{delimiter}2\n\n3{delimiter}4\n")
+    assert [row.cells for row in open_table(path).rows()] == [
+        {"a": "1", "b": "2"}, {"a": "3", "b": "4"},
+    ]  # fmt: skip
+
+
+def test_a_line_that_is_cut_off_is_refused_with_its_number(tmp_path: Path) -> None:
+    """The last line of a file that is still written may be half."""
+    path = tmp_path / "table"
+    path.write_text("a\tb\n1\t2\n3\n")
+    with pytest.raises(SettingError, match="line 3: 1 cell below 2 headings"):
+        list(open_table(path).rows())
+    path.write_text("")
+    with pytest.raises(SettingError, match="line 1: there is no heading line"):
+        open_table(path)
