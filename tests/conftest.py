@@ -12,12 +12,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.faults.nursery import Job, Nursery
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -192,6 +193,37 @@ def server(_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mlflow.set_tracking_uri(_server)
     yield _server
     _leave_mlflow()
+
+
+@pytest.fixture(scope="session")
+def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    root = Path(__file__).parents[1]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    environ |= {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_PERF_START_TIMEOUT": "60",
+        "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [environ.get("PYTHONPATH")])]),
+    }
+    nursery = Nursery(environ, tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def python(_nursery: Nursery, tmp_path: Path) -> Callable[..., Job]:
+    """Return what does as `python ARGUMENTS` does, in a fork that has MLflow imported already.
+
+    An interpreter that imports MLflow takes three seconds to begin. The fork has the environment of
+    the test, in its folder, and its standard error apart.
+    """
+
+    def start(*argv: str, stdin: str | None = None, **environ: str) -> Job:
+        given = {k: v for k, v in os.environ.items() if k.startswith("MLFLOW_")} | environ
+        arguments = (str(tmp_path), *argv)
+        start = "tests.faults.nursery:run_python"
+        return _nursery.start(start, *arguments, stdin=stdin, apart=True, **given)
+
+    return start
 
 
 class _NoCredential:

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.nursery import Job
 
 JOB = """
 import sys
@@ -46,17 +47,23 @@ def endpoint() -> Iterator[str]:
     server.server_close()
 
 
-def run(tmp_path: Path, command: list[str]) -> str:
-    """Run a command with a secret in its environment; return what it printed."""
-    environment = {
-        **os.environ,
-        "API_TOKEN": SECRETS[0],
-        "MLFLOW_PERF_DIR": str(tmp_path / "journals"),
-    }
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, check=False, capture_output=True, text=True
-    )
-    return done.stdout + done.stderr
+@pytest.fixture
+def run(python: Callable[..., Job], tmp_path: Path) -> Callable[..., str]:
+    """Return what runs Python with a secret in its environment, and returns what it printed."""
+
+    def start(*argv: str, fork: bool = True) -> str:
+        environ = {"API_TOKEN": SECRETS[0], "MLFLOW_PERF_DIR": str(tmp_path / "journals")}
+        if fork:
+            job = python(*argv, **environ)
+            job.wait()
+            return job.output + job.errors
+        done = subprocess.run(
+            [sys.executable, *argv], env=os.environ | environ, cwd=tmp_path, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        return done.stdout + done.stderr
+
+    return start
 
 
 def leaks(folder: Path) -> list[str]:
@@ -72,10 +79,11 @@ def leaks(folder: Path) -> list[str]:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("store")
-def test_a_run_holds_no_secret(tmp_path: Path, endpoint: str) -> None:
+def test_a_run_holds_no_secret(run: Callable[..., str], tmp_path: Path, endpoint: str) -> None:
     """Neither metrics, tags, document, report and journal nor a message hold one."""
     (tmp_path / "job.py").write_text(JOB)
-    said = run(tmp_path, [sys.executable, "job.py", endpoint, f"--token={SECRETS[1]}"])
+    # Not a fork: the kernel too shows this process's own arguments and environment.
+    said = run("job.py", endpoint, f"--token={SECRETS[1]}", fork=False)
     assert (tmp_path / "artifacts").is_dir()
     assert b"queue" in b"".join(p.read_bytes() for p in tmp_path.rglob("node-0.json"))
     assert leaks(tmp_path) == []
@@ -84,13 +92,15 @@ def test_a_run_holds_no_secret(tmp_path: Path, endpoint: str) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("store")
-def test_a_killed_job_leaves_no_secret(tmp_path: Path, endpoint: str) -> None:
+def test_a_killed_job_leaves_no_secret(
+    run: Callable[..., str], tmp_path: Path, endpoint: str
+) -> None:
     """The journal of a killed job, and what is recovered of it, hold none either."""
     (tmp_path / "job.py").write_text(JOB)
-    run(tmp_path, [sys.executable, "job.py", endpoint, f"--token={SECRETS[1]}", "kill"])
+    run("job.py", endpoint, f"--token={SECRETS[1]}", "kill")
     assert [*(tmp_path / "journals").rglob("*.journal")]
     assert leaks(tmp_path) == []
-    said = run(tmp_path, [sys.executable, "-m", "mlflow_perf", "recover"])
+    said = run("-m", "mlflow_perf", "recover")
     assert [*tmp_path.rglob("node-0.json")]
     assert leaks(tmp_path) == []
     assert not [secret for secret in SECRETS if secret in said]
@@ -98,10 +108,12 @@ def test_a_killed_job_leaves_no_secret(tmp_path: Path, endpoint: str) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("store")
-def test_a_wrapped_command_keeps_its_arguments_to_itself(tmp_path: Path) -> None:
+def test_a_wrapped_command_keeps_its_arguments_to_itself(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
     """`mlflow-perf run` names the program, not what it was called with."""
     wrapped = [sys.executable, "-c", "pass", f"--token={SECRETS[1]}"]
-    said = run(tmp_path, [sys.executable, "-m", "mlflow_perf", "run", "--", *wrapped])
+    said = run("-m", "mlflow_perf", "run", "--", *wrapped)
     assert [*tmp_path.rglob("node-0.json")]
     assert leaks(tmp_path) == []
     assert not [secret for secret in SECRETS if secret in said]
@@ -109,12 +121,14 @@ def test_a_wrapped_command_keeps_its_arguments_to_itself(tmp_path: Path) -> None
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("store")
-def test_a_message_about_an_endpoint_keeps_its_secrets(tmp_path: Path) -> None:
+def test_a_message_about_an_endpoint_keeps_its_secrets(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
     """An endpoint that is not there is named without its query; one with a password is refused."""
     (tmp_path / "job.py").write_text(JOB)
-    said = run(tmp_path, [sys.executable, "job.py", f"http://127.0.0.1:9/metrics?key={SECRETS[3]}"])
+    said = run("job.py", f"http://127.0.0.1:9/metrics?key={SECRETS[3]}")
     assert "127.0.0.1:9" in said
-    refused = run(tmp_path, [sys.executable, "job.py", f"http://me:{SECRETS[2]}@127.0.0.1:9/"])
+    refused = run("job.py", f"http://me:{SECRETS[2]}@127.0.0.1:9/")
     assert "password" in refused.splitlines()[-1]
     # The traceback is the interpreter's; the message is ours.
     assert SECRETS[2] not in refused.splitlines()[-1]

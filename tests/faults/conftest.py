@@ -134,20 +134,6 @@ def wait_until(holds: Callable[[], bool], job: Job, *, seconds: float = 60.0) ->
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    root = Path(__file__).parents[2]
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
-    environ |= {
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_PERF_START_TIMEOUT": "60",
-        "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [environ.get("PYTHONPATH")])]),
-    }
-    nursery = Nursery(environ, tmp_path_factory.mktemp("nursery"))
-    yield nursery
-    nursery.close()
-
-
 @pytest.fixture
 def faults(_nursery: Nursery, _server: str, tmp_path: Path) -> Iterator[Faults]:
     """Return the processes, the ill server and the state folder of one test."""

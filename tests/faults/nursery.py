@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -27,10 +28,10 @@ class Job:
         pid: Its process id.
     """
 
-    def __init__(self, nursery: Nursery, pid: int, said: Path) -> None:
+    def __init__(self, nursery: Nursery, pid: int, said: Path, complained: Path) -> None:
         self.pid = pid
         self._nursery = nursery
-        self._said = said
+        self._said, self._complained = said, complained
 
     def wait(self) -> int:
         """Return the exit code, -n for signal n, once it has ended."""
@@ -38,8 +39,13 @@ class Job:
 
     @property
     def output(self) -> str:
-        """What it has written so far, standard error included."""
+        """What it has written so far, standard error included if that is not apart."""
         return self._said.read_text(encoding="utf-8")
+
+    @property
+    def errors(self) -> str:
+        """What it has written to its standard error so far."""
+        return self._complained.read_text(encoding="utf-8")
 
     @property
     def run_id(self) -> str:
@@ -77,20 +83,31 @@ class Nursery:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, function: str, *args: Any, stdin: str | None = None, **environ: str) -> Job:
+    def start(
+        self,
+        function: str,
+        *args: Any,
+        stdin: str | None = None,
+        apart: bool = False,
+        **environ: str,
+    ) -> Job:
         """Start a process that calls `module:function` with plain arguments.
 
         Args:
             function: What to call.
             args: Its arguments.
             stdin: File for its standard input.
+            apart: Whether its standard error is kept apart from its output.
             environ: More environment variables.
         """
         self._number += 1
         said = self._folder / f"job-{self._number}.txt"
+        complained = said.with_suffix(".err") if apart else said
         said.touch()
-        pid = self.ask(start=function, args=args, environ=environ, said=str(said), stdin=stdin)
-        return Job(self, int(pid), said)
+        complained.touch()
+        files = [str(path) for path in (said, complained)]
+        pid = self.ask(start=function, args=args, environ=environ, files=files, stdin=stdin)
+        return Job(self, int(pid), said, complained)
 
     def close(self) -> None:
         """End the nursery."""
@@ -103,9 +120,9 @@ class Nursery:
 
 def _become(order: dict[str, Any]) -> None:
     """Run a job in this forked process and end it as an interpreter does."""
-    said = os.open(order["said"], os.O_WRONLY | os.O_APPEND)
     given = os.open(order["stdin"] or os.devnull, os.O_RDONLY)
-    for target, source in ((0, given), (1, said), (2, said)):
+    outputs = [os.open(path, os.O_WRONLY | os.O_APPEND) for path in order["files"]]
+    for target, source in enumerate((given, *outputs)):
         os.dup2(source, target)
     os.closerange(3, 256)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until the process's end
@@ -114,6 +131,23 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.update(order["environ"])
     module, _, name = order["start"].partition(":")
     getattr(import_module(module), name)(*order["args"])
+
+
+def run_python(folder: str, *argv: str) -> None:
+    """Do in a folder what `python` does with these arguments: `-c CODE …`, `-m MODULE …`, a script.
+
+    The process is a fork: MLflow is imported, and no engine or connection is open.
+    """
+    os.chdir(folder)
+    if argv[0] == "-m":
+        sys.argv = [*argv[1:]]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    elif argv[0] == "-c":
+        sys.argv = ["-c", *argv[2:]]
+        exec(compile(argv[1], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = [*argv]
+        runpy.run_path(argv[0], run_name="__main__")
 
 
 def _import_all() -> None:

@@ -9,6 +9,7 @@ for it also frees everything, as an interpreter does last.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
+import jinja2.ext  # noqa: F401
 import mlflow
 import mlflow.store.tracking.sqlalchemy_store  # the slow part of a first call
 import numpy  # noqa: F401
@@ -73,6 +75,8 @@ def main() -> tuple[str, bool] | None:
     """Serve requests; returns a script's path, and whether to end it whole, in its child."""
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a job leaves the pages shared
     answers = os.fdopen(os.dup(1), "w")
     while line := sys.stdin.readline():
         request = json.loads(line)

@@ -7,11 +7,9 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
+from tests.faults.nursery import Job
 from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 import mlflow_perf
@@ -203,7 +202,7 @@ if __name__ == "__main__":
 @pytest.mark.e2e
 @pytest.mark.parametrize("place", ["store", "server"])
 def test_no_report_of_one_run_is_lost(
-    place: str, request: pytest.FixtureRequest, tmp_path: Path
+    place: str, request: pytest.FixtureRequest, python: Callable[..., Job], tmp_path: Path
 ) -> None:
     """Commands and the workers of a pool report to one run at once; each report is there."""
     request.getfixturevalue(place)
@@ -212,12 +211,11 @@ def test_no_report_of_one_run_is_lost(
     run_id = run_id.info.run_id
     script = tmp_path / "reports.py"
     script.write_text(_REPORTS)
-    environ = {**os.environ, "MLFLOW_RUN_ID": run_id}
     jobs = [
-        subprocess.Popen([sys.executable, str(script), *arguments], env=environ, cwd=tmp_path)
+        python(str(script), *arguments, MLFLOW_RUN_ID=run_id)
         for arguments in (("first", "1"), ("second", "1"), ("pool", "3"))
     ]
-    assert [job.wait(400) for job in jobs] == [0, 0, 0]
+    assert [job.wait() for job in jobs] == [0, 0, 0], [job.errors for job in jobs]
     document = mlflow_perf.load(run_id)
     assert {node.component for node in document.all_nodes()} == {"first", "second", "pool"}
     metrics = client.get_run(run_id).data.metrics

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults.nursery import Job
 
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import SettingError
@@ -163,38 +163,33 @@ print(perf.run_id is not None)
 
 
 @pytest.mark.e2e
-def test_several_that_start_at_once_share_a_new_store(tmp_path: Path) -> None:
+def test_several_that_start_at_once_share_a_new_store(
+    python: Callable[..., Job], tmp_path: Path
+) -> None:
     """None of them fails, and each has its run, though they all would make the database."""
-    environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
-    environ.update(MLFLOW_PERF_DIR=str(tmp_path / "journals"), MLFLOW_PERF_EXIT_TIMEOUT="120")
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", _START],
-            cwd=tmp_path, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for _ in range(5)
-    ]  # fmt: skip
-    outputs = [job.communicate(timeout=250) for job in jobs]
-    assert [(job.returncode, out) for job, (out, _) in zip(jobs, outputs, strict=True)] == [
+    environ = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
+    jobs = [python("-c", _START, **environ) for _ in range(5)]
+    codes = [job.wait() for job in jobs]
+    assert [(code, job.output) for code, job in zip(codes, jobs, strict=True)] == [
         (0, "True\n")
-    ] * len(jobs), [error for _, error in outputs]
+    ] * len(jobs), [job.errors for job in jobs]
 
 
 _USES_MLFLOW = "import mlflow\nwith mlflow.start_run(): mlflow.log_metric('auc', 1)\nprint('done')"
 
 
 @pytest.mark.e2e
-def test_a_command_that_makes_its_own_store_is_unharmed(tmp_path: Path) -> None:
+def test_a_command_that_makes_its_own_store_is_unharmed(
+    python: Callable[..., Job], tmp_path: Path
+) -> None:
     """`mlflow-perf run -- python train.py` on a new store: the first thing that a user tries."""
-    environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
-    environ.update(MLFLOW_PERF_DIR=str(tmp_path / "journals"), MLFLOW_PERF_EXIT_TIMEOUT="120")
-    environ.pop("MLFLOW_RUN_ID", None)
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "mlflow_perf", "run", "--",
-            sys.executable, "-c", _USES_MLFLOW,
-        ],
-        cwd=tmp_path, env=environ, text=True, capture_output=True, timeout=250, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
-    assert not list((tmp_path / "journals").glob("*.journal")), done.stderr
+    environ = {
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}",
+        "MLFLOW_PERF_DIR": str(tmp_path / "journals"),
+        "MLFLOW_PERF_EXIT_TIMEOUT": "120",
+    }
+    command = (sys.executable, "-c", _USES_MLFLOW)
+    job = python("-m", "mlflow_perf", "run", "--", *command, **environ)
+    assert job.wait() == 0, job.errors
+    assert job.output.splitlines()[-1:] == ["done"]
+    assert not list((tmp_path / "journals").glob("*.journal")), job.errors
