@@ -210,7 +210,9 @@ def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def python(_nursery: Nursery, tmp_path: Path) -> Callable[..., Job]:
+def python(
+    _nursery: Nursery, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Job]:
     """Return what does as `python ARGUMENTS` does, in a fork that has MLflow imported already.
 
     An interpreter that imports MLflow takes three seconds to begin. The fork has the environment of
@@ -220,8 +222,9 @@ def python(_nursery: Nursery, tmp_path: Path) -> Callable[..., Job]:
     def start(*argv: str, stdin: str | None = None, **environ: str) -> Job:
         given = {k: v for k, v in os.environ.items() if k.startswith("MLFLOW_")} | environ
         arguments = (str(tmp_path), *argv)
+        errors = str(tmp_path_factory.mktemp("python") / "stderr")
         start = "tests.faults.nursery:run_python"
-        return _nursery.start(start, *arguments, stdin=stdin, apart=True, **given)
+        return _nursery.start(start, *arguments, stdin=stdin, stderr=errors, **given)
 
     return start
 

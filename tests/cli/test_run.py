@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from tests.faults.conftest import wait_until
+from tests.faults.nursery import Job
 
 from mlflow_perf.cli import main
+
+WRAP = ("-m", "mlflow_perf", "run")
 
 
 def wrapped(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -33,17 +38,19 @@ def newest_run() -> Run:
 
 @pytest.mark.e2e
 def test_output_input_and_exit_code_pass_through(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, python: Callable[..., Job], tmp_path: Path
 ) -> None:
     """What goes in and comes out is the command's own; its run is FAILED, with all figures."""
     # The settings that are no options of the command hold too: it waits for the file of one.
-    monkeypatch.setenv("MLFLOW_PERF_TEXTFILE", str(tmp_path / "command.prom"))
+    environ = {"MLFLOW_PERF_TEXTFILE": str(tmp_path / "command.prom")}
+    (tmp_path / "given").write_text("given")
     exported = 'until grep -qs component= "$MLFLOW_PERF_TEXTFILE"; do sleep 0.1; done'
     script = f"cat; {exported}; echo err >&2; exit 7"
-    result = wrapped("--interval", "0.1", "--", "sh", "-c", script, input="given", timeout=120)
+    command = ("--interval", "0.1", "--", "sh", "-c", script)
+    job = python(*WRAP, *command, stdin=str(tmp_path / "given"), **environ)
+    assert (job.wait(), job.output) == (7, "given")
     run = newest_run()
-    assert (result.returncode, result.stdout) == (7, "given")
-    first, line = result.stderr.splitlines()  # also where no terminal is
+    first, line = job.errors.splitlines()  # also where no terminal is
     assert (first, line.startswith("mlflow-perf: sh | ")) == ("err", True)
     assert line.endswith(f"run {run.info.run_id} | mlflow-perf show {run.info.run_id}")
     assert run.info.run_name == "sh"
@@ -57,17 +64,17 @@ def test_output_input_and_exit_code_pass_through(
 @pytest.mark.e2e
 @pytest.mark.parametrize("new_store", [False, True])
 def test_the_run_begins_and_ends_with_its_command(
-    client: MlflowClient, tmp_path: Path, new_store: bool
+    client: MlflowClient, python: Callable[..., Job], tmp_path: Path, new_store: bool
 ) -> None:
     """MLflow's start and duration are the command's, although a new store takes seconds to make."""
     uri = f"sqlite:///{tmp_path}/new.db" if new_store else os.environ["MLFLOW_TRACKING_URI"]
-    environ = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    environ = {"MLFLOW_TRACKING_URI": uri}
     if new_store:
         environ["MLFLOW_EXPERIMENT_ID"] = "0"
     script = "import time; print(time.time(), flush=True); time.sleep(1.5); print(time.time())"
-    command = ("--name", "slept", "--", sys.executable, "-c", script)
-    result = wrapped(*command, env=environ, cwd=tmp_path)
-    began, ended = map(float, result.stdout.split())
+    job = python(*WRAP, "--name", "slept", "--", sys.executable, "-c", script, **environ)
+    assert job.wait() == 0, job.errors
+    began, ended = map(float, job.output.split())
     store = MlflowClient(uri)
     experiments = [e.experiment_id for e in store.search_experiments()]
     run = store.search_runs(experiments, max_results=1)[0]
@@ -109,21 +116,15 @@ def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClie
     ],
 )
 def test_signals_reach_the_command(
-    client: MlflowClient, number: int, script: str, code: int
+    client: MlflowClient, python: Callable[..., Job], number: int, script: str, code: int
 ) -> None:
     """The command gets each signal, its own handler runs, and its end is ours."""
     exec_script = script if "trap" in script else f"{script.replace('sleep', 'exec sleep')}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow_perf", "run", "--", "sh", "-c", exec_script],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    out = process.stdout.read()
-    process.stdout.close()
-    assert process.wait(60) == code
-    assert ("mine" in out) == ("trap" in script)
+    job = python(*WRAP, "--", "sh", "-c", exec_script)
+    wait_until(lambda: "ready\n" in job.output, job)
+    job.kill(number)
+    assert job.wait() == code, job.errors
+    assert ("mine" in job.output) == ("trap" in script)
     run = newest_run()
     assert run.info.status == ("KILLED" if number == signal.SIGTERM else "FINISHED")
     if number == signal.SIGTERM:
@@ -159,14 +160,13 @@ def test_disabled_is_the_command_alone() -> None:
 
 @pytest.mark.e2e
 def test_a_new_store_is_left_to_the_command_that_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    python: Callable[..., Job], tmp_path: Path
 ) -> None:
     """Two processes that migrate a new database at once would break each other."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new.db")
-    monkeypatch.chdir(tmp_path)
+    environ = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/new.db"}
     script = "import mlflow\nwith mlflow.start_run(): mlflow.log_param('leaves', 63)"
-    result = wrapped("--name", "wrapped", "--", sys.executable, "-c", script, timeout=300)
-    assert result.returncode == 0, result.stderr
+    job = python(*WRAP, "--name", "wrapped", "--", sys.executable, "-c", script, **environ)
+    assert job.wait() == 0, job.errors
     runs = MlflowClient(f"sqlite:///{tmp_path}/new.db").search_runs(["0"])
     assert any(run.data.params.get("leaves") == "63" for run in runs)
     assert any(run.data.tags.get("mlflow_perf.component") == "wrapped" for run in runs)

@@ -39,7 +39,7 @@ class Job:
 
     @property
     def output(self) -> str:
-        """What it has written so far, standard error included if that is not apart."""
+        """What it has written so far, standard error included if that has no other file."""
         return self._said.read_text(encoding="utf-8")
 
     @property
@@ -88,7 +88,7 @@ class Nursery:
         function: str,
         *args: Any,
         stdin: str | None = None,
-        apart: bool = False,
+        stderr: str | None = None,
         **environ: str,
     ) -> Job:
         """Start a process that calls `module:function` with plain arguments.
@@ -97,12 +97,12 @@ class Nursery:
             function: What to call.
             args: Its arguments.
             stdin: File for its standard input.
-            apart: Whether its standard error is kept apart from its output.
+            stderr: File for its standard error; default: that of its output.
             environ: More environment variables.
         """
         self._number += 1
         said = self._folder / f"job-{self._number}.txt"
-        complained = said.with_suffix(".err") if apart else said
+        complained = Path(stderr or said)
         said.touch()
         complained.touch()
         files = [str(path) for path in (said, complained)]
