@@ -45,6 +45,7 @@ def test_all_ranks_of_a_node_are_measured(slurm: Cluster) -> None:
     assert metrics["job_cpu_hours"] * 3600 == pytest.approx(4, rel=0.15)
     assert run.data.tags["mlflow_perf.job_step"] == "0"
     assert run.data.tags["mlflow_perf.partition"] == "short"
+    assert 0 <= float(run.data.tags["mlflow_perf.queue_sec"]) < 240
 
 
 @pytest.mark.usefixtures("store")

@@ -189,8 +189,9 @@ class Journal:
             return
         if facts is not None:
             with self._writing, self._warn_once():
-                self._head |= {**_list_known(facts), "delivery": self._delivery.header()}
-                self._replace([self._head])
+                begun, header = _list_known(facts), self._delivery.header()
+                self._head |= {**begun, "delivery": header}
+                self._write([{"begun": begun, "delivery": header}])
         thread = Thread(self._run, name="mlflow-perf-journal")
         with self._warn_once():
             thread.start()

@@ -32,6 +32,7 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
+from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import (
     CAUSE_TAG,
     add_profile,
@@ -142,6 +143,9 @@ def read_journal(
         raise DocumentError(f"its first line is not that of a journal: {found!r}")
     if damaged:
         _log.warning("%s is cut off or damaged. The part before the damage is recovered.", name)
+    begun = next((line["begun"] for line in lines if "begun" in line), None)
+    if isinstance(begun, dict):
+        lines[0] |= begun
     final = next((line["final"] for line in reversed(lines) if "final" in line), None)
     header = next((line["delivery"] for line in reversed(lines) if "delivery" in line), None)
     operations, named, steps = OperationMetrics(), {}, StepMetrics()
@@ -221,9 +225,11 @@ def _rebuild_document(
 
 
 def _find_cause(head: Mapping[str, Any]) -> str:
-    """Return why the job of a journal ended, as far as this machine knows."""
-    if not _is_of_this_host(head):
-        return _UNKNOWN
+    """Return why the job of a journal ended, as far as this machine and its scheduler know."""
+    node = head.get("node")
+    by_slurm = find_slurm_cause(node) if isinstance(node, dict) else None
+    if by_slurm is not None or not _is_of_this_host(head):
+        return by_slurm or _UNKNOWN
     if head.get("boot_id") and head["boot_id"] != boot_id():
         return "the machine went down"
     counts = {str(file): count for file, count in dict(head.get("oom_kills", {})).items()}

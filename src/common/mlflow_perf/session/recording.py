@@ -16,6 +16,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import oom_counts
+from mlflow_perf.node.slurm_job import read_queue_sec
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.final_document import make_final_document, tag_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
@@ -364,7 +365,11 @@ class Recording:
             profile=self._stacks.build(started, summary.get("duration_sec")),
             elsewhere=outcome.elsewhere,
         )
-        return self._address(document)
+        delivery = self._address(document)
+        job_id = os.environ.get("SLURM_JOB_ID", "")
+        if job_id and self.node.index == 0 and (queue_sec := read_queue_sec(job_id)) is not None:
+            delivery.tags["mlflow_perf.queue_sec"] = f"{queue_sec:.0f}"
+        return delivery
 
     def _address(self, document: NodeDocument) -> Delivery:
         """Return the delivery of a document to this recording's run."""

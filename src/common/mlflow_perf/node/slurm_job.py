@@ -1,0 +1,79 @@
+"""What Slurm knows of a job: how long it queued, and how it ended."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from datetime import datetime
+
+__all__ = ["find_slurm_cause", "read_queue_sec"]
+
+_JOB_ID = re.compile(r"\d+(_\d+)?")
+_ANSWER_SEC = 3.0
+_CAUSES = {
+    "OUT_OF_MEMORY": "out of memory",
+    "TIMEOUT": "its time limit was over",
+    "DEADLINE": "its deadline was over",
+    "PREEMPTED": "it was preempted",
+    "CANCELLED": "it was cancelled",
+    "NODE_FAIL": "its node failed",
+}
+
+
+@functools.cache
+def read_queue_sec(job_id: str) -> float | None:
+    """Return the seconds between a running job's submission and its start; None if unknown."""
+    facts = _show_job(job_id)
+    try:
+        submitted, started = (
+            datetime.fromisoformat(facts[name]) for name in ("SubmitTime", "StartTime")
+        )
+    except (KeyError, ValueError):
+        return None
+    return max(0.0, (started - submitted).total_seconds())
+
+
+def find_slurm_cause(node: Mapping[str, object]) -> str | None:
+    """Return why Slurm ended a job, or a step of it; None if it did not, or nothing can be asked.
+
+    Args:
+        node: The facts of a node, with `job_id` and perhaps `job_step`.
+    """
+    job_id, step = (str(node.get(name, "")) for name in ("job_id", "job_step"))
+    if _JOB_ID.fullmatch(job_id) is None:
+        return None
+    of = f"{job_id}.{step}" if step.isdigit() else f"{job_id}.batch"
+    states = _ask("sacct", "-nPj", of, "-o", "State").split()  # "CANCELLED by 1000"
+    state = states[0] if states else _show_job(job_id).get("JobState", "")
+    return f"{_CAUSES[state]}: Slurm says {state}" if state in _CAUSES else None
+
+
+def _show_job(job_id: str) -> dict[str, str]:
+    if _JOB_ID.fullmatch(job_id) is None:
+        return {}
+    words = _ask("scontrol", "-o", "show", "job", job_id).split()
+    return {name: value for name, found, value in (w.partition("=") for w in words) if found}
+
+
+def _ask(*argv: str) -> str:
+    """Return what a command of Slurm's answers; empty if it is not there or does not answer."""
+    # A handler of the job's would hear the command end.
+    ended = getattr(signal, "SIGCHLD", None)
+    if ended is None or signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN):
+        return ""
+    program = shutil.which(argv[0])
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *argv[1:]],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_SEC,
+            check=False,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

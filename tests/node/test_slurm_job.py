@@ -1,0 +1,71 @@
+"""What Slurm is asked about a job, with its commands stood in for."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.node.slurm_job import find_slurm_cause, read_queue_sec
+
+Program = Callable[[str, str], None]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Return what puts a command on the path that prints a text."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    read_queue_sec.cache_clear()
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (tmp_path / name).chmod(0o755)
+
+    return write
+
+
+def test_the_time_in_the_queue(program: Program) -> None:
+    """It is between submission and start; without Slurm, or a number, there is none."""
+    assert read_queue_sec("7") is None
+    read_queue_sec.cache_clear()
+    program(
+        "scontrol",
+        "JobId=7 JobState=RUNNING SubmitTime=2026-11-22T01:00:00 StartTime=2026-11-22T01:02:30",
+    )
+    assert read_queue_sec("7") == 150.0
+    assert read_queue_sec("7; rm -rf /") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("OUT_OF_MEMORY", "out of memory: Slurm says OUT_OF_MEMORY"),
+        ("CANCELLED by 1000", "it was cancelled: Slurm says CANCELLED"),
+        ("TIMEOUT", "its time limit was over: Slurm says TIMEOUT"),
+        ("COMPLETED", None),
+        ("", None),
+    ],
+)
+def test_why_slurm_ended_a_job(program: Program, said: str, cause: str | None) -> None:
+    """The accounting says so; without accounting, the controller for some minutes."""
+    node = {"job_id": "7", "job_step": "0"}
+    assert find_slurm_cause({}) is find_slurm_cause(node) is None
+    program("scontrol", f"JobState={said}")
+    assert find_slurm_cause(node) == cause
+    program("sacct", said)
+    program("scontrol", "JobState=NODE_FAIL" if said else "")
+    assert find_slurm_cause(node) == cause
+
+
+def test_a_job_that_listens_to_its_children_hears_nothing(program: Program) -> None:
+    """Its handler of SIGCHLD is not called for a command of ours."""
+    program("sacct", "TIMEOUT")
+    heard: list[int] = []
+    before = signal.signal(signal.SIGCHLD, lambda number, _: heard.append(number))
+    try:
+        assert find_slurm_cause({"job_id": "7"}) is None
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert heard == []
