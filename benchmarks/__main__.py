@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     count = next((i for i, word in enumerate(arguments) if word.startswith("-")), len(arguments))
     names = arguments[:count]
     # The benchmarks run in the project's folder, and files are named from the caller's.
-    options = [str(Path(o).resolve()) if Path(o).exists() else o for o in arguments[count:]]
+    options = [str(Path(o).absolute()) if Path(o).exists() else o for o in arguments[count:]]
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(NAMES)}.")

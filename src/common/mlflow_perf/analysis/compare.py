@@ -15,6 +15,7 @@ from mlflow_perf.analysis.step_runs import (
     list_steps,
     load_step_runs,
 )
+from mlflow_perf.analysis.step_texts import describe_step_changes
 from mlflow_perf.core.format import format_change, join_some
 from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.load import RunRef
@@ -177,7 +178,7 @@ def compare(
         repeats = labels.count(side.label) if len(sides) <= 100 else 0
         labels.append(f"{side.label} #{repeats + 1}" if repeats else side.label)
     rows = [row for step in list_steps(sides) for row in _compare_step(step, sides)]
-    notes = [*notes, *compare_hardware(sides), *_list_missing(sides)]
+    notes = [*notes, *_list_step_changes(sides), *compare_hardware(sides), *_list_missing(sides)]
     return Comparison(tuple(labels), tuple(rows), tuple(notes))
 
 
@@ -189,6 +190,13 @@ def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[st
     same = [StepRuns(s.label, s.run, {names[0]: next(iter(s.steps.values()))}) for s in sides]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     return same, [f"The runs are of different components: {shown}."]
+
+
+def _list_step_changes(sides: Sequence[StepRuns]) -> Iterator[str]:
+    names = list_steps(sides)
+    for name in names:
+        for text in describe_step_changes([side.steps.get(name) for side in sides]):
+            yield text if len(names) == 1 else f"{name}: {text}"
 
 
 def _list_missing(sides: Sequence[StepRuns]) -> Iterator[str]:

@@ -13,11 +13,13 @@ from typing import Any
 from mlflow_perf.analysis.finding_places import find_function, name_phase
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
+from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
 from mlflow_perf.analysis.time_shares import average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.recorders.steps.stats import LoopRecord
 
 __all__ = [
     "BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of", "judge_part", "merge_findings",
@@ -38,13 +40,17 @@ BOTTLENECK_OF_KIND: Mapping[str, str] = {
     "memory_growth": "memory",
     "gpu": "gpu",
     "input": "input",
+    "straggler": "waiting",
+    "steps": "balanced",
     "idle": "idle",
     "too_short": "balanced",
     "balanced": "balanced",
 }
-"""Kind of finding → the word of the tag `mlflow_perf.bottleneck`; a quota's word is `throttled`."""
+"""Kind of finding → the word of the tag `mlflow_perf.bottleneck`; a quota's word is `throttled`,
+and that of `steps` is the word of the resource that held the job back."""
 
 KINDS = tuple(BOTTLENECK_OF_KIND)
+_OF_STEPS = ("input", "straggler", "steps")
 
 _WEIGHTS = {
     "contended": 1.3,
@@ -53,6 +59,9 @@ _WEIGHTS = {
     "serial": 0.75,
     "balanced": 0.6,
     "idle": 0.5,
+    "input": 1.3,
+    "straggler": 1.3,
+    "steps": 1.2,
     "memory": 2.0,
     "memory_growth": 2.5,
 }
@@ -73,6 +82,8 @@ class Finding:
         phase: The part of the run that it concerns, such as `4 s to 10 s`; None for all of it.
         function: The function that the time was spent in, where a profile says so.
         confidence: How sure the kind is, from 0 to 1: lower near the bound to another kind.
+        rank: The rank that it concerns, where it is of one.
+        part: The part of a loop's steps that it concerns, where it is of one.
         bottleneck: The kind as the word of the tag `mlflow_perf.bottleneck`.
     """
 
@@ -84,6 +95,8 @@ class Finding:
     phase: str | None = None
     function: str | None = None
     confidence: float = 1.0
+    rank: int | None = None
+    part: str | None = None
     bottleneck: str = ""
 
     @property
@@ -99,16 +112,18 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
         keys = ("kind", "severity", "share", "evidence", "do", "phase", "function", "confidence")
-        return {key: getattr(self, key) for key in keys}
+        where = {key: getattr(self, key) for key in ("rank", "part")}
+        known = {key: value for key, value in where.items() if value is not None}
+        return {key: getattr(self, key) for key in keys} | known
 
 
 def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     """Return the findings of a run, the one with most time at stake first: it is the verdict."""
     if isinstance(document, NodeDocument):
         return _find_in_node(document)
-    return merge_findings(
-        {index: _find_in_node(document.nodes[index]) for index in sorted(document.nodes)}
-    )
+    nodes = {index: document.nodes[index] for index in sorted(document.nodes)}
+    found = {index: _find_in_node(node) for index, node in nodes.items()}
+    return merge_findings(found, read_loops(nodes.values()))
 
 
 def judge_part(document: NodeDocument, start_sec: float, end_sec: float) -> str:
@@ -132,20 +147,25 @@ def judge_part(document: NodeDocument, start_sec: float, end_sec: float) -> str:
     return max(shares, key=lambda kind: shares[kind] * _WEIGHTS.get(kind, 1.0))
 
 
-def merge_findings(nodes: Mapping[int, Sequence[Finding]]) -> list[Finding]:
+def merge_findings(
+    nodes: Mapping[int, Sequence[Finding]], loops: Mapping[str, Mapping[int, LoopRecord]]
+) -> list[Finding]:
     """Return the findings of all nodes together, the one with most time at stake first.
 
     Findings of one kind on several nodes become one that names the nodes; its share is the mean
-    over all nodes.
+    over all nodes. Those of loops are made again, from the ranks of all nodes.
 
     Args:
         nodes: Node index → the findings of that node.
+        loops: Loop → rank of any node → its steps.
     """
     if len(nodes) == 1:
         return list(next(iter(nodes.values())))
     by_kind: dict[str, list[tuple[int, Finding]]] = {}
     for index, found in nodes.items():
         for finding in found:
+            if finding.kind in _OF_STEPS:
+                continue
             by_kind.setdefault(finding.kind, []).append((index, finding))
     merged = []
     for same in by_kind.values():
@@ -155,7 +175,48 @@ def merge_findings(nodes: Mapping[int, Sequence[Finding]]) -> list[Finding]:
         places = f"{'nodes' if len(same) > 1 else 'node'} {join_some(which)}"
         text = worst.evidence if len(same) == len(nodes) else f"{worst.evidence} ({places})"
         merged.append(replace(worst, share=share, evidence=text))
-    return _rank(merged)
+    return _rank([*merged, *_find_in_steps(loops, 0.0, merged)])
+
+
+def _find_in_steps(
+    loops: Mapping[str, Mapping[int, LoopRecord]],
+    length_sec: float,
+    others: Sequence[Finding] = (),
+) -> list[Finding]:
+    """Return what makes the steps of loops slow.
+
+    Args:
+        loops: Loop → rank → its steps.
+        length_sec: Length of the job; 0 where it is that of its longest loop.
+        others: The findings of the same nodes that are not of loops.
+    """
+    worst = _rank(others)[0].bottleneck if others else "balanced"
+    known = {finding.kind for finding in others}
+    found = []
+    in_loop_sec = {
+        name: max(record.step.total_ms for record in ranks.values()) / 1e3
+        for name, ranks in loops.items()
+    }
+    length_sec = length_sec or max(in_loop_sec.values(), default=0.0)
+    for cause in find_step_causes(loops):
+        share = cause.share * min(1.0, in_loop_sec[cause.loop] / length_sec)
+        if share < _LEAST_SHARE or (cause.cause == "contended" and "contended" in known):
+            continue
+        kind = cause.cause if cause.cause in ("input", "straggler", "contended") else "steps"
+        found.append(
+            Finding(
+                kind,
+                "low",
+                share,
+                cause.evidence,
+                cause.do,
+                confidence=cause.weight,
+                rank=cause.rank,
+                part=cause.part,
+                bottleneck=worst if kind == "steps" else BOTTLENECK_OF_KIND[kind],
+            )
+        )
+    return found
 
 
 def _find_in_node(document: NodeDocument) -> list[Finding]:
@@ -199,6 +260,7 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
             bottleneck="throttled" if is_quota else BOTTLENECK_OF_KIND[kind],
         )
         found.append(finding)
+    found += _find_in_steps(read_loops([document]), length, found)
     if not found:
         text = "The node reported no CPU figures: there is no verdict"
         if known:
@@ -211,7 +273,7 @@ def _rank(found: Sequence[Finding]) -> list[Finding]:
     """Return findings by the time at stake, with their confidence and severity."""
 
     def at_stake(finding: Finding) -> float:
-        return finding.share * _WEIGHTS.get(finding.kind, 1.0)
+        return finding.share * finding.confidence * _WEIGHTS.get(finding.kind, 1.0)
 
     ranked = sorted(found, key=at_stake, reverse=True)
     stakes = [*map(at_stake, ranked), 0.0]

@@ -11,6 +11,8 @@ import click
 from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.phases import describe_phase, read_phases
+from mlflow_perf.analysis.step_causes import read_loops
+from mlflow_perf.analysis.step_texts import describe_loop
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.analysis.workflow_steps import Step
 from mlflow_perf.cli import _options, _tables
@@ -85,9 +87,17 @@ def _show_run(run: PerfRun) -> None:
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))
     _show_findings(run)
+    if run.document is not None:
+        for name, ranks in read_loops(run.document.nodes.values()).items():
+            click.echo(_tables.wrap(describe_loop(_tables.clean(name), ranks)))
     click.echo()
     columns = _make_columns(run)
-    keys = {key for column in columns.values() for key in column if not _OPERATION.fullmatch(key)}
+    keys = {
+        key
+        for column in columns.values()
+        for key in column
+        if not _OPERATION.fullmatch(key) and not key.startswith("steps/")
+    }
     ranked = sorted(keys, key=metric_text.rank_metric)
     for title, of_node in (("your job", False), ("the whole node", True)):
         rows = []

@@ -6,17 +6,21 @@ nodes need not be in memory at once.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
 from mlflow_perf.core.format import clock_time, quantity
+from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.model.summary import summarise_run
+from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.reports import operation_rows
 from mlflow_perf.reports.curves import FEW_NODES, Curves, NodeCurves, build_curves
 from mlflow_perf.reports.pictures import Picture
+from mlflow_perf.reports.step_rows import LoopView, build_loop_views
 from mlflow_perf.reports.tables import (
     FindingRow,
     Tile,
@@ -50,6 +54,7 @@ class RunPage:
         findings: What the job's time went into, the most of it first.
         nodes: Table of the nodes: `columns` and `rows`.
         operations: Table of the operations: `columns`, `rows` and `left_out`.
+        loops: The loops of steps, the longest first.
         counters: Counter and its sum over the nodes, as texts.
         transfers: Transfers with their figures.
         facts: Of up to eight nodes: label of the node and its known facts.
@@ -70,6 +75,7 @@ class RunPage:
     findings: list[FindingRow] = field(default_factory=list)
     nodes: dict[str, Any] = field(default_factory=dict)
     operations: dict[str, Any] = field(default_factory=dict)
+    loops: list[LoopView] = field(default_factory=list)
     counters: list[tuple[str, str]] = field(default_factory=list)
     transfers: list[dict[str, Any]] = field(default_factory=list)
     facts: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
@@ -94,6 +100,7 @@ class _Reader:
         self.operations: list[operation_rows.Figures] = []
         self.transfers: list[operation_rows.Figures] = []
         self.counters: dict[str, float] = {}
+        self.steps = StepMetrics()
         self.component = ""
         self.run_id = ""
         self.starts: list[float] = []
@@ -107,6 +114,8 @@ class _Reader:
         for name, value in operation_rows.read_counters(node, timed).items():
             self.counters[name] = self.counters.get(name, 0.0) + value
         self.summaries.append({k: v for k, v in node.summary.items() if not k.startswith("ops/")})
+        with contextlib.suppress(DocumentError):  # of a later version, or damaged
+            self.steps.merge(StepMetrics.from_dict(node.steps))
         host = str(node.node.get("hostname") or "")
         self.facts.append({"index": index, "hostname": host, "status": node.status or ""})
         if len(self.details) < _MOST_FACTS:
@@ -157,7 +166,8 @@ def _number_nodes(
 
 def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> RunPage:
     curves = build_curves(reader.curves)
-    findings = merge_findings(reader.findings) if reader.findings else []
+    loops = reader.steps.records()
+    findings = merge_findings(reader.findings, loops) if reader.findings else []
     extras = [whole] if whole.get("bottleneck") else reader.extras
     verdict = choose_verdict(findings, extras)
     is_judged = bool(findings) and verdict.get("bottleneck") == findings[0].bottleneck
@@ -172,6 +182,7 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         findings=build_finding_rows(findings),
         nodes=build_node_table(reader.facts, reader.summaries),
         operations=operation_rows.build_operation_table(reader.operations),
+        loops=build_loop_views(loops),
         counters=[(k, quantity(v, "")) for k, v in sorted(reader.counters.items())],
         transfers=operation_rows.build_transfers(reader.transfers),
         facts=[(label, facts) for label, facts in reader.details if facts],

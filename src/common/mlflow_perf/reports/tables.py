@@ -267,7 +267,7 @@ def build_node_table(
 
 
 def build_metric_rows(summaries: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Return the table of all metrics except those of operations and transfers.
+    """Return the table of all metrics except those of operations, loops and transfers.
 
     Each row has `key`, `unit`, `meaning` and the texts `least`, `mean`, `most`, which are equal if
     there is only one node.
@@ -275,7 +275,7 @@ def build_metric_rows(summaries: Sequence[Mapping[str, float]]) -> list[dict[str
     keys = [metric.key for metric in METRICS]
     more = sorted({key for summary in summaries for key in summary} - set(keys))
     rows = []
-    for key in [*keys, *(k for k in more if not k.startswith(("ops/", "transfers/")))]:
+    for key in [*keys, *(k for k in more if not k.startswith(("ops/", "steps/", "transfers/")))]:
         values = [summary[key] for summary in summaries if key in summary]
         if values:
             known = metric_for(key)

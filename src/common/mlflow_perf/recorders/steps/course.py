@@ -60,7 +60,7 @@ class Course:
         """Add a row; beyond the bound, each two neighbours become one."""
         self.rows.append(row)
         if len(self.rows) > MOST_ROWS:
-            self.rows = _halve(self.rows)
+            self.rows = halve(self.rows)
             self.row_sec *= 2
 
     def merge(self, other: Course) -> None:
@@ -81,7 +81,7 @@ class Course:
         """
         rows = self.rows
         while most_rows is not None and len(rows) > max(2, most_rows):
-            rows = _halve(rows)
+            rows = halve(rows)
         names = dict.fromkeys(name for row in rows for name in row.parts_ms)
         return {
             "timestamp": [round(row.timestamp, 3) for row in rows],
@@ -116,6 +116,7 @@ class Course:
         return new
 
 
-def _halve(rows: list[CourseRow]) -> list[CourseRow]:
+def halve(rows: list[CourseRow]) -> list[CourseRow]:
+    """Return half as many rows, each of two neighbours; an odd last one stays."""
     pairs = [a.join(b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
     return pairs + rows[len(pairs) * 2 :]

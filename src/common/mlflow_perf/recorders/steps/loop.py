@@ -149,13 +149,14 @@ class Loop:
             return
         now = perf_counter_ns() if at_ns is None else at_ns
         self.is_in_step = False
-        begun = self.begun_ns
-        self._inputs_ns.append(begun - self._wait_ns - self._beside_ns)
-        self._computes_ns.append(now - begun + self._beside_ns)
-        self._beside_ns = 0
+        begun, beside = self.begun_ns, self._beside_ns
+        self._inputs_ns.append(begun - self._wait_ns - beside)
+        self._computes_ns.append(now - begun + beside)
+        if beside:
+            self._beside_ns = 0
         for part in self.parts.values():
-            if part.total_ns:
-                part.times_ns.append(part.total_ns)
+            if total_ns := part.total_ns:
+                part.times_ns.append(total_ns)
                 part.total_ns = 0
         self.inside = None
         if now - self._row_start_ns >= self._row_ns or len(self._inputs_ns) >= _MOST_STEPS_HELD:
@@ -264,11 +265,12 @@ class Steps(Generic[T]):
 
     def _iterate(self, loop: Loop) -> Iterator[T]:
         enter(loop)
-        begin, end = loop.begin, loop.end
+        end, clock = loop.end, perf_counter_ns
         try:
             loop.wait()
             for item in self._items:
-                begin()
+                loop.begun_ns = clock()  # `begin`, in line
+                loop.is_in_step = True
                 yield item
                 end()
         finally:

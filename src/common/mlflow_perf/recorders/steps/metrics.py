@@ -13,7 +13,7 @@ from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.node.place import detect
 from mlflow_perf.recorders.operations.names import metric_name
-from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes
+from mlflow_perf.recorders.steps.stats import LoopRecord, sum_ranks
 from mlflow_perf.recorders.steps.step_spool import StepSpool
 
 _MAX_LOOPS = 50
@@ -91,7 +91,7 @@ class StepMetrics:
                 key = _OTHER, rank
             self._records.setdefault(key, LoopRecord()).merge(piece)
             if self._spool is not None:
-                self._spool.add(name, rank, piece.as_dict())
+                self._spool.add(name, rank, piece.as_dict(brief=True))
 
     def merge_from(self, source: str, load: Callable[[], StepMetrics]) -> None:
         """Merge what a process has written, unless it is included already.
@@ -106,9 +106,13 @@ class StepMetrics:
         loaded = load()
         with self._lock:
             self._sources.add(source)
-            for name, ranks in loaded.records().items():
-                for rank, record in ranks.items():
-                    self.add(name, record, rank)
+            self.merge(loaded)
+
+    def merge(self, other: StepMetrics) -> None:
+        """Add everything that `other` has recorded."""
+        for name, ranks in other.records().items():
+            for rank, record in ranks.items():
+                self.add(name, record, rank)
 
     def spool_to(self, folder: Path | None) -> None:
         """Write each piece to a file in a spool folder from now on; None ends the writing."""
@@ -131,7 +135,8 @@ class StepMetrics:
         """Return the `steps` of a node's document: loop → `ranks` → rank → its record.
 
         Args:
-            whole: Whether to keep every row of the courses, however many ranks there are.
+            whole: Whether it is for a spool file: every row of the courses, however many ranks
+                there are, and no figure that follows from others.
         """
         with self._lock:
             loops: dict[str, Any] = {}
@@ -139,7 +144,7 @@ class StepMetrics:
             most = None if whole else max(_LEAST_ROWS, _ROWS_OF_ALL_RANKS // ranks)
             for (name, rank), record in sorted(self._records.items()):
                 ranks_of = loops.setdefault(name, {"ranks": {}})["ranks"]
-                ranks_of[str(rank)] = record.as_dict(most_rows=most)
+                ranks_of[str(rank)] = record.as_dict(most_rows=most, brief=whole)
             return loops
 
     @classmethod
@@ -172,10 +177,8 @@ class StepMetrics:
         """
         metrics: dict[str, float] = {}
         for name, ranks in self.records().items():
-            step, waits = StepTimes(), 0.0
-            for record in ranks.values():
-                step.merge(record.step)
-                waits += record.parts["input"].total_ms if "input" in record.parts else 0.0
+            whole = sum_ranks(ranks)
+            step = whole.step
             if not step.count:
                 continue
             key = f"steps/{metric_name(name)}"
@@ -186,7 +189,11 @@ class StepMetrics:
             metrics[f"{key}/p95_ms"] = p95
             metrics[f"{key}/p99_ms"] = p99
             metrics[f"{key}/max_ms"] = step.max_ms
-            metrics[f"{key}/input_pct"] = 100.0 * waits / step.total_ms if step.total_ms else 0.0
+            parts_ms = whole.divide()
+            waited = parts_ms["input"]
+            metrics[f"{key}/input_pct"] = 100.0 * waited / step.mean_ms if step.mean_ms else 0.0
+            for part, mean_ms in parts_ms.items():
+                metrics[f"{key}/part/{metric_name(part)}_ms"] = mean_ms
         return metrics
 
 

@@ -72,22 +72,20 @@ class StepTimes:
         found = Sketch(self.buckets).percentiles(wanted)
         return [min(max(value, self.min_ms), self.max_ms) for value in found]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures, and the sketch that they are merged from, as plain data."""
+    def as_dict(self, *, brief: bool = False) -> dict[str, Any]:
+        """Return the figures, and the sketch that they are merged from, as plain data.
+
+        Args:
+            brief: Whether to leave out what follows from the others.
+        """
         if not self.count:
             return {"count": 0}
-        p50, p95, p99 = self.percentiles((50, 95, 99))
-        return {
-            "count": self.count,
-            "total_ms": self.total_ms,
-            "mean_ms": self.mean_ms,
-            "min_ms": self.min_ms,
-            "p50_ms": p50,
-            "p95_ms": p95,
-            "p99_ms": p99,
-            "max_ms": self.max_ms,
-            "sketch": Sketch(self.buckets).as_dict(),
-        }
+        data: dict[str, Any] = {"count": self.count, "total_ms": self.total_ms}
+        if not brief:
+            p50, p95, p99 = self.percentiles((50, 95, 99))
+            data |= {"mean_ms": self.mean_ms, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99}
+        data |= {"min_ms": self.min_ms, "max_ms": self.max_ms}
+        return data | {"sketch": Sketch(self.buckets).as_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StepTimes:
@@ -138,18 +136,33 @@ class LoopRecord:
             self.sums[name] = self.sums.get(name, 0.0) + value
         self.course.merge(other.course)
 
-    def as_dict(self, *, most_rows: int | None = None) -> dict[str, Any]:
+    def divide(self) -> dict[str, float]:
+        """Return the mean time per step of `input`, each part and `rest`; they add up to the step.
+
+        Parts within another one are left out. Without parts, what is not `input` is `compute`.
+        """
+        count = max(1, self.step.count)
+        means = {name: times.total_ms / count for name, times in self.parts.items()}
+        compute, waited = means.pop("compute", 0.0), means.pop("input", 0.0)
+        inner = {name for name in means if any(name.startswith(f"{o}.") for o in self.parts)}
+        outer = {name: value for name, value in means.items() if name not in inner}
+        if not outer:
+            return {"input": waited, "compute": compute}
+        return {"input": waited, **outer, "rest": max(0.0, compute - sum(outer.values()))}
+
+    def as_dict(self, *, most_rows: int | None = None, brief: bool = False) -> dict[str, Any]:
         """Return everything as plain data.
 
         Args:
             most_rows: How many rows of the course to return at most; None for all.
+            brief: Whether to leave out what follows from the other figures.
         """
         began = {"began": self.began} if self.began < math.inf else {}
         return {
             **began,
             "first_ms": self.first_ms,
-            "step": self.step.as_dict(),
-            "parts": {name: times.as_dict() for name, times in self.parts.items()},
+            "step": self.step.as_dict(brief=brief),
+            "parts": {name: times.as_dict(brief=brief) for name, times in self.parts.items()},
             **self.sums,
             "course": self.course.as_dict(most_rows),
         }
@@ -174,3 +187,13 @@ class LoopRecord:
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise DocumentError(f"The steps of a loop cannot be read: {error!r}.") from error
+
+
+def sum_ranks(ranks: Mapping[int, LoopRecord]) -> LoopRecord:
+    """Return the steps of all ranks as those of one, without a course."""
+    whole = LoopRecord()
+    for record in ranks.values():
+        whole.step.merge(record.step)
+        for part, times in record.parts.items():
+            whole.parts.setdefault(part, StepTimes()).merge(times)
+    return whole

@@ -1,0 +1,323 @@
+"""What makes the steps of a loop slow: the cause, its rank and part, and the share of the time."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from mlflow_perf.analysis.usage import ramp
+from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.recorders.steps.course import CourseRow
+from mlflow_perf.recorders.steps.metrics import StepMetrics
+from mlflow_perf.recorders.steps.stats import LoopRecord
+
+LEAST_STEPS = 5
+_SYNCHRONISES = re.compile(r"backward|sync|reduce|barrier|gather|communicat")
+_CHECKPOINT = re.compile(r"checkpoint|save|dump", re.IGNORECASE)
+_EVALUATION = re.compile(r"eval|valid|test", re.IGNORECASE)
+_LOGGING = re.compile(r"log|track|metric|report", re.IGNORECASE)
+_LEAST_ROWS = 6
+
+
+@dataclass(frozen=True)
+class StepCause:
+    """One cause of slow steps.
+
+    Attributes:
+        cause: `straggler`, `input`, `garbage`, `page_faults`, `contended`, `checkpoint`,
+            `evaluation`, `logging`, `rest`, `warm_up`, `growing`, `short_steps` or `part`.
+        loop: Name of the loop.
+        rank: The rank that it concerns; None for all.
+        part: The part of the step that it concerns; None for none in particular.
+        share: Share of the loop's time that it takes, from 0 to 1.
+        evidence: The figures, as the first half of a sentence.
+        do: What to do about it, as its second half.
+    """
+
+    cause: str
+    loop: str
+    rank: int | None
+    part: str | None
+    share: float
+    evidence: str
+    do: str
+
+    @property
+    def weight(self) -> float:
+        """How much of the share is at stake."""
+        return 0.5 if self.cause in ("part", "short_steps") else 1.0
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop's ranks, and its mean step over all of them."""
+
+    name: str
+    ranks: Mapping[int, LoopRecord]
+    step_ms: float
+    parts_ms: Mapping[str, float]
+    """Each part's mean time per step, `input` and `rest` included, `compute` and inner ones not,
+    and without what the first step took for warming up."""
+
+    def share(self, part: str) -> float:
+        return self.parts_ms.get(part, 0.0) / self.step_ms
+
+    def sum_share(self, figure: str) -> float:
+        total = sum(record.step.total_ms for record in self.ranks.values())
+        return sum(record.sums.get(figure, 0.0) for record in self.ranks.values()) / total
+
+    @property
+    def count(self) -> int:
+        return max(record.step.count for record in self.ranks.values())
+
+
+def read_loops(nodes: Iterable[NodeDocument]) -> dict[str, dict[int, LoopRecord]]:
+    """Return the loops of a run: loop → rank of any node → its steps.
+
+    Steps that a later version wrote, or that are damaged, are left out: the rest of the document
+    has its report without them.
+    """
+    loops = StepMetrics()
+    for node in nodes:
+        with contextlib.suppress(DocumentError):
+            loops.merge(StepMetrics.from_dict(node.steps))
+    return loops.records()
+
+
+def find_step_causes(loops: Mapping[str, Mapping[int, LoopRecord]]) -> list[StepCause]:
+    """Return what makes the steps of loops slow, the greatest share of its loop's time first.
+
+    That a part dominates, or that steps are short, is no waste by itself, and counts half.
+
+    Args:
+        loops: Loop → rank → its record. Loops of less than five steps have no cause.
+    """
+    causes = []
+    for name, ranks in loops.items():
+        counted = {rank: r for rank, r in ranks.items() if r.step.count >= LEAST_STEPS}
+        if counted:
+            loop = _read_loop(name, counted)
+            if loop.step_ms > 0:
+                for find in _FINDERS:
+                    causes += list(find(loop))
+    return sorted(causes, key=lambda cause: -cause.share * cause.weight)
+
+
+def _read_loop(name: str, ranks: Mapping[int, LoopRecord]) -> _Loop:
+    divided = [_divide_warm(record) for record in ranks.values()]
+    names = dict.fromkeys(part for parts in divided for part in parts)
+    means = {part: sum(d.get(part, 0.0) for d in divided) / len(divided) for part in names}
+    step_ms = sum(record.step.mean_ms for record in ranks.values()) / len(ranks)
+    return _Loop(name, ranks, step_ms, means)
+
+
+def _read_warm_up(record: LoopRecord) -> float:
+    """Return how much longer the first step took than the usual one; 0.0 where it is no outlier."""
+    usual = record.step.percentiles([50])[0]
+    return record.first_ms - usual if record.first_ms >= 5 * usual else 0.0
+
+
+def _divide_warm(record: LoopRecord) -> dict[str, float]:
+    """Return the mean time per step of each part, without what the first step took longer."""
+    divided, left = record.divide(), _read_warm_up(record)
+    for part in [part for part in divided if part in record.parts] if left else []:
+        times = record.parts[part]
+        excess = min(left, times.max_ms - times.percentiles([50])[0])
+        if excess >= 0.2 * left:
+            left -= excess
+            divided[part] = max(0.0, divided[part] - excess / record.step.count)
+    if "rest" in divided:
+        divided["rest"] = max(0.0, divided["rest"] - left / record.step.count)
+    return divided
+
+
+def _say(loop: _Loop) -> str:
+    return "The loop" if loop.name == "step" else f"The loop {loop.name!r}"
+
+
+def _format_ms(value: float) -> str:
+    return format_duration(value / 1e3)
+
+
+def _find_straggler(loop: _Loop) -> Iterator[StepCause]:
+    """Find the rank that the others wait for, and the part in which it is slower than they are.
+
+    Where ranks wait for each other, all of them have equally long steps, and the others' wait is
+    in a part that synchronises, such as `backward`. With three ranks or more nearly all of them
+    wait, so that nobody exceeds the median there; of two ranks, the part that does not
+    synchronise is the cause.
+    """
+    if len(loop.ranks) < 2:
+        return
+    divided = {rank: record.divide() for rank, record in loop.ranks.items()}
+    found = []
+    for part in loop.parts_ms:
+        rank = max(divided, key=lambda rank: divided[rank].get(part, 0.0))
+        others = median(d.get(part, 0.0) for r, d in divided.items() if r != rank)
+        found.append((divided[rank].get(part, 0.0) - others, rank, part, others))
+    found.sort(reverse=True)
+    excess, rank, part, others = next(
+        (row for row in found if not _SYNCHRONISES.search(row[2]) and row[0] > 0.4 * found[0][0]),
+        found[0],
+    )
+    # The step of the ranks that wait, or of the one that is late.
+    step_ms = max(record.step.mean_ms for record in loop.ranks.values())
+    if excess < 0.1 * step_ms:
+        return
+    text = (
+        f"Rank {rank} is slow in {part!r}: {_format_ms(others + excess)} a step where the others "
+        f"take {_format_ms(others)}, and they wait for it"
+    )
+    do = "look at what that rank has to do there, and at its node"
+    if part == "input":
+        do = "look at that rank's share of the data, its storage and its loader"
+    yield StepCause("straggler", loop.name, rank, part, excess / step_ms, text, do)
+
+
+def _find_input(loop: _Loop) -> Iterator[StepCause]:
+    """Find a wait for data that is that of most ranks, not of one that is behind."""
+    shares = [_divide_warm(r)["input"] / (r.step.mean_ms or 1.0) for r in loop.ranks.values()]
+    share = median(shares) if len(shares) > 2 else min(shares)
+    if share >= 0.1:
+        text = f"{_say(loop)} waited {100 * share:.0f}% of its time for data"
+        do = "more loader workers, prefetching or a faster format would shorten that"
+        yield StepCause("input", loop.name, None, "input", share, text, do)
+
+
+def _find_garbage(loop: _Loop) -> Iterator[StepCause]:
+    share = loop.sum_share("gc_ms")
+    count = sum(record.sums.get("gc_count", 0.0) for record in loop.ranks.values())
+    if share >= 0.04:
+        text = f"Python's garbage collector stopped the loop for {100 * share:.0f}% of its time "
+        text += f"({count:,.0f} collections)"
+        do = "call gc.freeze() before the loop, or collect by hand between epochs"
+        yield StepCause("garbage", loop.name, None, None, share, text, do)
+
+
+def _find_page_faults(loop: _Loop) -> Iterator[StepCause]:
+    steps = sum(record.step.count for record in loop.ranks.values())
+    share = loop.sum_share("kernel_ms")
+    minor, major = (
+        sum(record.sums.get(f"{kind}_faults", 0.0) for record in loop.ranks.values()) / steps
+        for kind in ("minor", "major")
+    )
+    if (share >= 0.1 and minor >= 500) or major >= 20:
+        text = f"{minor + major:,.0f} page faults a step; the kernel took {100 * share:.0f}% of the"
+        text += " loop's time"
+        do = "reuse buffers instead of taking new memory in each step"
+        if major >= 20:
+            text += f", and {major:,.0f} of them read from a disk"
+            do = "memory is short: use less of it, or ask for more"
+        yield StepCause("page_faults", loop.name, None, None, share, text, do)
+
+
+def _find_contended(loop: _Loop) -> Iterator[StepCause]:
+    share = loop.sum_share("run_delay_ms")
+    if share >= 0.1:
+        text = f"The loop's thread waited {100 * share:.0f}% of its time for a CPU"
+        do = "others use its CPUs, or the job runs more threads than it has CPUs"
+        yield StepCause("contended", loop.name, None, None, min(1.0, share), text, do)
+
+
+def _find_named_parts(loop: _Loop) -> Iterator[StepCause]:
+    """Find parts that take more than such a part should, and the part that dominates."""
+    shares = {part: loop.share(part) for part in loop.parts_ms if part not in ("input", "rest")}
+    dominant = max(shares, key=shares.__getitem__, default="")
+    for part, share in shares.items():
+        took = f"{_say(loop)} spent {100 * share:.0f}% of its time in {part!r}"
+        count = max(record.parts[part].count for record in loop.ranks.values())
+        often = f"{took} ({count:,} times in {loop.count:,} steps)"
+        for cause, names, least, do in _PART_RULES:
+            if names.search(part):
+                if share >= least:
+                    yield StepCause(cause, loop.name, None, part, share, often, do)
+                break
+        else:
+            least = 0.25 if part == "optimizer" else 0.5
+            if part == dominant and share >= least and part != "compute":
+                do = "a profile of that part says where to begin"
+                yield StepCause("part", loop.name, None, part, share, took, do)
+    rest = loop.share("rest")
+    if rest >= 0.15:
+        text = f"{_say(loop)} spent {100 * rest:.0f}% of its time in none of its parts"
+        do = "look for calls between the parts, such as logging to a server at each step"
+        yield StepCause("rest", loop.name, None, "rest", rest, text, do)
+
+
+_PART_RULES = (
+    ("checkpoint", _CHECKPOINT, 0.05, "write checkpoints less often, or in the background"),
+    ("evaluation", _EVALUATION, 0.15, "evaluate less often, or on fewer items"),
+    ("logging", _LOGGING, 0.05, "log every few steps instead of each, or in the background"),
+)
+"""Cause, names of such parts, least share, and what to do."""
+
+
+def _find_warm_up(loop: _Loop) -> Iterator[StepCause]:
+    record = max(loop.ranks.values(), key=lambda r: r.first_ms)
+    longer_ms = _read_warm_up(record)
+    share = longer_ms / record.step.total_ms
+    if share >= 0.08:
+        usual = record.first_ms - longer_ms
+        text = f"The first step took {_format_ms(record.first_ms)}, the usual one "
+        text += f"{_format_ms(usual)}: {100 * share:.0f}% of the loop was warming up"
+        do = "keep workers, caches and compiled code, or let more steps share the start"
+        yield StepCause("warm_up", loop.name, None, None, share, text, do)
+
+
+def _find_growing(loop: _Loop) -> Iterator[StepCause]:
+    """Find steps that take longer and longer, and the part that grows; the first row is warm-up."""
+    record = max(loop.ranks.values(), key=lambda r: r.step.total_ms)
+    rows = record.course.rows[1:]
+    if len(rows) < _LEAST_ROWS:
+        return
+    third = len(rows) // 3
+    thirds = rows[:third], rows[third:-third], rows[-third:]
+
+    def mean_ms(rows: list[CourseRow], part: str | None = None) -> float:
+        time_ms = sum(r.step_ms if part is None else r.parts_ms.get(part, 0.0) for r in rows)
+        return time_ms / sum(r.count for r in rows)
+
+    first, middle, last = map(mean_ms, thirds)
+    usual = [median(row.step_ms / row.count for row in rows) for rows in thirds]
+    if not (first * 1.1 < middle < last / 1.1 and usual[0] * 1.1 < usual[1] < usual[2] / 1.1):
+        return
+    grown = {
+        part: mean_ms(thirds[2], part) - mean_ms(thirds[0], part)
+        for part in record.divide()
+        if part not in ("rest", "compute")
+    }
+    part = max(grown, key=grown.__getitem__, default="")
+    where = part if grown.get(part, 0.0) >= 0.4 * (last - first) else None
+    at_start = max(0.0, first - (middle - first) / 2)  # the first third has grown as well
+    share = 1.0 - at_start / mean_ms(rows)
+    text = f"Steps grew from {_format_ms(first)} to {_format_ms(last)}"
+    text += f", most of it in {where!r}" if where else ""
+    do = "look for what is kept from step to step, such as a list or a graph that grows"
+    yield StepCause("growing", loop.name, None, where, share, text, do)
+
+
+def _find_short_steps(loop: _Loop) -> Iterator[StepCause]:
+    usual = median(record.step.percentiles([50])[0] for record in loop.ranks.values())
+    share = (1.0 - ramp(usual, 1.0, 3.0)) * (1.0 - loop.share("input"))
+    if loop.count >= 200 and share >= 0.3:
+        text = f"{_say(loop)} made {loop.count:,} steps of {usual:.2g} ms"
+        do = "larger batches spread the fixed costs of a step over more items"
+        yield StepCause("short_steps", loop.name, None, None, share, text, do)
+
+
+_FINDERS: tuple[Callable[[_Loop], Iterator[StepCause]], ...] = (
+    _find_straggler,
+    _find_input,
+    _find_garbage,
+    _find_page_faults,
+    _find_contended,
+    _find_named_parts,
+    _find_warm_up,
+    _find_growing,
+    _find_short_steps,
+)
