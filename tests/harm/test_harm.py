@@ -26,6 +26,7 @@ class Job:
         fresh: Whether it needs an interpreter of its own.
         whole: Whether it frees everything at its end, as an interpreter does.
         sqlite: Whether its tracking store is a database file instead of a server.
+        more: Whether it runs only by hand, because others like it run always.
     """
 
     name: str
@@ -34,12 +35,14 @@ class Job:
     fresh: bool
     whole: bool
     sqlite: bool
+    more: bool
 
 
 def read_jobs(path: Path) -> list[Job]:
     """Return the jobs of a file.
 
-    Each begins with `=== name`, and perhaps `[needs PACKAGE]`, `[fresh]`, `[whole]`, `[sqlite]`.
+    Each begins with `=== name`, and perhaps `[needs PACKAGE]`, `[fresh]`, `[whole]`, `[sqlite]` and
+    `[more]`.
     """
     parts = re.split(r"^=== (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     jobs = []
@@ -51,7 +54,7 @@ def read_jobs(path: Path) -> list[Job]:
                 name,
                 code,
                 needs[1] if needs else None,
-                *(f"[{mark}]" in head for mark in ("fresh", "whole", "sqlite")),
+                *(f"[{mark}]" in head for mark in ("fresh", "whole", "sqlite", "more")),
             )
         )
     return jobs
@@ -84,7 +87,9 @@ def stores(_server: str, _migrated_store: Path) -> Stores:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("job", ALL, ids=[job.name for job in ALL])
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, id=job.name, marks=[pytest.mark.load] * job.more) for job in ALL]
+)
 def test_the_job_is_unharmed(
     job: Job, tmp_path: Path, zygotes: tuple[Zygote, Zygote], stores: Stores
 ) -> None:
