@@ -1,12 +1,12 @@
 """Real jobs, measured by us and by `time -v`: do CPU, wall time and memory agree?
 
-`python -m benchmarks jobs` runs each job bare under GNU time, with `report()` around its body, with
-it as a decorator, and as `mlflow-perf run -- time -v COMMAND`. Each comparison is of one process
-with itself, so that a busy machine does not matter: in the last row with `time -v`, in the first
-two with the kernel's `getrusage` over the body, from which `time -v` has its figures too, less what
-we say that we used ourselves. The peak of the memory is the bare run's there, because MLflow is not
-in that process. Each figure is the median of `--times` runs. A job whose packages are missing is
-named and left out.
+`python -m benchmarks jobs` runs each job with `report()` around its body, with it as a decorator,
+as `mlflow-perf run -- time -v COMMAND`. Each comparison is of a process with itself, so that a
+busy machine does not matter: in the last row with `time -v`, in the first two with the kernel's
+`getrusage` around the body, from which `time -v` has its figures too. There the peak is that of the
+process, and ours is the job's and our own together (`perf_mem_mb`). `time -v` knows the largest
+of several processes, where we add them up. Each figure is the median of `--times` runs. A job whose
+packages are missing is named and left out.
 
 It needs GNU time (Debian: `time`), and `pip install lightgbm xgboost 'dask[distributed]' papermill
 ipykernel metaflow`.
@@ -147,11 +147,8 @@ def measure(job: str, times: int) -> Iterator[tuple[str, Figures, Figures]]:
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="perf-jobs-") as folder:
             place = Path(folder)
-            timed, counted = run_bare(job, place)
-            # A cell or a step is a part of its process.
-            peak_mb = (counted if job in ("notebook", "Metaflow") else timed).mem
             for mode in MODES[:2]:
-                found[mode].append(run_wrapped(job, mode, place, peak_mb))
+                found[mode].append(run_wrapped(job, mode, place))
             found[MODES[2]].append(run_under_wrapper(job, place))
     for mode, pairs in found.items():
         sides = zip(*pairs, strict=True)
@@ -197,27 +194,18 @@ def make_command(job: str, mode: str, folder: Path) -> list[str]:
     return [sys.executable, "job.py"]
 
 
-def run_bare(job: str, folder: Path) -> tuple[Figures, Figures]:
-    """Run a job bare; return what `time -v` tells of it, and what its body counted."""
-    command = make_command(job, "bare", folder)
-    run([GNU_TIME, "-v", "-o", "time.txt", *command], folder)
-    return read_time(folder), Figures(**json.loads((folder / "truth.json").read_text()))
-
-
-def run_wrapped(job: str, mode: str, folder: Path, peak_mb: float) -> tuple[Figures, Figures]:
+def run_wrapped(job: str, mode: str, folder: Path) -> tuple[Figures, Figures]:
     """Run a job that reports by itself; return what its body counted, and what we tell."""
     run(make_command(job, mode, folder), folder)
-    counted = Figures(**json.loads((folder / "truth.json").read_text()))
-    ours, own_cpu_sec = read_report(folder)
-    return Figures(counted.cpu - own_cpu_sec, counted.wall, peak_mb), ours
+    return Figures(**json.loads((folder / "truth.json").read_text())), read_report(folder)
 
 
 def run_under_wrapper(job: str, folder: Path) -> tuple[Figures, Figures]:
     """Run `mlflow-perf run -- time -v COMMAND`; return what either tells."""
     command = make_command(job, "bare", folder)
     timed = [GNU_TIME, "-v", "-o", "time.txt", *command]
-    run([sys.executable, "-m", "mlflow_perf", "run", "--", *timed], folder)
-    return read_time(folder), read_report(folder)[0]
+    run([sys.executable, "-m", "mlflow_perf", "run", "--name", "command", "--", *timed], folder)
+    return read_time(folder), read_report(folder)
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -226,7 +214,8 @@ def run(command: list[str], folder: Path) -> None:
     Raises:
         SystemExit: When it fails; its output is shown.
     """
-    shutil.rmtree(folder / "store", ignore_errors=True)
+    for name in ("store", "mlruns"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "store").mkdir()
     environment = {
         **os.environ,
@@ -260,14 +249,14 @@ def read_time(folder: Path) -> Figures:
     return Figures(cpu, wall, float(read("Maximum resident set size (kbytes)")) / 1024)
 
 
-def read_report(folder: Path) -> tuple[Figures, float]:
-    """Return what the newest report in the folder tells, and the CPU seconds of our own."""
+def read_report(folder: Path) -> Figures:
+    """Return what the newest report in the folder tells."""
     newest = max(folder.glob("**/perf/node-0.json"), key=lambda path: path.stat().st_mtime)
     [node] = json.loads(newest.read_text())["nodes"].values()
-    summary = node["summary"]
-    cpu, duration = summary["job_cpu_hours"] * 3600, summary["duration_sec"]
-    own_cpu_sec = summary["perf_overhead_pct"] / 100 * duration
-    return Figures(cpu, duration, summary["job_max_mem_mb"]), own_cpu_sec
+    summary, is_wrapped = node["summary"], node["component"] == "job"
+    ours = summary["perf_mem_mb"] if is_wrapped else 0.0  # of another process
+    peak = summary["job_max_mem_mb"] + ours
+    return Figures(summary["job_cpu_hours"] * 3600, summary["duration_sec"], peak)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,15 @@ def test_what_reporting_costs_is_not_the_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_mlflow_that_is_imported_at_the_end_is_told_too(store: str, tmp_path: Path) -> None:
+    """In a run that the environment names, MLflow is needed last; its memory counts as ours."""
+    run_id = MlflowClient(store).create_run("0").info.run_id
+    found = run_small(tmp_path, MLFLOW_TRACKING_URI=store, MLFLOW_RUN_ID=run_id)
+    assert 25 < found["job_max_mem_mb"] < 45
+    assert found["perf_mem_mb"] > 80
+
+
+@pytest.mark.e2e
 def test_mlflow_is_the_jobs_where_the_job_imports_it(tmp_path: Path) -> None:
     """What the job imported before us is in its memory, and not in ours."""
     found = run_small(tmp_path, "import mlflow; mlflow.active_run()")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from importlib import import_module
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.safe_log import get_logger
@@ -12,7 +14,7 @@ from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 
-__all__ = ["dispatch"]
+__all__ = ["dispatch", "load_mlflow"]
 
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
@@ -22,6 +24,20 @@ _CONNECT_SEC = 2.0
 _SECURE_AFTER_SEC = 0.5
 
 _log = get_logger(__name__)
+
+
+def load_mlflow(uri: str, *, deadline: float) -> None:
+    """Import MLflow, if nobody has, so that the report can tell how much memory that took.
+
+    Sending would import it, too late. A store that refuses needs none of it.
+
+    Args:
+        uri: The store.
+        deadline: When to give up sending, on the monotonic clock; half of the time may pass.
+    """
+    if "mlflow" not in sys.modules and not is_refused(uri, timeout_sec=_CONNECT_SEC):
+        loading = BackgroundCall(lambda: import_module("mlflow"), name="import")
+        loading.done_within((deadline - time.monotonic()) / 2)
 
 
 def dispatch(

@@ -17,7 +17,7 @@ from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import oom_counts
 from mlflow_perf.node.slurm_job import read_queue_sec
-from mlflow_perf.publish.dispatch import dispatch
+from mlflow_perf.publish.dispatch import dispatch, load_mlflow
 from mlflow_perf.publish.final_document import make_final_document, tag_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
@@ -269,6 +269,8 @@ class Recording:
                 return
             # Half of the time at most: the rest is for sending.
             self._finder.close((deadline - time.monotonic()) / 2)
+            if outcome.status != "KILLED":
+                load_mlflow(self.run.tracking_uri, deadline=deadline)
             delivery = self._make_delivery(outcome)
             self.document = PerfDocument({delivery.index: delivery.document})
             self.summary = dict(delivery.document.summary)
