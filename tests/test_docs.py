@@ -22,6 +22,7 @@ import pytest
 
 import mlflow_perf
 from mlflow_perf import spans
+from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.cli import main
 from mlflow_perf.spans.importers import registry
 from mlflow_perf.testing import RecordingSink
@@ -125,6 +126,20 @@ def test_the_page_of_the_document(folder: Path) -> None:
     for code in examples("document.md").values():
         names = run(code, **names)
     assert (folder / "train.json").is_file()
+
+
+@pytest.mark.usefixtures("store")
+def test_the_page_of_training_loops(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its loop waits for its data as long as it says, and that is the verdict."""
+    shown = examples("training-loops.md")
+    names = run(shown["steps"])
+    assert 40 < float(capsys.readouterr().out.split()[-1]) < 95
+    node = names["perf"].document.nodes[0]
+    assert node.steps["step"]["ranks"]["0"]["step"]["count"] == 60
+    assert "input" in {finding.kind for finding in findings_of(node)}
+    checker = jsonschema.Draft202012Validator(SCHEMA)
+    assert list(checker.iter_errors(json.loads(json.dumps(names["perf"].document.as_dict())))) == []
+    run(shown["enable"])["training"].disable()
 
 
 def test_the_verdict_of_the_page_of_advice(capsys: pytest.CaptureFixture[str]) -> None:
