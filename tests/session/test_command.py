@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.session.command import (
-    NOT_EXECUTABLE,
-    NOT_FOUND,
     check_command,
     judge_end,
     name_component,
 )
+from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND
 
 
 def test_a_command_that_cannot_be_started_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 from mlflow_perf.analysis.findings import BOTTLENECK_OF_KIND, findings_of
 from mlflow_perf.model.document import NodeDocument
 
-__all__ = ["BOTTLENECKS", "Verdict", "decide_verdict"]
-
 BOTTLENECKS = tuple(sorted({*BOTTLENECK_OF_KIND.values(), "throttled"}))
 """Every value that `Verdict.bottleneck` can have."""
 

@@ -24,8 +24,6 @@ from mlflow_perf.tracking.perf_run import PerfRun
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Row", "calculate_change_pct", "compare", "match_components"]
-
 NODES_MAX = 3
 """A step on more nodes than this is shown as a whole, not node by node."""
 

@@ -10,8 +10,6 @@ from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.profile import Profile
 
-__all__ = ["find_function", "name_phase"]
-
 _LEAST_SHARE = 0.05
 _COMPUTES = ("serial", "saturated", "contended", "oversubscribed", "balanced")
 _IN_CODE = (*_COMPUTES, "waiting", "disk", "network", "idle", "gpu", "input")

@@ -21,10 +21,6 @@ from mlflow_perf.core.format import join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.recorders.steps.stats import LoopRecord
 
-__all__ = [
-    "BOTTLENECK_OF_KIND", "KINDS", "Finding", "findings_of", "judge_part", "merge_findings",
-]  # fmt: skip
-
 TOO_SHORT_SEC = 1.0
 _LEAST_SHARE = 0.05
 

@@ -12,8 +12,6 @@ from mlflow_perf.analysis.metric_text import find_direction
 from mlflow_perf.analysis.step_runs import StepRuns
 from mlflow_perf.errors import SettingError
 
-__all__ = ["Limit", "parse_limit", "resolve_limit"]
-
 _LIMIT = re.compile(
     r"(?P<key>[^=<>]+?)\s*(?P<operator><=|>=|=)\s*"
     r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*(?P<percent>%?)"

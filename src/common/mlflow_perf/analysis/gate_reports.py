@@ -10,8 +10,6 @@ from mlflow_perf.analysis.gate import GateResult
 from mlflow_perf.analysis.metric_text import format_metric
 from mlflow_perf.core.format import format_change, format_count, join_some
 
-__all__ = ["to_junit", "to_markdown"]
-
 _OUTCOMES = {"passed": "✅ passed", "failed": "❌ **failed**", "noise": "✅ within noise"}
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 

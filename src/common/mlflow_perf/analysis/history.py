@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from mlflow_perf.errors import SettingError
 
-__all__ = ["change_points"]
-
 Array = npt.NDArray[np.float64]
 
 _SHORTEST = 3

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from mlflow_perf.analysis.mann_whitney import calculate_least_p, calculate_p
 from mlflow_perf.errors import SettingError
 
-__all__ = ["ALPHA", "Judgement", "judge", "judge_change"]
-
 ALPHA = 0.05
 """The highest acceptable chance of a test to take noise for a regression."""
 

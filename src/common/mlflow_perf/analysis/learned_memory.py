@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from mlflow_perf.analysis.sizing import Sizer, Suggestion
 
-__all__ = ["LearnedMemory", "SeenRun", "learn_memory"]
-
 _MOST_MB = 1e12
 _MOST_SEC = 1e15
 _NEWEST = 1000

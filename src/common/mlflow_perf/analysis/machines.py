@@ -12,8 +12,6 @@ from pathlib import Path
 from mlflow_perf.analysis.rightsize import RightSize
 from mlflow_perf.errors import SettingError
 
-__all__ = ["Machine", "MachineChoice", "choose_machine", "read_machines"]
-
 USABLE = 0.9
 """Share of a virtual machine's memory that the system leaves to a job."""
 

@@ -10,8 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["calculate_least_p", "calculate_p"]
-
 _EXACT_MAX = 40
 """Up to this many values in all, the distribution is counted exactly. Beyond, the normal
 distribution is as good (within 0.001 of the exact p at 20 against 20)."""

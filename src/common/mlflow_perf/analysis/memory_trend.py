@@ -8,8 +8,6 @@ from itertools import pairwise
 from mlflow_perf.analysis.usage import Usage, ramp, read_positive
 from mlflow_perf.model.document import NodeDocument
 
-__all__ = ["MemoryTrend", "read_memory_trend"]
-
 
 @dataclass(frozen=True)
 class MemoryTrend:

@@ -8,17 +8,6 @@ from collections.abc import Sequence
 from mlflow_perf.core.format import MISSING, cpu_time, number
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
 
-__all__ = [
-    "find_direction",
-    "find_resolution",
-    "find_unit",
-    "format_metric",
-    "format_row",
-    "format_value",
-    "is_of_node",
-    "rank_metric",
-]
-
 _KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
 _ORDER = {key: i for i, key in enumerate(_KEYS)}
 

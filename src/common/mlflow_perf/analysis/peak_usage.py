@@ -11,8 +11,6 @@ from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
-__all__ = ["PeakUsage", "read_peak_usage"]
-
 _MOST_TASKS = 1_000_000
 _TIGHT_PCT = 10.0
 

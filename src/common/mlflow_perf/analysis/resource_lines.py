@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from mlflow_perf.analysis.machines import USABLE
 from mlflow_perf.analysis.rightsize import RightSize
 
-__all__ = ["AZURE_SIZES", "AzureSize", "azureml_lines", "kubernetes_lines", "slurm_lines"]
-
 
 @dataclass(frozen=True)
 class AzureSize:

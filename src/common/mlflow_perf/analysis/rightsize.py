@@ -18,8 +18,6 @@ from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
-__all__ = ["RightSize", "right_size"]
-
 MEMORY_STEP_MB = 64
 MEMORY_MIN_MB = 128
 _MOST = 1e15  # a damaged document's figure may be infinite

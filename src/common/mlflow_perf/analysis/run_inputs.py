@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
 
-__all__ = ["check_inputs", "parse_inputs", "read_inputs"]
-
 _COUNTER = re.compile(r"ops/(.+)/count")
 _MOST_INPUTS = 40
 

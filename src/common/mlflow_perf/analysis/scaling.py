@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from mlflow_perf.errors import SettingError
 
-__all__ = ["Scaling", "fit"]
-
 Array = npt.NDArray[np.float64]
 
 # A ridge keeps three points from being fitted exactly by three terms. The serial part and the

@@ -14,8 +14,6 @@ from dataclasses import replace
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, hold_host
 from mlflow_perf.model.metrics import RUN_METRICS
 
-__all__ = ["charge_shared_nodes"]
-
 _HOUR_SEC = 3600.0
 _OWN_IO = {"total_disk_io_read_mb": "job_io_read_mb", "total_disk_io_write_mb": "job_io_write_mb"}
 _PRICES = ("node_cost", "node_unused_cost")

@@ -19,8 +19,6 @@ from mlflow_perf.analysis.sizing_experts import (
 )
 from mlflow_perf.errors import SettingError
 
-__all__ = ["Sizer", "Suggestion"]
-
 Array = npt.NDArray[np.float64]
 
 _RECENT = 400

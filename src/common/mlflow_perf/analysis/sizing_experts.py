@@ -7,8 +7,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EXPERTS", "EXTRAPOLATES", "NEEDS_INPUT", "compress", "predict_peaks"]
-
 Array = npt.NDArray[np.float64]
 
 EXPERTS = (

@@ -14,16 +14,6 @@ from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_runs
 
-__all__ = [
-    "StepRuns",
-    "as_list",
-    "compare_hardware",
-    "find_same_hardware",
-    "list_steps",
-    "load_step_runs",
-    "name_steps",
-]
-
 _LOOK_FOR_CHILDREN_MAX = 20
 """Of more runs than this, only those without figures of their own are searched for children: each
 search is a request."""

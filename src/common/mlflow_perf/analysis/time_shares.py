@@ -14,8 +14,6 @@ from typing import Any
 from mlflow_perf.analysis.usage import BEYOND_REASON, Usage, ramp
 from mlflow_perf.model.document import NodeDocument
 
-__all__ = ["Span", "average_demand", "average_shares", "read_spans", "split_time"]
-
 _MOST_SPANS = 100
 _RATES = {
     "job_cpu_sec": "used",

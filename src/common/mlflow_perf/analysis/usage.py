@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Usage", "ramp", "read_positive"]
-
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
 _GPU_USED_PCT = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from mlflow_perf.analysis.time_shares import Span, average_demand
 from mlflow_perf.analysis.usage import Usage
 
-__all__ = ["CPU_TOLERANCE", "SERIAL_PEAK", "count_wanted_cpus", "find_wanted_cores", "is_serial"]
-
 CPU_TOLERANCE = 0.05
 """Cores by which a peak may exceed a whole number and still be rounded down: the kernel counts CPU
 time in ticks of 10 ms, so that one busy thread reads as up to 1.02 cores over a second."""

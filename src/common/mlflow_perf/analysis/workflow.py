@@ -15,8 +15,6 @@ from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import find_children
 
-__all__ = ["Workflow", "build_workflow"]
-
 _SLACK_SEC = 0.5
 """MLflow keeps times in ms and launchers take their time: a step may have waited for another one
 that ended up to this long after the step began."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
 from mlflow_perf.core.format import cpu_time, duration, join_some
 
-__all__ = ["find_stragglers", "list_findings"]
-
 _STRAGGLER_FACTOR = 1.25
 _IMBALANCE_PCT = 25.0
 _WAIT_SHARE = 0.1

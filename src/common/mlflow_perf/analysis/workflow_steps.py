@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-__all__ = ["Step", "StepNode", "hold_host", "sum_held_cpu_hours"]
-
 _HOUR_SEC = 3600.0
 
 

@@ -9,7 +9,8 @@ import sys
 import click
 
 from mlflow_perf.core.settings import Settings, read_setting
-from mlflow_perf.session.command import NOT_FOUND, check_command, name_component, run_command
+from mlflow_perf.session.command import check_command, name_component, run_command
+from mlflow_perf.session.held_child import NOT_FOUND
 from mlflow_perf.session.run_finder import check_run
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 else:
     _Adapter = logging.LoggerAdapter  # takes no parameter in Python 3.10
 
-__all__ = ["SafeLogger", "get_logger"]
-
 
 class SafeLogger(_Adapter):
     """A logger that drops a message which the job's handlers, filters or clock refuse."""

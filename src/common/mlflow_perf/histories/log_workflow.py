@@ -18,8 +18,6 @@ from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["ImportedWorkflow", "log_workflow"]
-
 _KEY = f"{TAG}imported_key"
 _SOURCE = f"{TAG}imported_from"
 

@@ -11,8 +11,6 @@ from itertools import islice
 from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
 
-__all__ = ["is_trace", "read_trace"]
-
 _MS = 1e-3
 _STATUS = {"COMPLETED": "FINISHED", "CACHED": "FINISHED", "FAILED": "FAILED", "ABORTED": "KILLED"}
 _KILLED = "137"

@@ -13,8 +13,6 @@ from mlflow_perf.histories.sacct import is_accounting, read_accounting
 from mlflow_perf.histories.snakemake import is_benchmark, read_benchmarks
 from mlflow_perf.histories.table import Table, open_table
 
-__all__ = ["read_histories"]
-
 _Reader = Callable[[Sequence[Table]], list[Workflow]]
 _READERS: tuple[tuple[Callable[[Table], bool], _Reader], ...] = (
     (is_trace, read_trace),

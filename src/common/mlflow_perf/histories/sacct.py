@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
 
-__all__ = ["is_accounting", "read_accounting"]
-
 _STATUS = {
     "COMPLETED": "FINISHED",
     "CANCELLED": "KILLED",

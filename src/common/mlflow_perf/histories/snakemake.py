@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
 
-__all__ = ["is_benchmark", "read_benchmarks"]
-
 _PLAIN_FOLDERS = re.compile(r"benchmarks?|logs?|results?|out|output", re.IGNORECASE)
 _SUFFIXES = re.compile(r"(\.(tsv|txt|csv|bench|benchmark|benchmarks))+$", re.IGNORECASE)
 

@@ -14,8 +14,6 @@ from typing import NoReturn
 from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 
-__all__ = ["Row", "Table", "open_table"]
-
 _MISSING = frozenset({"", "-", "--", "NA", "N/A", "nan", "None", "null", "Unknown", "INVALID"})
 _SIZE = re.compile(r"(-?[\d.,]+(?:[eE][+-]?\d+)?)\s*([KMGTPE]?)(i?)B?(?:[nc])?", re.IGNORECASE)
 _SPAN = re.compile(r"([\d.]+)\s*(ms|d|h|m|s)\b")

@@ -16,8 +16,6 @@ from typing import Any
 from mlflow_perf.integrations._training_loops import Patches, time_aside
 from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
 
-__all__ = ["follow", "unfollow"]
-
 _patches = Patches()
 _handles: list[Any] = []
 _passes: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()

@@ -12,8 +12,6 @@ from types import ModuleType
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import startup
 
-__all__ = ["LIBRARIES", "disable", "enable"]
-
 LIBRARIES = {
     "torch": ("torch",),
     "lightning": ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),

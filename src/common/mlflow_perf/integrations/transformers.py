@@ -10,8 +10,6 @@ from mlflow_perf.errors import MissingDependencyError
 from mlflow_perf.integrations._training_loops import Patches, time_aside
 from mlflow_perf.recorders.steps.loop import Loop, enter, leave, open_loop
 
-__all__ = ["follow", "make_callback", "unfollow"]
-
 _patches = Patches()
 
 

@@ -6,8 +6,6 @@ from types import ModuleType
 
 from mlflow_perf.integrations._training_loops import BoosterLoops
 
-__all__ = ["follow", "unfollow"]
-
 _boosters = BoosterLoops(("update", "boost"), ("eval_set",))
 unfollow = _boosters.unfollow
 

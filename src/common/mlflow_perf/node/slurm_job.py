@@ -10,8 +10,6 @@ import subprocess
 from collections.abc import Mapping
 from datetime import datetime
 
-__all__ = ["find_slurm_cause", "read_queue_sec"]
-
 _JOB_ID = re.compile(r"\d+(_\d+)?")
 _ANSWER_SEC = 3.0
 _CAUSES = {

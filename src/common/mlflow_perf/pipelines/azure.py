@@ -9,8 +9,6 @@ from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, PipelineError, StepFailedError
 
-__all__ = ["connect_workspace", "make_path_input", "submit"]
-
 # The names that Azure's own tools use come first.
 _VARIABLES = (
     ("AZURE_SUBSCRIPTION_ID", "AZUREML_ARM_SUBSCRIPTION"),

@@ -13,8 +13,6 @@ from mlflow_perf.pipelines.graph import ARTIFACTS, Literal, Parts, Ref, Value
 from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.values import format_literal, suggest_name
 
-__all__ = ["Scope", "find_bindings", "flatten_inputs", "resolve_binding", "resolve_value"]
-
 _BINDING = re.compile(r"\$\{\{\s*(parent\.[\w.\-]+)\s*\}\}")
 
 

@@ -23,8 +23,6 @@ from mlflow_perf.pipelines.graph import EnvironmentSpec, Graph
 from mlflow_perf.pipelines.sources import find_cache_folder
 from mlflow_perf.pipelines.values import suggest_name
 
-__all__ = ["StepPython", "choose_pythons", "parse_pythons"]
-
 _LIMIT_SEC = 1800.0
 _MAX_AT_ONCE = 4
 _FIND_SEC = 60.0

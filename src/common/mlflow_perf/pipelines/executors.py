@@ -22,8 +22,6 @@ from typing import Any
 from mlflow_perf.errors import MissingDependencyError, PipelineError
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 
-__all__ = ["MONITORING_DB", "Pool", "load_config", "read_outcome", "replace_handler"]
-
 MONITORING_DB = "monitoring.db"
 """Name of the file in which Parsl records its tasks when monitoring is on."""
 

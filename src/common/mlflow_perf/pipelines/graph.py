@@ -9,19 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = [
-    "ARTIFACTS",
-    "PATH_TYPES",
-    "EnvironmentSpec",
-    "Graph",
-    "Literal",
-    "Parts",
-    "Port",
-    "Ref",
-    "Step",
-    "Value",
-]
-
 PATH_TYPES = frozenset(
     {"uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model", "triton_model"}
 )

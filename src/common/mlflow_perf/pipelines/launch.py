@@ -18,8 +18,6 @@ from pathlib import Path
 
 from mlflow_perf.pipelines.graph import Step
 
-__all__ = ["Rank", "make_search_path", "plan_ranks"]
-
 # Parsl's MPI mode puts the launcher for the nodes of the task into this variable.
 _PARSL_PREFIX = "PARSL_MPI_PREFIX"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"

@@ -23,8 +23,6 @@ from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
 from mlflow_perf.pipelines.values import parse_literal, suggest_name
 
-__all__ = ["load_job", "load_jobs", "parse_settings"]
-
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 _FINISHED = ("PipelineJob", "Command", "SweepJob", "Sweep", "Spark")

@@ -9,8 +9,6 @@ from pathlib import Path
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.values import shell_splits
 
-__all__ = ["choose_alias", "require_plain_path"]
-
 
 def choose_alias(path: Path, folder: Path) -> Path:
     """Return a path that needs no quotes in a command: the path itself, or one for a link to it.

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from mlflow_perf.pipelines.launch import Rank
 
-__all__ = ["Ended", "Limits", "run_ranks"]
-
 _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
 _LAST_LINE_BYTES = 4096

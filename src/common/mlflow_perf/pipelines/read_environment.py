@@ -10,8 +10,6 @@ from typing import Any
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import EnvironmentSpec
 
-__all__ = ["read_environment"]
-
 _CONDA = re.compile(r"^(?:[\w\-]+::)?([\w.\-]+)\s*(.*)$")
 _REGISTERED = re.compile(r"^(?:azureml:)?([\w.\-]+)(?:[@:][\w.\-]+)?$")
 # Conda packages of another name at PyPI, and those that pip does not have: not Python's own.

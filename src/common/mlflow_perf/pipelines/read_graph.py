@@ -26,8 +26,6 @@ from mlflow_perf.pipelines.read_environment import read_environment
 from mlflow_perf.pipelines.sources import Sources, find_cache_folder
 from mlflow_perf.pipelines.values import check_literal
 
-__all__ = ["read_graph", "read_ports"]
-
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _REGISTRY = re.compile(r"^azureml://registries/([^/]+)/components/([^/]+)")
 _ANONYMOUS = "azureml_anonymous"

@@ -20,8 +20,6 @@ from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
 
-__all__ = ["Executor", "Result", "Runner"]
-
 _T = TypeVar("_T")
 _log = logging.getLogger("mlflow_perf.pipelines")
 _POLL_SEC = 0.1

@@ -16,8 +16,6 @@ from unittest import mock
 from mlflow_perf.errors import MissingDependencyError, PipelineError
 from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
 
-__all__ = ["run_script"]
-
 _CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*(.*)")
 _SDK_V1 = ("core", "pipeline", "train", "widgets", "data", "dataprep", "opendatasets")
 

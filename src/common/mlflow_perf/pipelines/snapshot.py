@@ -17,8 +17,6 @@ from mlflow_perf.errors import MissingDependencyError, PipelineError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["copy_code", "list_files"]
-
 _IGNORE_FILES = (".amlignore", ".gitignore")
 _ALWAYS = ("__pycache__/",)
 

@@ -16,8 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 from mlflow_perf.errors import PipelineError
 
-__all__ = ["Sources", "find_cache_folder", "find_local_path", "parse_map"]
-
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")
 # azure-ai-ml drops the `azureml:` of an asset when it loads a YAML file.
 _ASSET = re.compile(r"^(?:azureml:)?([A-Za-z0-9][\w.\-]*)(?:@([\w\-]+)|:([\w.\-]+))$")

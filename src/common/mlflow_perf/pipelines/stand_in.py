@@ -20,8 +20,6 @@ from unittest import mock
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.sources import Sources
 
-__all__ = ["Record", "ScriptEndedError", "standing_in"]
-
 _JOBS = ("PipelineJob", "Command", "SweepJob", "Sweep", "Spark", "SparkJob", "Parallel")
 
 

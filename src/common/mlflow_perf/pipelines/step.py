@@ -22,8 +22,6 @@ from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 
-__all__ = ["Outcome", "StepEndedError", "StepJob", "run_step"]
-
 _KEPT = ("outputs", "logs")
 _log = logging.getLogger("mlflow_perf.pipelines")
 

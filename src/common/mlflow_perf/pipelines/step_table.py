@@ -14,8 +14,6 @@ from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.tracking.search import find_children, get_run
 
-__all__ = ["Row", "build_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

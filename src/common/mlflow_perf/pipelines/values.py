@@ -10,15 +10,6 @@ from difflib import get_close_matches
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Literal, Port
 
-__all__ = [
-    "check_literal",
-    "fill_command",
-    "format_literal",
-    "parse_literal",
-    "shell_splits",
-    "suggest_name",
-]
-
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _OPTIONAL = re.compile(r"\$\[\[(.*?)\]\]", re.DOTALL)
 _PLACE = re.compile(r"\$\{\{\s*(inputs|outputs)\.([\w.\-]+)\s*\}\}")

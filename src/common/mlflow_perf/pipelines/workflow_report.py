@@ -15,8 +15,6 @@ from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.reports import html
 from mlflow_perf.tracking.search import get_run
 
-__all__ = ["log_workflow"]
-
 _DATA = "perf/workflow.json"
 
 

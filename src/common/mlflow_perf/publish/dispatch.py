@@ -14,8 +14,6 @@ from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 
-__all__ = ["dispatch", "load_mlflow"]
-
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
 _KNOCK_EVERY_SEC = 0.2

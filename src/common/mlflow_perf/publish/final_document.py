@@ -15,8 +15,6 @@ from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
 
-__all__ = ["CAUSE_TAG", "add_recorded", "judge_document", "make_final_document", "tag_document"]
-
 _LAST_SEC = 1.0
 
 CAUSE_TAG = "mlflow_perf.cause"

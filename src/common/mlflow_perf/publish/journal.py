@@ -31,17 +31,6 @@ from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.tracking.delivery import Delivery
 
-__all__ = [
-    "BEGUN",
-    "FORMAT",
-    "SUFFIX",
-    "Journal",
-    "JournalFacts",
-    "find_state_folder",
-    "live",
-    "lock",
-]
-
 FORMAT = "mlflow-perf-journal/1"
 SUFFIX = ".journal"
 BEGUN = ".new"  # suffix of a file that is about to replace a journal

@@ -21,8 +21,6 @@ from mlflow_perf.tracking.run_handle import RunHandle
 if TYPE_CHECKING:
     from mlflow.entities import Metric
 
-__all__ = ["SYSTEM_KEYS", "LiveCurves"]
-
 _SEND_EVERY_SEC = 5.0
 _MAX_WAITING = 2000  # rows that wait for the server; older ones are dropped
 _MAX_METRICS = 1000  # per request

@@ -49,8 +49,6 @@ from mlflow_perf.tracking.run_handle import Claim
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["write_node"]
-
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _ALONE_SEC = 10.0
 _LOOK_EVERY_SEC = 0.02

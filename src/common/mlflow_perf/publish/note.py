@@ -24,17 +24,6 @@ from mlflow_perf.tracking.page_probe import PAGE_PATH
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = [
-    "NOTE_TAG",
-    "REPORT_FILE",
-    "Links",
-    "may_replace",
-    "renew_note",
-    "tag_run",
-    "write_run_note",
-    "write_workflow_note",
-]
-
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
 

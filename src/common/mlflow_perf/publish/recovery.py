@@ -53,8 +53,6 @@ from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
-__all__ = ["Recovered", "read_journal", "recover", "recover_each"]
-
 _MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older

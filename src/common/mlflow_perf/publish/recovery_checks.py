@@ -16,8 +16,6 @@ from mlflow_perf.tracking.client import end_run, find_recorded_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 
-__all__ = ["check_credentials", "end_unbegun_run", "is_known"]
-
 _SAME_START_SEC = 0.001
 # What MLflow, or a database's driver, sends to any server that an address names.
 _CREDENTIALS = (

@@ -25,16 +25,6 @@ from mlflow_perf.tracking.load import fetch_file
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = [
-    "Reports",
-    "RunReports",
-    "Slot",
-    "find_slot",
-    "is_same_recording",
-    "merge_reports",
-    "name_replaced",
-]
-
 _NODE_FILE = re.compile(r"node-(\d{1,18})\.json")
 _log = get_logger(__name__)
 

@@ -31,8 +31,6 @@ from mlflow_perf.tracking.page_probe import has_page
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["Place", "Tracking", "embedded", "place_for"]
-
 _PARENT = "mlflow.parentRunId"
 _NAME = "mlflow.runName"
 # Azure ML's REST interface v2.0 takes less than MLflow's own server.

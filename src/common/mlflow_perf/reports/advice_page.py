@@ -10,8 +10,6 @@ from mlflow_perf.analysis.rightsize import RightSize
 from mlflow_perf.core.format import quantity
 from mlflow_perf.reports.html import load_templates
 
-__all__ = ["AdvicePlot", "build_plot", "render_advice"]
-
 _WIDTH, _HEIGHT = 640.0, 200.0
 _MOST_POINTS = 1000
 

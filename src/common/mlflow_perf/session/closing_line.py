@@ -8,8 +8,6 @@ import sys
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["describe_run", "write_closing_line"]
-
 
 def describe_run(run: RunHandle, document: NodeDocument) -> str:
     """Return one line with the component, its verdict, the run and how to see the report."""

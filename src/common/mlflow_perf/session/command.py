@@ -30,15 +30,6 @@ from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
 
-__all__ = [
-    "NOT_EXECUTABLE",
-    "NOT_FOUND",
-    "check_command",
-    "judge_end",
-    "name_component",
-    "run_command",
-]
-
 _log = get_logger(__name__)
 _CAN_HOLD = all(hasattr(os, name) for name in ("fork", "waitid")) and hasattr(
     signal, "sigtimedwait"

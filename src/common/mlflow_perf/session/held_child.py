@@ -16,8 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["NOT_EXECUTABLE", "NOT_FOUND", "HeldChild", "execute"]
-
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
 
 _FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "ABRT", "SYS")  # of this process's own making

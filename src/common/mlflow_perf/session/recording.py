@@ -44,8 +44,6 @@ from mlflow_perf.session.stack_recording import StackRecording
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["Recording"]
-
 _charged_sec = 0.0
 """Our CPU time in this process that belongs to the recordings so far."""
 

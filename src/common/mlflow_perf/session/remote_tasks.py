@@ -9,8 +9,6 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["RemoteTasks", "explain_remote"]
-
 _LAUNCHERS = {"srun", "aprun", "jsrun", "lrun", "flux", "docker", "nerdctl", "kubectl", "ssh"}
 # In the middle of a script these only start tasks of a job; an ssh or docker may be anything.
 _BELOW = {"srun", "aprun", "jsrun", "lrun"}

@@ -29,8 +29,6 @@ from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_finder import check_run
 from mlflow_perf.session.signals import SignalWatch
 
-__all__ = ["Session", "current", "report"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _log = get_logger(__name__)

@@ -37,8 +37,6 @@ from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
 
-__all__ = ["RunFinder", "check_run", "find_tracking_uri", "named_store"]
-
 _JOB_TAG = "mlflow_perf.job_key"
 _POLL_SEC, _LOOK_SEC = 0.5, 0.02
 _LOCAL_START_SEC = 60.0

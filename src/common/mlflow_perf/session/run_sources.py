@@ -15,8 +15,6 @@ from mlflow_perf.readers import Reader, default_readers
 if TYPE_CHECKING:
     from mlflow_perf.integrations.prometheus import ScrapeReader
 
-__all__ = ["ReportListener", "detect_node", "open_exporters", "open_job_readers", "open_scrapers"]
-
 _log = get_logger(__name__)
 
 

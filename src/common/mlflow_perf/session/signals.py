@@ -24,8 +24,6 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 
-__all__ = ["SignalWatch"]
-
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
 _STOP, _MARK = 254, 255  # not signals, but messages from our own threads
 # A job whose own handler ends it does so at once. A job that takes longer may be killed first.

@@ -22,8 +22,6 @@ from mlflow_perf.tracking.client import end_run
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["FinishedRun", "write_runs"]
-
 _log = logging.getLogger(__name__)
 _AT_ONCE = 500
 _THREADS = 8

@@ -33,8 +33,6 @@ from mlflow_perf.web.table import drop_foreign_parents, query_runs, query_steps
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["Access", "NotAllowedError", "bind_workspace"]
-
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
 _ARTIFACT_PATH = "perf"

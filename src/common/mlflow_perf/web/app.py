@@ -12,8 +12,6 @@ from flask import Flask
 from mlflow_perf.web import pages
 from mlflow_perf.web.static_prefix import read_static_prefix
 
-__all__ = ["create_app", "register"]
-
 # Private to MLflow: `mlflow server` sets it for its workers.
 _SERVER_KIND = "_MLFLOW_SGI_NAME"
 

@@ -17,17 +17,6 @@ from mlflow_perf.reports.tables import explain_metric
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.tracking.search import quote_literal
 
-__all__ = [
-    "COLUMNS",
-    "FILTER_TAGS",
-    "Choice",
-    "Column",
-    "Found",
-    "Listing",
-    "build_listing",
-    "build_search",
-]
-
 _MOST_RUNS = 1000
 _DIGITS = 19  # more of them are beyond what a database counts to
 _OURS = "tags.`mlflow_perf.component` LIKE '%'"

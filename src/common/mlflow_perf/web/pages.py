@@ -29,8 +29,6 @@ from mlflow_perf.web.static_prefix import read_static_prefix
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["ROUTES"]
-
 _log = get_logger(__name__)
 
 _RUN, _COMPARE = f"{PAGE_PATH}/run", f"{PAGE_PATH}/compare"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["read_static_prefix"]
-
 # Private to MLflow: `mlflow server` sets it for its workers.
 _STATIC_PREFIX = "_MLFLOW_STATIC_PREFIX"
 

@@ -18,8 +18,6 @@ from mlflow_perf.model.document import WORST_FIRST, worst_status
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.listing import COLUMNS, FILTER_TAGS, Choice
 
-__all__ = ["drop_foreign_parents", "query_runs", "query_steps"]
-
 _COMPONENT = "mlflow_perf.component"
 _COMPONENTS = "mlflow_perf.components"
 _STATUS = "mlflow_perf.status"
