@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.analysis import markdown, metric_text
+from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_runs import (
     StepRuns,
     as_list,
@@ -176,8 +177,20 @@ def compare(
         repeats = labels.count(side.label) if len(sides) <= 100 else 0
         labels.append(f"{side.label} #{repeats + 1}" if repeats else side.label)
     rows = [row for step in list_steps(sides) for row in _compare_step(step, sides)]
-    notes = [*notes, *_list_step_changes(sides), *compare_hardware(sides), *_list_missing(sides)]
+    notes = [*_name_functions(sides), *notes, *_list_step_changes(sides)]
+    notes += [*compare_hardware(sides), *_list_missing(sides)]
     return Comparison(tuple(labels), tuple(rows), tuple(notes))
+
+
+def _name_functions(sides: Sequence[StepRuns]) -> Iterator[str]:
+    """Yield for each step which functions account for the change from the first run to the last."""
+    for step in list_steps(sides):
+        runs = [side.steps.get(step) for side in (sides[0], sides[-1])]
+        documents = [run.document for run in runs if run is not None and run.document is not None]
+        if len(sides) > 1 and len(documents) == 2:
+            change = compare_profiles(*(document.all_nodes() for document in documents))
+            if change is not None and change.sentence:
+                yield f"{step}: {change.sentence}."
 
 
 def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[str]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
 from mlflow_perf.analysis.gate_limits import Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
+from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_runs import (
     StepRuns,
     as_list,
@@ -16,8 +17,8 @@ from mlflow_perf.analysis.step_runs import (
     list_steps,
     load_step_runs,
 )
-from mlflow_perf.errors import SettingError
-from mlflow_perf.tracking.load import RunRef
+from mlflow_perf.errors import MlflowPerfError, SettingError
+from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import PerfRun
 
 __all__ = ["Check", "GateResult", "Judgement", "check", "judge"]
@@ -82,6 +83,7 @@ class GateResult:
         new: Names of the new runs.
         notes: What a reader must know: different hardware, other components.
         failures: What fails the gate whatever its figures: a new run that did not finish.
+        functions: Step that failed → the functions that account for its change of duration.
     """
 
     checks: tuple[Check, ...]
@@ -89,6 +91,7 @@ class GateResult:
     new: tuple[str, ...]
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -152,7 +155,32 @@ def check(
             for step, run in side.steps.items()
             if run.status in _BROKEN
         ),
+        {
+            step: sentence
+            for step in dict.fromkeys(one.step for one in checks if not one.passed)
+            if (sentence := _name_functions(step, old, fresh))
+        },
     )
+
+
+def _name_functions(step: str, old: Sequence[StepRuns], fresh: Sequence[StepRuns]) -> str:
+    """Return which functions account for a step's change, between the two median runs; or ""."""
+    chosen = []
+    for sides in (old, fresh):
+        runs = [side.steps[step] for side in sides if step in side.steps]
+        runs.sort(key=lambda run: run.figures.get("run_duration_sec") or run.duration_sec or 0.0)
+        if not runs:
+            return ""
+        chosen.append(runs[(len(runs) - 1) // 2])
+    nodes = []
+    for run in chosen:
+        try:
+            document = run.document or load(run.run_id or "")
+        except MlflowPerfError:  # the figures alone have decided
+            return ""
+        nodes.append(document.all_nodes())
+    change = compare_profiles(*nodes)
+    return "" if change is None else change.sentence
 
 
 def _read_values(limit: Limit, step: str, sides: Sequence[StepRuns]) -> tuple[float, ...]:

@@ -24,6 +24,8 @@ def to_markdown(result: GateResult) -> str:
     )
     parts = [f"### Performance gate {title}", f"Base: {base}. New: {new}."]
     parts += [f"> **Failed:** {markdown.escape(text)}" for text in result.failures]
+    for step, sentence in result.functions.items():
+        parts.append(f"> {markdown.escape(step)}: {markdown.escape(sentence)}.")
     parts += [f"> {markdown.escape(note)}" for note in result.notes]
     header = ["Step", "Limit", "Result", "Decided by", "Base", "New", "Change"]
     rows = [
@@ -52,6 +54,8 @@ def to_junit(result: GateResult) -> str:
         names = {"classname": _clean(check.step), "name": _clean(check.limit.text)}
         case = ET.Element("testcase", names)
         if not check.passed:
+            functions = _clean(result.functions.get(check.step, ""))
+            message = f"{message} {functions}." if functions else message
             ET.SubElement(case, "failure", {"message": message}).text = f"{message} {how}"
         elif check.outcome == "no base":
             ET.SubElement(case, "skipped", {"message": how})

@@ -123,7 +123,10 @@ def command(
             for check in result.checks
         ]
         data = {"passed": result.passed, "base": result.base, "new": result.new, "checks": checks}
-        _tables.echo_json(data | {"notes": result.notes, "failures": result.failures})
+        _tables.echo_json(
+            data
+            | {"notes": result.notes, "failures": result.failures, "functions": result.functions}
+        )
     else:
         click.echo(to_markdown(result), nl=False)
     sys.exit(0 if result.passed else 1)

@@ -33,6 +33,7 @@ from mlflow_perf.publish.slots import (
     name_replaced,
 )
 from mlflow_perf.reports import html
+from mlflow_perf.reports.speedscope import save_speedscope
 from mlflow_perf.tracking.batches import find_limits, rank_metrics, select_metrics, split_batches
 from mlflow_perf.tracking.client import (
     RECORDING_TAG,
@@ -295,6 +296,8 @@ def _upload(
             place = root / delivery.artifact_path / path
             place.parent.mkdir(parents=True, exist_ok=True)
             document.save(place)
+            if place.name.startswith("node-"):
+                save_speedscope(document, place.parent)
         if page_of is not None:
             try:
                 (root / REPORT_FILE).write_text(html.render(page_of), encoding="utf-8")

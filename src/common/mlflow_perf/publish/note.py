@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from mlflow_perf.analysis.findings import Finding, findings_of
 from mlflow_perf.analysis.markdown import escape
+from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.core.format import duration
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.model.document import PerfDocument, worst_status
+from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.reports.tables import Tile, build_tiles, can_be_judged, choose_verdict
 from mlflow_perf.reports.workflow_page import build_workflow_page
 from mlflow_perf.tracking.page_probe import PAGE_PATH
@@ -31,6 +32,7 @@ REPORT_FILE = "perf_report.html"
 _MARK = "\n\n[//]: # (mlflow-perf {})"
 _MARKED = re.compile(r"(.*)\n\n\[//\]: # \(mlflow-perf ([0-9a-f]{16})\)\s*", re.DOTALL)
 _MOST_FINDINGS = 3
+_MOST_PHASES = 4
 # These stores show runs on pages of their own, not in MLflow's UI.
 _OTHER_UI = ("azureml", "databricks")
 
@@ -105,7 +107,21 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
     verdict = choose_verdict(findings, (node.extra for node in nodes)).get("advice", "")
     others = [finding.sentence for finding in findings[1:_MOST_FINDINGS]]
     others += [_describe_component(*item) for item in sorted(document.components.items())]
-    return _write_note(name, _find_status(document), links, tiles, [verdict, *others])
+    sentences = [verdict, *others]
+    return _write_note(
+        name, _find_status(document), links, tiles, sentences, phases=_say_phases(nodes)
+    )
+
+
+def _say_phases(nodes: Sequence[NodeDocument]) -> str:
+    """Return the phases of a run's first node as one sentence; "" for a run of one phase."""
+    phases = read_phases(nodes[0]) if nodes else []
+    if len(phases) < 2:
+        return ""
+    longest = sorted(phases, key=lambda phase: phase.start_s - phase.end_s)[:_MOST_PHASES]
+    texts = [describe_phase(phase).rstrip(".") for phase in phases if phase in longest]
+    of_node = "" if len(nodes) == 1 else f" of node {nodes[0].node.get('index', 0)}"
+    return f"Phases{of_node}: {'; '.join(texts)}."
 
 
 def _describe_component(name: str, document: PerfDocument) -> str:
@@ -128,7 +144,13 @@ def write_workflow_note(data: Mapping[str, Any], links: Links) -> str:
 
 
 def _write_note(
-    name: str, status: str, links: Links, tiles: Iterable[Tile], findings: Iterable[str]
+    name: str,
+    status: str,
+    links: Links,
+    tiles: Iterable[Tile],
+    findings: Iterable[str],
+    *,
+    phases: str = "",
 ) -> str:
     head = " · ".join(part for part in (status.capitalize(), str(links)) if part)
     figures = []
@@ -138,7 +160,8 @@ def _write_note(
             detail = f" ({escape(tile.detail)})" if tile.detail else ""
             figures.append(f"{escape(tile.label)} **{escape(tile.value)}**{detail}")
     first, *others = [escape(finding) for finding in findings if finding] or [""]
-    lines = [f"**{first}**" if first else "", f"**{escape(name)}** {head}", " · ".join(figures)]
+    title = f"**{escape(name)}** {head}"
+    lines = [f"**{first}**" if first else "", escape(phases), title, " · ".join(figures)]
     lines += [f"> {finding}" for finding in others]
     text = "\n\n".join(line for line in lines if line)
     return text + _MARK.format(_digest(text))

@@ -166,6 +166,8 @@ def merge_without_curves(documents: Iterable[PerfDocument]) -> PerfDocument:
     for document in documents:
         for node in document.all_nodes():
             node.reports = {}
+            if isinstance(profile := node.extra.get("profile"), dict):
+                profile.pop("flame", None)
         whole = whole.merge(document)
     return whole
 

@@ -1,0 +1,130 @@
+"""`mlflow-perf profile`: where in the code a run's time went, or what changed between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from mlflow_perf.analysis.phases import describe_phase, read_phases
+from mlflow_perf.analysis.profile_changes import ProfileChange, compare_profiles, format_seconds
+from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.json_io import to_json
+from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.reports.speedscope import join_speedscope
+from mlflow_perf.tracking.load import load
+
+_ROWS_MAX = 20
+
+
+@click.command()
+@click.argument("run")
+@click.argument("other", required=False)
+@_options.as_json
+@click.option("--speedscope", metavar="FILE", help="Write the profile for speedscope.app.")
+def command(run: str, other: str | None, *, as_json: bool, speedscope: str | None) -> None:
+    """Show which functions RUN spent its time in, or what changed from RUN to OTHER.
+
+    Each is a run id, a path to a document or a folder of node-*.json.
+    """
+    _options.prepare()
+    sides = [_read_nodes(name) for name in (run, other) if name is not None]
+    if speedscope is not None:
+        data = join_speedscope(sides[-1])
+        if data is None:
+            raise RunNotFoundError(f"The profile of {other or run!r} is damaged: it has no tree.")
+        _options.write(speedscope, to_json(data))
+    if len(sides) == 2:
+        change = compare_profiles(*sides)
+        if change is None:
+            raise RunNotFoundError("The two runs have no functions that can be compared.")
+        if as_json:
+            _tables.echo_json(_describe_change(change))
+        elif speedscope != "-":
+            _show_change(change)
+    elif as_json:
+        _tables.echo_json([_describe_node(node) for node in sides[0]])
+    elif speedscope != "-":
+        for node in sides[0]:
+            _show_node(node, len(sides[0]))
+
+
+def _read_nodes(run: str) -> list[NodeDocument]:
+    """Return the nodes of a run that have a profile.
+
+    Raises:
+        RunNotFoundError: When there is none.
+    """
+    nodes = load(run).all_nodes()
+    found = [node for node in nodes if isinstance(node.extra.get("profile"), dict)]
+    if not found:
+        raise RunNotFoundError(
+            f"The run {run!r} has no profile: it was recorded with MLFLOW_PERF_PROFILE=0, by an "
+            "older version, or ran no Python."
+        )
+    return found
+
+
+def _describe_node(node: NodeDocument) -> dict[str, Any]:
+    profile = {key: v for key, v in node.extra["profile"].items() if key != "flame"}
+    phases = [phase.as_dict() for phase in read_phases(node)]
+    return {"node": node.node.get("index", 0), "run_id": node.run_id, **profile, "phases": phases}
+
+
+def _describe_change(change: ProfileChange) -> dict[str, Any]:
+    return {
+        "before_s": change.before_s,
+        "after_s": change.after_s,
+        "change_s": round(change.change_s, 3),
+        "sentence": change.sentence,
+        "functions": [one.as_dict() for one in change.functions],
+    }
+
+
+def _show_node(node: NodeDocument, count: int) -> None:
+    profile = node.extra["profile"]
+    of_node = f", node {node.node.get('index', 0)}" if count > 1 else ""
+    title = _tables.short(node.component or "job", beside=of_node) + of_node
+    click.echo(_tables.paint(title, "bold"))
+    samples, processes = profile.get("samples", 0), profile.get("processes", 1)
+    of = f" of {processes} processes" if processes != 1 else ""
+    click.echo(f"{samples:,} samples{of}, {profile.get('rate_hz', 0):g} a second")
+    rows = [
+        [
+            row.get("function"),
+            f"{row.get('file')}:{row.get('line')}",
+            *(f"{row.get(key) or 0:.1f}%" for key in ("self_pct", "total_pct", "cpu_pct")),
+        ]
+        for row in _list_rows(profile)
+    ]
+    click.echo()
+    _tables.table(["function", "where", "self", "total", "computing"], rows, right=3)
+    _tables.paragraph("Phases", map(describe_phase, read_phases(node)))
+
+
+def _list_rows(profile: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    rows = profile.get("functions")
+    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return found[:_ROWS_MAX]
+
+
+def _show_change(change: ProfileChange) -> None:
+    took = f"{format_duration(change.before_s)} → {format_duration(change.after_s)}"
+    click.echo(f"{took} ({format_seconds(change.change_s)})")
+    if change.sentence:
+        click.echo(_tables.wrap(f"{change.sentence}."))
+    rows = [
+        [
+            one.function,
+            one.file,
+            format_duration(one.before_s) if one.before_s else "–",
+            format_duration(one.after_s) if one.after_s else "–",
+            format_seconds(one.change_s),
+        ]
+        for one in change.functions[:_ROWS_MAX]
+    ]
+    click.echo()
+    _tables.table(["function", "file", "before", "after", "change"], rows, right=3)

@@ -1,0 +1,83 @@
+"""The functions that account for a change of duration, wherever two runs are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from mlflow_perf.analysis.compare import compare
+from mlflow_perf.analysis.gate import check
+from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
+from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
+
+
+def make_node(duration_sec: float, **seconds: float) -> NodeDocument:
+    """Return a node whose main thread spent these seconds in these functions."""
+    own: list[dict[str, Any]] = [
+        {"function": name, "file": "train.py", "main_s": took, "wall_s": took, "cpu_s": took}
+        for name, took in seconds.items()
+    ]
+    return NodeDocument(
+        node={"index": 0},
+        component="train",
+        status="FINISHED",
+        duration_sec=duration_sec,
+        summary={"duration_sec": duration_sec, "cpu_avg_utilization_pct": 50.0},
+        extra={"profile": {"rate_hz": 100, "samples": 9, "functions": [], "own": own}},
+    )
+
+
+BEFORE = make_node(22.0, parse_dates=2.0, fit=20.0)
+AFTER = make_node(63.0, parse_dates=40.0, fit=21.0, save=2.0)
+
+
+def _run(node: NodeDocument, label: str) -> PerfRun:
+    return PerfRun.from_document(label, PerfDocument({0: node}))
+
+
+def test_the_functions_that_account_for_the_change_are_named() -> None:
+    """`parse_dates` +38 s of +41 s, and what changed little is not named."""
+    change = compare_profiles([BEFORE], [AFTER])
+    assert change is not None
+    assert change.sentence == "`parse_dates` +38 s of +41 s"
+    assert [one.function for one in change.functions] == ["parse_dates", "save", "fit"]
+    back = compare_profiles([AFTER], [BEFORE])
+    assert back is not None
+    assert back.sentence == "`parse_dates` −38 s of −41 s"
+
+
+def test_without_a_profile_or_a_change_nothing_is_said() -> None:
+    """A run without samples has no functions, and an equal one no change."""
+    assert compare_profiles([BEFORE], [NodeDocument(duration_sec=1.0)]) is None
+    same = compare_profiles([BEFORE], [BEFORE])
+    assert same is not None
+    assert same.sentence == ""
+
+
+def test_the_longest_node_counts() -> None:
+    """The run waits for it."""
+    change = compare_profiles([make_node(5.0, fit=5.0), BEFORE], [make_node(1.0), AFTER])
+    assert change is not None
+    assert (change.before_s, change.after_s) == (22.0, 63.0)
+
+
+def test_a_comparison_begins_with_the_sentence() -> None:
+    """As a note, so that the terminal, Markdown, HTML and `/perf/compare` all have it."""
+    compared = compare([_run(BEFORE, "a"), _run(AFTER, "b")])
+    assert compared.notes[0] == "train: `parse_dates` +38 s of +41 s."
+    assert "parse\\_dates" in compared.to_markdown() or "parse_dates" in compared.to_markdown()
+
+
+def test_a_gate_that_fails_says_which_function() -> None:
+    """Markdown and JUnit have the sentence, between the median runs; a gate that passes not."""
+    bases = [_run(BEFORE, "a"), _run(make_node(23.0, fit=23.0), "c")]
+    failed = check(bases, _run(AFTER, "b"), "duration_sec=+10%")
+    assert failed.functions == {"train": "`parse_dates` +38 s of +41 s"}
+    assert "+38 s of +41 s" in to_markdown(failed)
+    failure = ET.fromstring(to_junit(failed)).find(".//failure")
+    assert failure is not None
+    assert "+38 s of +41 s" in str(failure.get("message"))
+    passed = check(_run(BEFORE, "a"), _run(BEFORE, "b"), "duration_sec=+10%")
+    assert passed.functions == {}
