@@ -337,6 +337,13 @@ def failing_source() -> None:
     busy(0.3)
 
 
+def command_without_stdout(*argv: str) -> None:
+    """The command line, started with a closed standard output."""
+    os.close(1)
+    sys.stdout = None  # as the interpreter has it then
+    command(*argv)
+
+
 def command(*argv: str) -> None:
     """The command line."""
     from mlflow_perf.cli import main

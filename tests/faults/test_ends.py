@@ -224,6 +224,16 @@ def test_clock_processes_and_threads_that_come_and_go(faults: Faults, fault: Fau
     fault("clock set back, processes and threads go", "no negative, doubled or odd figure", "none")
 
 
+def test_a_command_with_a_closed_standard_output(faults: Faults) -> None:
+    """Its exit code passes through, though our own standard output is closed too."""
+    job = faults.start(
+        "command_without_stdout", "run", "--name", "shut", "--", "sh", "-c", "exit 5"
+    )
+    assert job.wait() == 5, job.output
+    (run,) = faults.named("shut")
+    assert run.info.status == "FAILED"
+
+
 def test_out_of_memory(faults: Faults, fault: Fault, memory_cgroup: Path) -> None:
     """A job that the kernel's OOM killer ends is recovered, and the cause is told."""
     job = faults.start("join_cgroup", str(memory_cgroup), "sleeping", "outgrow")

@@ -46,7 +46,8 @@ def command(
         check_run(settings.run_id, settings.start_timeout)
     code = run_command(argv, settings.name or name_component(argv), settings)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        # A stream that was closed before the start is None.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     # A thread that waits for a dead server must not delay the exit, nor fail during it.
     os._exit(code)
