@@ -96,8 +96,8 @@ def kubernetes_lines(size: RightSize) -> str:
     return "\n".join(lines)
 
 
-def azureml_lines(size: RightSize) -> str:
-    """Return the `resources` of an Azure ML job: the smallest common machine that is enough."""
+def find_azure_size(size: RightSize) -> AzureSize | None:
+    """Return the smallest common machine of Azure that is enough; None if none is."""
     enough = (
         m
         for m in sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
@@ -105,7 +105,12 @@ def azureml_lines(size: RightSize) -> str:
         and m.memory_mb * USABLE >= (size.memory_mb or 0)
         and m.gpus >= size.gpus
     )
-    machine = next(enough, None)
+    return next(enough, None)
+
+
+def azureml_lines(size: RightSize) -> str:
+    """Return the `resources` of an Azure ML job: the smallest common machine that is enough."""
+    machine = find_azure_size(size)
     lines = ["resources:", f"  instance_count: {size.nodes}"]
     if machine is None:
         lines.append("  # no common machine is large enough: choose one by hand")

@@ -213,7 +213,9 @@ class _Peaks:
         """Return the runs, oldest first, as the sizer sees them: the node that used most."""
         found = []
         for run, usage in zip(self.sources, self.runs, strict=True):
-            killed = [peak for peak in usage if peak.usage["oom_kills"] > 0]
+            # The last attempt of a step may have had enough, and its figures are those of the run.
+            had_enough = run.status == "FINISHED" and f"{TAG}sizes_mb" in run.tags
+            killed = [p for p in usage if p.usage["oom_kills"] > 0 and not had_enough]
             seen = SeenRun(
                 run.label,
                 self.total(usage, lambda peak: peak.memory_mb),

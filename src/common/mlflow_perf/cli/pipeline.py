@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.graph import Graph
     from mlflow_perf.pipelines.runner import Result
     from mlflow_perf.pipelines.step import Outcome
+    from mlflow_perf.pipelines.step_sizes import StepSize
     from mlflow_perf.publish.workflow_writer import Tracking
 
 _HEADER = ("step", "status", "sec", "nodes", "CPU h", "unused", "peak MB", "read MB", "wrote")
@@ -71,6 +72,19 @@ def command() -> None:
 )
 @click.option("--retries", type=click.IntRange(0), default=0, help="Repeats of a failed step.")
 @click.option(
+    "--size",
+    metavar="learned|FILE",
+    help="Memory and cores of each step: from its component's past, or from a YAML or JSON file. "
+    "No more run side by side than fit; a step killed for want of memory gets more.",
+)
+@click.option(
+    "--memory",
+    "budget_mb",
+    type=click.FloatRange(64, 1e12),
+    metavar="MB",
+    help="With --size: memory for all steps on a machine together; default: 90% of it.",
+)
+@click.option(
     "--monitor", is_flag=True, help="Record the tasks and import them as spans (spans.sqlite3)."
 )
 @_options.as_json
@@ -86,6 +100,8 @@ def run(
     on: str,
     to: Path | None,
     retries: int,
+    size: str | None,
+    budget_mb: float | None,
     monitor: bool,
     as_json: bool,
     no_wait: bool,
@@ -96,10 +112,15 @@ def run(
     FILE.py:NAME names a job or a function. ARG … are the script's own arguments.
     """
     from mlflow_perf.pipelines import azure
+    from mlflow_perf.pipelines.allocation import ask_azure
     from mlflow_perf.pipelines.environments import choose_pythons, parse_pythons
     from mlflow_perf.pipelines.loading import load_jobs, parse_settings
+    from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources, parse_map
+    from mlflow_perf.pipelines.step_sizes import choose_sizes
 
+    if budget_mb is not None and size is None:
+        raise click.UsageError("--memory goes with --size: it bounds what the sizes add up to.")
     # Messages of MLflow's store and of azure-ai-ml would clutter the table.
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for library in ("alembic", "mlflow.store", "azure"):
@@ -110,10 +131,11 @@ def run(
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
     if on == "azureml":
         for job in jobs:
+            if size is not None:
+                graph = read_graph(job, source=path.resolve(), sources=sources)
+                ask_azure(job, choose_sizes(size, graph, budget_mb=budget_mb), say=_say)
             azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
-
-    from mlflow_perf.pipelines.read_graph import read_graph
 
     graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
     given = parse_pythons(pythons, graphs)
@@ -126,6 +148,9 @@ def run(
                 to=to,
                 on=on,
                 retries=retries,
+                find_sizes=None
+                if size is None
+                else partial(choose_sizes, size, graph, budget_mb=budget_mb),
                 monitor=monitor,
                 as_json=as_json,
             )
@@ -146,6 +171,7 @@ def _run_graph(
     to: Path | None,
     on: str,
     retries: int,
+    find_sizes: Callable[[], dict[str, StepSize]] | None,
     monitor: bool,
     as_json: bool,
 ) -> None:
@@ -162,6 +188,10 @@ def _run_graph(
     config = load_config(on)
     place = place_for(to)
     place.make_default()
+    sizes = find_sizes() if find_sizes is not None else {}
+    for step, size in sizes.items():
+        memory = "unknown" if size.memory_mb is None else f"{size.memory_mb:,} MB"
+        _say(f"size of {step}: {memory}, {size.cpus or 1} CPUs ({size.method})")
     pythons = find_pythons()
     base = place.folder or Path("pipeline-runs")
     name = re.sub(r"[^\w-]", "-", graph.name)
@@ -169,10 +199,12 @@ def _run_graph(
     work = base / "work" / f"{name}-{stamp}-{secrets.token_hex(2)}"
     tracking = Tracking(place)
     progress = _Progress(graph.steps)
-    runner = Runner(graph, tracking, work, retries=retries, pythons=pythons, watch=progress.tell)
+    runner = Runner(
+        graph, tracking, work, retries=retries, pythons=pythons, sizes=sizes, watch=progress.tell
+    )
     # A scheduler's SIGTERM stops the pipeline as Ctrl-C does, so that steps and runs are ended.
     with replace_handler(signal.SIGTERM, signal.default_int_handler):
-        result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor))
+        result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
     try:
         workflow, _ = log_workflow(result.run_id, tracking)
         if workflow is not None:

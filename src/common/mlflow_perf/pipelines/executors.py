@@ -11,7 +11,7 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.pipelines.allocation import ask_providers, make_specification
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
+from mlflow_perf.pipelines.step_sizes import StepSize
 
 MONITORING_DB = "monitoring.db"
 """Name of the file in which Parsl records its tasks when monitoring is on."""
@@ -98,9 +100,17 @@ class Pool:
         make: Makes the configuration for a folder; see `load_config`.
         folder: Folder for Parsl's own files.
         monitor: Whether Parsl records its tasks in `folder/monitoring.db`, to be read as spans.
+        sizes: What each step asks for; the allocations are made large enough.
     """
 
-    def __init__(self, make: Callable[[Path], Any], folder: Path, *, monitor: bool = False) -> None:
+    def __init__(
+        self,
+        make: Callable[[Path], Any],
+        folder: Path,
+        *,
+        monitor: bool = False,
+        sizes: Mapping[str, StepSize] | None = None,
+    ) -> None:
         from parsl import DataFlowKernel, python_app
 
         # Parsl logs warnings about its own clean-up; its log file in the folder keeps them.
@@ -111,6 +121,7 @@ class Pool:
         if programs not in path.split(os.pathsep):
             os.environ["PATH"] = os.pathsep.join([programs, path])
         config = make(folder)
+        ask_providers(config.executors, sizes or {})
         if monitor and config.monitoring is None:
             config.monitoring = _make_monitoring(folder)
         if config.retries:
@@ -127,8 +138,10 @@ class Pool:
         with replace_handler(signal.SIGINT, signal.SIG_IGN):
             self._kernel = DataFlowKernel(config)
         self._app = python_app(run_step, data_flow_kernel=self._kernel)
-        executors = self._kernel.executors.values()
-        self.mpi = any(getattr(executor, "enable_mpi_mode", False) for executor in executors)
+        # The other executors of a kernel run Parsl's own tasks.
+        found = self._kernel.executors.items()
+        self._executors = [one for label, one in found if label != "_parsl_internal"]
+        self.mpi = any(getattr(one, "enable_mpi_mode", False) for one in self._executors)
 
     def submit(self, job: StepJob, needed: Sequence[Future[Outcome]]) -> Future[Outcome]:
         """Submit a step; it starts when the steps that it needs have finished."""
@@ -136,6 +149,8 @@ class Pool:
         if self.mpi:
             nodes = {"num_nodes": job.step.instances, "ranks_per_node": job.step.processes}
             options["parsl_resource_specification"] = nodes
+        elif asked := make_specification(self._executors, job.size):
+            options["parsl_resource_specification"] = asked
         future: Future[Outcome] = self._app(job, *needed, **options)
         return future
 

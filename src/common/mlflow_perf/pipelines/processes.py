@@ -7,7 +7,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +117,7 @@ class _Group:
 
 
 def run_ranks(
-    ranks: list[Rank], *, folder: Path, logs: Path, environ: Mapping[str, str], limits: Limits
+    ranks: Sequence[Rank], *, folder: Path, logs: Path, environ: Mapping[str, str], limits: Limits
 ) -> Ended:
     """Run the processes until all have ended, one has failed, or a limit is reached.
 

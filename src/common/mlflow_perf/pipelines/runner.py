@@ -17,6 +17,7 @@ from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.step import Outcome, StepJob
+from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
 
@@ -91,6 +92,7 @@ class Runner:
         work: Folder for code, outputs and logs of all steps; every machine sees it.
         retries: How often a failed step is repeated if the step itself sets no number.
         pythons: Interpreter by step; see `environments.choose_pythons`.
+        sizes: What each step asks for; steps without a size are neither limited nor held back.
         watch: Called when a step begins or ends, with its name, the event, and at the end its
             outcome.
     """
@@ -103,6 +105,7 @@ class Runner:
         *,
         retries: int = 0,
         pythons: Mapping[str, StepPython] | None = None,
+        sizes: Mapping[str, StepSize] | None = None,
         watch: Callable[[str, str, Outcome | None], object] = lambda *_: None,
     ) -> None:
         self.graph = graph
@@ -111,6 +114,7 @@ class Runner:
         self.retries = retries
         self.watch = watch
         self.pythons = dict(pythons or {})
+        self.sizes = dict(sizes or {})
         self._links: dict[Path, Path] = {}
         # All commands are filled now, so that a faulty one is reported before anything runs.
         self._commands: dict[str, str] = {}
@@ -289,6 +293,7 @@ class Runner:
             tags=self._make_tags(step),
             python=python.path,
             fault=python.fault,
+            size=self.sizes.get(step.name),
         )
 
     def _make_tags(self, step: Step) -> dict[str, str]:

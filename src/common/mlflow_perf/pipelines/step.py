@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from mlflow_perf.node.place import without_launcher
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
+from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
+from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 
@@ -43,6 +46,7 @@ class StepJob:
         python: Interpreter of the step; None for the runner's own.
         fault: Why the step cannot be run, found before it; empty if it can.
         uri: Tracking URI for the step's own code; None for that of `place`.
+        size: What the step asks for; None if it is neither limited nor held back.
     """
 
     step: Step
@@ -57,6 +61,7 @@ class StepJob:
     python: Path | None = None
     fault: str = ""
     uri: str | None = None
+    size: StepSize | None = None
 
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
         """Return the step's variables: those of this process without its rank, then its own."""
@@ -97,6 +102,7 @@ class Outcome:
         max_rss_mb: Largest resident memory of one process.
         attempts: How often it was tried.
         log: Folder of its logs.
+        tags: More facts about the attempts: their sizes.
     """
 
     name: str
@@ -109,6 +115,7 @@ class Outcome:
     max_rss_mb: float = 0.0
     attempts: int = 1
     log: Path | None = None
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 class StepEndedError(Exception):
@@ -135,6 +142,11 @@ def run_step(
         StepEndedError: The step failed or was stopped, or the pipeline was stopped before it began.
     """
     del parsl_resource_specification
+    with SizedAttempts(job.size, job.folder.parent, job.stop, job.step.instances) as sized:
+        return _run_sized(job, sized)
+
+
+def _run_sized(job: StepJob, sized: SizedAttempts) -> Outcome:
     name = job.step.name
     if job.stop.exists():
         # The pipeline was stopped while the step waited for a worker; the runner records that.
@@ -154,7 +166,7 @@ def run_step(
     started, began = time.time(), time.monotonic()
     outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
     try:
-        outcome = _run_attempts(job, outcome)
+        outcome = _run_attempts(job, outcome, sized)
     except PipelineError as error:
         outcome = replace(outcome, message=str(error))
     outcome = replace(outcome, duration_sec=time.monotonic() - began)
@@ -165,14 +177,18 @@ def run_step(
     return outcome
 
 
-def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
-    """Repeat the step until it finishes, is stopped, or has no retries left."""
+def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outcome:
+    """Repeat the step until it finishes, is stopped, or has no retries left.
+
+    After an out-of-memory kill it is repeated with more memory, which counts as no retry.
+    """
     if job.fault:
         raise PipelineError(job.fault)
     code = job.folder / "code"
     copy_code(job.step.code, job.step.includes, code)
     limits = Limits(job.step.timeout_sec, job.stop)
-    for attempt in range(1, job.step.retries + 2):
+    retries_left = job.step.retries
+    for attempt in count(1):
         if attempt > 1:
             # Sent later, these journals would replace the figures of the next attempt.
             _recover(job, attempt - 1)
@@ -186,7 +202,8 @@ def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
             folder.mkdir(parents=True, exist_ok=True)
         environ = job.make_environment(outcome.run_id, attempt)
         ranks = plan_ranks(job.step, environ)
-        ended = run_ranks(ranks, folder=code, logs=logs, environ=environ, limits=limits)
+        with sized.limit(ranks) as tried:
+            ended = run_ranks(tried.ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(
             outcome,
             attempts=attempt,
@@ -194,9 +211,19 @@ def _run_attempts(job: StepJob, outcome: Outcome) -> Outcome:
             max_rss_mb=max(outcome.max_rss_mb, ended.max_rss_mb),
             status="KILLED" if ended.stopped else "FAILED" if ended.code else "FINISHED",
             message=ended.describe(limits),
+            tags=sized.tags,
         )
-        if outcome.status != "FAILED":
+        if outcome.status != "FAILED" or job.stop.exists():
             break
+        if job.size is not None and tried.was_killed:
+            why_not = sized.grow()
+            if not why_not:
+                continue
+            message = f"{outcome.message}; it was killed for want of memory, and {why_not}"
+            outcome = replace(outcome, message=message)
+        if not retries_left:
+            break
+        retries_left -= 1
     return outcome
 
 
@@ -211,7 +238,7 @@ def _end_run(tracking: Tracking, outcome: Outcome) -> None:
     """End the step's MLflow run with its logs, attempts and error."""
     if outcome.run_id is None:
         return
-    tags = {"mlflow_perf.attempts": str(outcome.attempts)}
+    tags = {"mlflow_perf.attempts": str(outcome.attempts), **outcome.tags}
     if outcome.message:
         tags["mlflow_perf.error"] = outcome.message[:5000]
     try:

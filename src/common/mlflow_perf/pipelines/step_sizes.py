@@ -1,0 +1,151 @@
+"""How much memory and how many cores each step asks for: learned from its past, or from a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf.analysis.learned_memory import SeenRun, learn_memory
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.analysis.run_inputs import read_inputs
+from mlflow_perf.errors import PipelineError, RunNotFoundError
+from mlflow_perf.pipelines.graph import Graph, Step
+from mlflow_perf.pipelines.values import suggest_name
+from mlflow_perf.tracking.search import find_runs
+
+LEARNED = "learned"
+_NEWEST = 200
+_SEEN_MAX = 400
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """What a step asks for, per node.
+
+    Attributes:
+        memory_mb: Memory, in MB of 2^20 bytes; None where nothing is known.
+        cpus: Cores; None where nothing is known.
+        method: How this was found.
+        seen: The runs that it was learned from, for the size of a retry.
+        inputs: The step's numbers that may predict its memory.
+        budget_mb: Memory that all steps on a machine may use together; None for all that is there.
+    """
+
+    memory_mb: int | None = None
+    cpus: int | None = None
+    method: str = ""
+    seen: tuple[SeenRun, ...] = ()
+    inputs: Mapping[str, float] | None = None
+    budget_mb: float | None = None
+
+    def grow(self, failed_mb: float) -> int:
+        """Return the memory for the next attempt, in MB: always more than what was too little."""
+        learned = learn_memory(self.seen, inputs=self.inputs, failed_mb=failed_mb)
+        wanted = 2.0 * failed_mb if learned is None else learned.wanted_mb
+        return max(math.ceil(wanted), math.floor(failed_mb) + 1)
+
+
+def choose_sizes(given: str, graph: Graph, *, budget_mb: float | None) -> dict[str, StepSize]:
+    """Return the size of each step.
+
+    Args:
+        given: `learned`, or the path of a file of sizes.
+        graph: The pipeline.
+        budget_mb: Memory that all steps on a machine may use together; None for all that is there.
+
+    Raises:
+        PipelineError: The file cannot be read, or names no step of the pipeline.
+    """
+    found = learn_sizes(graph) if given == LEARNED else read_sizes(Path(given), graph)
+    return {
+        name: StepSize(s.memory_mb, s.cpus, s.method, s.seen, s.inputs, budget_mb)
+        for name, s in found.items()
+    }
+
+
+def learn_sizes(graph: Graph) -> dict[str, StepSize]:
+    """Return each step's size from the past runs of its component, in the current MLflow store.
+
+    A component without a past has a size of which nothing is known.
+    """
+    past = {}
+    for component in {step.component for step in graph.steps.values()}:
+        try:
+            past[component] = find_runs(component, max_results=_NEWEST, documents=True)
+        except RunNotFoundError:  # a store that was never used
+            past[component] = []
+    found = {}
+    for name, step in graph.steps.items():
+        runs = past[step.component]
+        numbers = _read_numbers(step)
+        known = {n: v for n, v in numbers.items() if any(n in read_inputs(run) for run in runs)}
+        try:
+            size = right_size(runs, inputs=known) if runs else None
+        except RunNotFoundError:  # runs without figures of their nodes
+            size = None
+        if size is None:
+            found[name] = StepSize(method="no past runs")
+        else:
+            found[name] = StepSize(
+                size.memory_mb, size.cpus, size.method, size.seen[-_SEEN_MAX:], known
+            )
+    return found
+
+
+def _read_numbers(step: Step) -> dict[str, float]:
+    """Return the literal numbers among a step's inputs."""
+    return {
+        name: float(value)
+        for name, value in step.values.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def read_sizes(path: Path, graph: Graph) -> dict[str, StepSize]:
+    """Return the sizes in a YAML or JSON file: a step or component → `memory_mb` and `cpus`.
+
+    What `advise --json` prints for a workflow or with `--all` is such a file.
+
+    Raises:
+        PipelineError: The file cannot be read, or a name or a figure in it is wrong.
+    """
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise PipelineError(f"The sizes in {path} cannot be read: {reason}.") from error
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where else ""
+        raise PipelineError(f"{path}{line} is neither YAML nor JSON.") from error
+    if isinstance(data, Mapping):
+        data = data.get("steps") or data.get("components") or data
+    if not isinstance(data, Mapping) or not all(isinstance(d, Mapping) for d in data.values()):
+        raise PipelineError(f"{path} must name steps, each with memory_mb and cpus.")
+    names = {**{step.component: "" for step in graph.steps.values()}, **graph.steps}
+    sizes = {}
+    for key, figures in data.items():
+        if str(key) not in names:
+            hint = suggest_name(str(key), list(names))
+            raise PipelineError(f"{path} names {key!r}, which is no step{hint}.")
+        where = f"{path}: {key}"
+        memory = _read_figure(figures, "memory_mb", where)
+        sizes[str(key)] = StepSize(memory, _read_figure(figures, "cpus", where), f"from {path}")
+    return {
+        name: sizes.get(name) or sizes.get(step.component) or StepSize(method=f"not in {path}")
+        for name, step in graph.steps.items()
+    }
+
+
+def _read_figure(figures: Mapping[str, Any], key: str, where: str) -> int | None:
+    value = figures.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e12:
+        raise PipelineError(f"{where}: {key} is {value!r}, but must be a number above zero.")
+    return math.ceil(value)
