@@ -10,7 +10,7 @@ import click
 
 from mlflow_perf.cli import main
 from mlflow_perf.core.settings import SETTINGS
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, make_gpu_metrics, metric_for
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, find_metric, make_gpu_metrics
 
 PAGES = ("README.md", "docs/metrics.md", "docs/settings.md")
 """The pages with generated tables."""
@@ -56,7 +56,7 @@ _HEADLINES = (
 
 def headline_table() -> str:
     """Return the table of the headline metrics as Markdown."""
-    rows = [metric for key in _HEADLINES if (metric := metric_for(key)) is not None]
+    rows = [metric for key in _HEADLINES if (metric := find_metric(key)) is not None]
     return _table(("key", "unit", "meaning"), [(f"`{m.key}`", m.unit, m.meaning) for m in rows])
 
 

@@ -16,7 +16,7 @@ from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.pipelines.step import Outcome
 from mlflow_perf.pipelines.step_table import Row
-from mlflow_perf.publish.workflow_writer import Place, embedded, place_for
+from mlflow_perf.publish.workflow_writer import Place, find_place, make_embedded_place
 
 
 def _run(*arguments: str) -> Any:
@@ -90,11 +90,11 @@ def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--to first, then MLflow's own setting, then ./demo."""
     monkeypatch.chdir(tmp_path)
     uri = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5001"}
-    assert place_for(None, environ=uri).uri == "http://127.0.0.1:5001"
-    assert place_for(tmp_path / "x", environ=uri).uri == f"sqlite:///{tmp_path}/x/mlflow.db"
-    assert place_for(None, environ={}).folder == tmp_path / "demo"
+    assert find_place(None, environ=uri).uri == "http://127.0.0.1:5001"
+    assert find_place(tmp_path / "x", environ=uri).uri == f"sqlite:///{tmp_path}/x/mlflow.db"
+    assert find_place(None, environ={}).folder == tmp_path / "demo"
     with pytest.raises(SettingError, match="not an address") as caught:
-        place_for(Path("http://me:secret@127.0.0.1:5001"))
+        find_place(Path("http://me:secret@127.0.0.1:5001"))
     assert "secret" not in str(caught.value)
 
 
@@ -102,15 +102,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """A file in the way is said before anything runs."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingError, match="cannot be made"):
-        embedded(tmp_path / "file" / "store")
+        make_embedded_place(tmp_path / "file" / "store")
 
 
 def test_links_open_the_runs_view(tmp_path: Path) -> None:
     """A link leads to the run, on the server that has it or on the one that `make ui` starts."""
     ends = "#/experiments/1/runs/r?workflowType=machine_learning"
-    server = place_for(None, environ={"MLFLOW_TRACKING_URI": "http://host:5001/"})
+    server = find_place(None, environ={"MLFLOW_TRACKING_URI": "http://host:5001/"})
     assert server.link("r", "1") == f"http://host:5001/{ends}"
-    assert embedded(tmp_path).link("r", "1") == f"http://127.0.0.1:5000/{ends}"
+    assert make_embedded_place(tmp_path).link("r", "1") == f"http://127.0.0.1:5000/{ends}"
 
 
 def test_a_pipeline_without_monitored_tasks_keeps_its_outcome(

@@ -12,11 +12,11 @@ import pytest
 from mlflow_perf.core.uris import (
     absolute_store,
     blocking_file,
+    find_local_database,
     first_line,
     is_http,
     is_local,
     is_refused,
-    local_database,
     redact_password,
     strip_credentials,
 )
@@ -64,7 +64,7 @@ def test_an_error_is_one_line_without_passwords() -> None:
 )
 def test_only_an_embedded_store_has_a_file(uri: str, file: Path | None) -> None:
     """A store in memory, on a server or behind a URI of SQLite's own has none."""
-    assert local_database(uri) == file
+    assert find_local_database(uri) == file
 
 
 def test_what_is_in_an_embedded_stores_way(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from mlflow_perf.node.exit_cause import boot_id, new_oom_kills, oom_counts, signal_name
+from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills, name_signal, read_oom_counts
 
 
 def test_a_signal_has_a_name() -> None:
     """A signal without a name of its own, such as a real-time one, is named by its number."""
-    assert signal_name(signal.SIGTERM) == "SIGTERM"
-    assert signal_name(200) == "signal 200"
+    assert name_signal(signal.SIGTERM) == "SIGTERM"
+    assert name_signal(200) == "signal 200"
 
 
 def test_the_id_of_a_boot_stays_until_the_next_boot() -> None:
@@ -29,12 +29,12 @@ def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path: Path) -> No
     two.mkdir()
     (one / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
     (two / "memory.events").write_text("low 0\noom 1\noom_kill 5\n")
-    counts = oom_counts(7, root=root, proc=proc)
+    counts = read_oom_counts(7, root=root, proc=proc)
     assert sorted(counts.values()) == [2, 5]
-    assert new_oom_kills(counts) == 0
+    assert count_new_oom_kills(counts) == 0
     (two / "memory.events").write_text("low 0\noom 2\noom_kill 6\n")
-    assert new_oom_kills(counts) == 1
-    assert oom_counts(8, root=root, proc=proc) == {}
+    assert count_new_oom_kills(counts) == 1
+    assert read_oom_counts(8, root=root, proc=proc) == {}
     secret = tmp_path / "secret"
     secret.write_text("oom_kill 9\n")
-    assert new_oom_kills({str(secret): 0}) == 0, "only a cgroup's counter is opened"
+    assert count_new_oom_kills({str(secret): 0}) == 0, "only a cgroup's counter is opened"

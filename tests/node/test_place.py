@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.launchers import LAUNCHERS
-from mlflow_perf.node.place import Node, detect, without_launcher
+from mlflow_perf.node.place import Node, detect, hide_launcher
 
 
 def _variables(pairs: str) -> dict[str, str]:
@@ -258,7 +258,7 @@ def test_as_dict_is_the_block_of_the_document() -> None:
 @pytest.mark.parametrize("environ", [case[0] for case in CASES + TRAPS])
 def test_without_launcher_leaves_a_job_of_its_own(environ: str) -> None:
     """A command that is no rank of the outer job finds one node, and keeps the other variables."""
-    left = without_launcher(_variables(environ) | {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "1"})
+    left = hide_launcher(_variables(environ) | {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "1"})
     node = detect(left)
     assert (node.index, node.count, node.local_rank, node.world_size) == (0, 1, 0, 1)
     assert (left["PATH"], left["CUDA_VISIBLE_DEVICES"]) == ("/bin", "1")

@@ -9,7 +9,7 @@ import pytest
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import write_workflow_note
-from mlflow_perf.publish.workflow_writer import Place, Tracking, embedded
+from mlflow_perf.publish.workflow_writer import Place, Tracking, make_embedded_place
 
 
 @pytest.mark.e2e
@@ -17,7 +17,7 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
     """Parent and child, parameters, tags, metrics, files and ends: all read back."""
     from mlflow import MlflowClient
 
-    place = embedded(tmp_path / "store")
+    place = make_embedded_place(tmp_path / "store")
     tracking = Tracking(place)
     experiment = tracking.experiment("work")
     assert tracking.experiment("work") == experiment

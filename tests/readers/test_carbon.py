@@ -12,10 +12,10 @@ import pytest
 
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.errors import MissingDependencyError, SettingError
-from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.model.summary import summarise, summarise_run
 from mlflow_perf.readers import carbon, default_readers
-from mlflow_perf.readers.carbon import CarbonReader, carbon_reader
+from mlflow_perf.readers.carbon import CarbonReader, make_carbon_reader
 
 
 class Tracker:
@@ -58,7 +58,7 @@ def test_emissions_and_their_energy_are_counters() -> None:
     metrics = summarise(reports, counters_from_first=True)
     assert metrics["node_carbon_g"] == pytest.approx(2.0)
     assert summarise_run([metrics, metrics])["run_carbon_g"] == pytest.approx(4.0)
-    assert not [key for key in metrics if metric_for(key) is None and "carbon_g" in key]
+    assert not [key for key in metrics if find_metric(key) is None and "carbon_g" in key]
 
 
 def test_a_tracker_that_cannot_be_opened_costs_only_its_figures(
@@ -87,7 +87,7 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_PERF_CARBON", "fra")
     monkeypatch.setattr(carbon, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match="carbon"):
-        carbon_reader()
+        make_carbon_reader()
 
 
 @pytest.mark.parametrize("wrong", ["FR", "France", "12A", "Ñña"])
@@ -130,7 +130,7 @@ def test_the_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """CodeCarbon itself, offline: a small positive estimate that grows."""
     pytest.importorskip("codecarbon")
     monkeypatch.setenv("MLFLOW_PERF_CARBON", "FRA")
-    reader = carbon_reader()
+    reader = make_carbon_reader()
     reader._source._patience_sec = 60.0
     first: dict[str, float] = {}
     reader.read(first)

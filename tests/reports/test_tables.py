@@ -6,7 +6,7 @@ import pytest
 from tests.reports import html_samples as samples
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.reports.run_page import build_run_page
 from mlflow_perf.reports.tables import choose_verdict, list_facts
 
@@ -18,7 +18,7 @@ def test_the_headline_says_what_there_is() -> None:
     assert labels[:4] == ["Duration", "Job's CPUs", "Unused by the job", "Job's memory"]
     assert report.verdict["bottleneck"] == report.findings[0].bottleneck
     assert report.overhead == "0.041%"
-    row = metric_for("run_duration_sec")
+    row = find_metric("run_duration_sec")
     assert row is not None
     assert report.tiles[0].meaning == row.meaning
 

@@ -538,11 +538,11 @@ def test_a_country_reaches_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None
     """The country of the electricity is an argument as well as a variable."""
     asked: list[str | None] = []
 
-    def carbon_reader(country: str | None) -> Reader:
+    def make_carbon_reader(country: str | None) -> Reader:
         asked.append(country)
         raise SourceUnavailableError("not in this test")
 
-    monkeypatch.setattr("mlflow_perf.readers.carbon.carbon_reader", carbon_reader)
+    monkeypatch.setattr("mlflow_perf.readers.carbon.make_carbon_reader", make_carbon_reader)
     with mlflow_perf.report("train", carbon="FRA"):
         pass
     assert asked == ["FRA"]

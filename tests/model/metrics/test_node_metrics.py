@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlflow_perf.model.metrics import METRICS, make_gpu_metrics, metric_for
+from mlflow_perf.model.metrics import METRICS, find_metric, make_gpu_metrics
 from mlflow_perf.model.summary import RunningSummary
 
 EIGHTEEN = {
@@ -25,11 +25,11 @@ def test_the_table_has_the_seeds_eighteen_keys_once() -> None:
 def test_a_key_names_its_row() -> None:
     """A row is found by its key, also one of a GPU; an unknown key has no row."""
     for row in (*METRICS, *make_gpu_metrics(11)):
-        found = metric_for(row.key)
+        found = find_metric(row.key)
         assert found is not None
         assert (found.key, found.unit, found.meaning) == (row.key, row.unit, row.meaning)
-    assert metric_for("no such key") is None
-    assert metric_for("gpu0_no_such_key") is None
+    assert find_metric("no such key") is None
+    assert find_metric("gpu0_no_such_key") is None
 
 
 def test_every_row_is_complete() -> None:

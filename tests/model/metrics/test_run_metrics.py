@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, find_metric
 from mlflow_perf.model.summary import summarise_run
 
 
@@ -12,7 +12,7 @@ def test_run_keys_are_their_own() -> None:
     assert len(keys) == len(set(keys))
     assert all(key.startswith("run_") for key in keys)
     assert not {*keys} & {metric.key for metric in METRICS}
-    assert all(metric_for(metric.key) is metric for metric in RUN_METRICS)
+    assert all(find_metric(metric.key) is metric for metric in RUN_METRICS)
 
 
 def test_run_figures_weigh_nodes_by_their_hours() -> None:

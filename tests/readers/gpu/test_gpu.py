@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.readers.gpu.stand_ins import FakeNvml, Named, list_names, summarise_job
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.readers.gpu.gpu import (
     Gpu,
@@ -45,7 +45,7 @@ def test_utilisation_memory_hours_and_energy_of_each_gpu_and_all() -> None:
     assert metrics["max_t_gpu_mem_percent"] == metrics["gpu1_max_t_mem_percent"] == 25.0
     assert metrics["gpu0_energy_wh"] == pytest.approx(200.0)
     assert metrics["gpu_energy_wh"] == metrics["node_energy_wh"] == pytest.approx(400.0)
-    assert not [key for key in metrics if metric_for(key) is None]
+    assert not [key for key in metrics if find_metric(key) is None]
     run = summarise_run([metrics, metrics])
     assert run["run_gpu_hours"] == pytest.approx(4.0)
     assert run["run_gpu_avg_utilization_pct"] == pytest.approx(60.0)

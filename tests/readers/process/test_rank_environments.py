@@ -51,7 +51,7 @@ def proc(tmp_path: Path) -> Path:
 def seen(proc: Path, *, root: int | None = LAUNCHER, **own: str) -> list[str] | None:
     """Return the devices that rank 0, which samples, takes for the job's."""
     environ = {"OMPI_COMM_WORLD_RANK": "0", **own}
-    others = RankEnvironments(root, proc=proc, environ=environ).with_any_of
+    others = RankEnvironments(root, proc=proc, environ=environ).find_with_any
     return list_names(find_visible_gpus(Named, CUDA, environ, others))
 
 
@@ -79,7 +79,7 @@ def test_a_wrapper_that_narrows_its_child_counts_as_the_child(proc: Path) -> Non
 def test_a_process_alone_looks_at_no_other(proc: Path) -> None:
     """Without a launcher above, the environment of this process is the whole truth."""
     assert seen(proc, root=None, CUDA_VISIBLE_DEVICES="0") == ["0"]
-    assert RankEnvironments(LAUNCHER, proc=proc, environ={}).with_any_of(CUDA) == []
+    assert RankEnvironments(LAUNCHER, proc=proc, environ={}).find_with_any(CUDA) == []
 
 
 def test_a_forbidden_or_vanished_environment_is_passed_over(proc: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_rank_that_starts_late_adds_its_gpu(proc: Path) -> None:
     """The first GPU keeps its number; that of a rank that was not there yet comes after it."""
     environ = {"OMPI_COMM_WORLD_RANK": "0", "CUDA_VISIBLE_DEVICES": "GPU-bbbb"}
     (proc / "12" / "environ").unlink()
-    others = RankEnvironments(LAUNCHER, proc=proc, environ=environ).with_any_of
+    others = RankEnvironments(LAUNCHER, proc=proc, environ=environ).find_with_any
     nvml = FakeNvml()
     reader = GpuReader(lambda: open_nvidia(nvml, environ, others=others))
     reader._source._patience_sec = 10.0
@@ -117,6 +117,6 @@ def test_real_ranks() -> None:
     )  # fmt: skip
     assert child.stdout is not None
     child.stdout.readline()
-    found = RankEnvironments(os.getpid(), environ={"PMI_RANK": "0"}).with_any_of(CUDA)
+    found = RankEnvironments(os.getpid(), environ={"PMI_RANK": "0"}).find_with_any(CUDA)
     child.communicate(b"\n")
     assert [environ[CUDA[0]] for environ in found] == ["GPU-1"]

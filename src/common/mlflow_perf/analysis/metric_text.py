@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from mlflow_perf.core.format import MISSING, cpu_time, number
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, metric_for
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, find_metric
 
 _KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
 _ORDER = {key: i for i, key in enumerate(_KEYS)}
@@ -65,7 +65,7 @@ _RESOLUTION = {
 
 def find_unit(key: str) -> str:
     """Return the unit of a metric; `""` if it has none or none is known."""
-    metric = metric_for(key)
+    metric = find_metric(key)
     if metric is not None:
         return metric.unit
     return next((name for ending, name in _UNITS if key.endswith(ending)), "")
@@ -73,7 +73,7 @@ def find_unit(key: str) -> str:
 
 def find_direction(key: str) -> str:
     """Return `"lower"` or `"higher"` if that is better for the same work, else `""`."""
-    metric = metric_for(key)
+    metric = find_metric(key)
     if metric is not None:
         return metric.better
     if key.endswith(_HIGHER):

@@ -134,12 +134,12 @@ def read_spans(document: NodeDocument) -> list[Span]:
     At most a hundred spans are made, so that the cost does not grow with the job's length.
     """
     usage = Usage(document.summary, document.node)
-    whole = _span_of_summary(usage)
-    spans = list(_spans_of_reports(document, usage, whole)) if whole.own else []
+    whole = _make_summary_span(usage)
+    spans = list(_make_report_spans(document, usage, whole)) if whole.own else []
     return spans or [whole]
 
 
-def _span_of_summary(usage: Usage) -> Span:
+def _make_summary_span(usage: Usage) -> Span:
     seconds = usage["duration_sec"]
     cores = usage.cores or 1.0
     used = usage.used_cores if usage.cores else usage.node_busy_pct / 100.0
@@ -178,7 +178,7 @@ def _span_of_summary(usage: Usage) -> Span:
     )
 
 
-def _spans_of_reports(document: NodeDocument, usage: Usage, whole: Span) -> Iterator[Span]:
+def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Iterator[Span]:
     length = len(next(iter(document.reports.values()), []))
     picked = {*range(0, length, max(1, -(-length // _MOST_SPANS))), length - 1} if length else ()
     columns = [(name, column) for name, column in document.reports.items() if name in _USED]

@@ -12,7 +12,7 @@ from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.tracking.load import fetch_file, is_run_id, new_client, read_documents
+from mlflow_perf.tracking.load import fetch_file, is_run_id, make_client, read_documents
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import get_runs
 
@@ -72,7 +72,7 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
     if wanted.db is not None:
         pictures = _draw(wanted.db, wanted.root)
     elif run is not None and run.run_id is not None:
-        client = new_client()
+        client = make_client()
         if any(file.path == _SPANS for file in client.list_artifacts(run.run_id, "spans")):
             with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
                 db = fetch_file(client, run.run_id, _SPANS, Path(folder))
@@ -94,7 +94,7 @@ def log_page(page: Page) -> list[str]:
     """
     if page.run is None or page.run.run_id is None:
         raise RunNotFoundError("A file is no run to which a report could be logged.")
-    client = new_client()
+    client = make_client()
     client.log_text(page.run.run_id, page.html, REPORT_FILE)
     if page.workflow is None:
         return [REPORT_FILE]

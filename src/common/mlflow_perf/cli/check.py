@@ -108,7 +108,7 @@ def command(
     if base_filter is not None:
         if component is not None:
             read = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
-            new = [run.of_component(component) or run for run in read]
+            new = [run.find_component(component) or run for run in read]
         base = _find_history(new, component, base_filter, any_hardware=any_hardware)[:base_last]
     result = check_runs(base, new, limits, alpha=alpha)
     if junit is not None:

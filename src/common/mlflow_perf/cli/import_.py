@@ -10,7 +10,7 @@ import click
 
 from mlflow_perf.cli import _options, _progress, _tables
 from mlflow_perf.histories import log_workflow, read_histories
-from mlflow_perf.publish.workflow_writer import Tracking, place_for
+from mlflow_perf.publish.workflow_writer import Tracking, find_place
 
 
 @click.command()
@@ -39,7 +39,7 @@ def command(
     """
     workflows = read_histories(files, name=name)
     _options.prepare()
-    place = place_for(to)
+    place = find_place(to)
     place.make_default()
     tracking = Tracking(place)
     done = []

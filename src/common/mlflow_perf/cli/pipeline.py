@@ -183,10 +183,10 @@ def _run_graph(
     from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.pipelines.workflow_report import log_workflow
-    from mlflow_perf.publish.workflow_writer import Tracking, place_for
+    from mlflow_perf.publish.workflow_writer import Tracking, find_place
 
     config = load_config(on)
-    place = place_for(to)
+    place = find_place(to)
     place.make_default()
     sizes = find_sizes() if find_sizes is not None else {}
     for step, size in sizes.items():

@@ -43,7 +43,7 @@ def is_local(uri: str) -> bool:
 
 def absolute_store(uri: str) -> str:
     """Return the address of a store that stays right when the job changes its working folder."""
-    file = local_database(uri)
+    file = find_local_database(uri)
     try:
         if file is not None and not file.is_absolute():
             scheme, _, place = uri.partition(":///")
@@ -60,7 +60,7 @@ def strip_credentials(uri: str) -> str:
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
 
 
-def local_database(uri: str) -> Path | None:
+def find_local_database(uri: str) -> Path | None:
     """Return the file of an SQLite store; None for any other store, including one in memory."""
     scheme, _, place = uri.partition(":///")
     name = place.partition("?")[0]
@@ -74,7 +74,7 @@ def blocking_file(uri: str) -> Path | None:
 
     Some versions of MLflow try for a minute to create a store below such a file.
     """
-    file = local_database(uri)
+    file = find_local_database(uri)
     if file is None:
         return None
     try:

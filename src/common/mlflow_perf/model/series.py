@@ -17,7 +17,7 @@ PEAK_SUFFIX = "_max"
 """Suffix of a column that holds another column's peak within each merged interval."""
 
 
-def even_length(max_length: Any) -> int:
+def round_to_even(max_length: Any) -> int:
     """Return `max_length` rounded up to even.
 
     Raises:
@@ -45,7 +45,7 @@ def keep_finite(report: Mapping[str, Any]) -> Mapping[str, float]:
     }
 
 
-def span_between(before: Mapping[str, float], now: Mapping[str, float]) -> float:
+def measure_span(before: Mapping[str, float], now: Mapping[str, float]) -> float:
     """Return the seconds between two reports, never negative; 1 if they have no time."""
     for name in ("elapsed_sec", "timestamp"):
         if name in now and name in before:
@@ -96,7 +96,7 @@ class BoundedSeries:
     def __init__(
         self, max_length: int = 1000, *, kind: Callable[[str], Kind] = lookup_kind
     ) -> None:
-        self.max_length = even_length(max_length)
+        self.max_length = round_to_even(max_length)
         # Room for rows between the first and the last. Without room, all reports between them are
         # one row, which `columns` merges into the last.
         self._room = self.max_length - 2
@@ -145,7 +145,7 @@ class BoundedSeries:
             self._first = dict(report)
             return
         before = self._first if self._last is None else self._last
-        span = span_between(before, report)
+        span = measure_span(before, report)
         if self._last is not None:
             if self._filled < self._stride and self._spans:
                 self._merge_into_newest(self._last, self._last_span)

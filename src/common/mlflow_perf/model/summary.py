@@ -15,7 +15,7 @@ from mlflow_perf.model.metrics import (
     SHARE_THRESHOLDS_PCT,
     make_gpu_metrics,
 )
-from mlflow_perf.model.series import PEAK_SUFFIX, keep_finite, span_between
+from mlflow_perf.model.series import PEAK_SUFFIX, keep_finite, measure_span
 from mlflow_perf.records import Kind
 
 _LINE_COLUMNS = ("job_mem_mb",)
@@ -92,7 +92,7 @@ class RunningSummary:
     def add(self, report: Mapping[str, float]) -> None:
         """Add one report: column name → value."""
         if self._before is not None:
-            span = span_between(self._before, report)
+            span = measure_span(self._before, report)
             if self._unweighted is not None:
                 # The list does not begin with a report at its start. The levels of its first report
                 # held before it, presumably as long as the next interval; counters begin with it.

@@ -22,7 +22,7 @@ def boot_id() -> str:
         return ""
 
 
-def signal_name(number: int) -> str:
+def name_signal(number: int) -> str:
     """Return a signal's name: `SIGTERM`."""
     try:
         return signal.Signals(number).name
@@ -30,7 +30,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def oom_counts(
+def read_oom_counts(
     pid: int | str = "self", *, root: Path = _ROOT, proc: Path = _PROC
 ) -> dict[str, int]:
     """Return how often the OOM killer has struck in the memory cgroups of a process.
@@ -74,11 +74,11 @@ def _read_oom_kills(file: Path) -> int | None:
         return None
 
 
-def new_oom_kills(before: Mapping[str, int]) -> int:
+def count_new_oom_kills(before: Mapping[str, int]) -> int:
     """Return how many OOM kills the counters have counted since an earlier reading.
 
     Args:
-        before: What `oom_counts` returned then. A counter that is gone has counted nothing.
+        before: What `read_oom_counts` returned then. A counter that is gone has counted nothing.
     """
     grown = [0]
     for name, count in before.items():

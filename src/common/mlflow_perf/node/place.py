@@ -162,7 +162,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
     )
 
 
-def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+def hide_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without every launcher's rank, for a command that is its own job.
 
     The schedulers' job ids stay, and so do the variables that say which devices the job owns.

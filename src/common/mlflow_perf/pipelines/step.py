@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.node.place import without_launcher
+from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
@@ -65,7 +65,7 @@ class StepJob:
 
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
         """Return the step's variables: those of this process without its rank, then its own."""
-        environ = without_launcher(os.environ)
+        environ = hide_launcher(os.environ)
         environ |= {
             "PATH": make_search_path(environ, self.python),
             "MLFLOW_TRACKING_URI": self.uri or self.place.uri,

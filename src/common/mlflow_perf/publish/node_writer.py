@@ -254,8 +254,8 @@ def _log_figures(
     """
     run, run_id = delivery.run, str(delivery.run.run_id)
     prefix = delivery.metrics_prefix + slot.prefix
-    of_component = document.components.get(slot.component or "", document)
-    run_summary = of_component.run_summary if with_run else {}
+    find_component = document.components.get(slot.component or "", document)
+    run_summary = find_component.run_summary if with_run else {}
     summary = delivery.document.summary
     chosen = summary if delivery.all_metrics else select_metrics(summary)
     of_node = rank_metrics(chosen, prefix, slot.index)

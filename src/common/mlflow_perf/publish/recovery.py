@@ -21,9 +21,9 @@ from typing import Any
 from mlflow_perf.core.json_io import from_json, round_columns
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
+    find_local_database,
     is_http,
     is_refused,
-    local_database,
     redact_password,
 )
 from mlflow_perf.errors import DocumentError, MlflowPerfError
@@ -31,7 +31,7 @@ from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
-from mlflow_perf.node.exit_cause import boot_id, new_oom_kills
+from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills
 from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import (
     CAUSE_TAG,
@@ -231,7 +231,7 @@ def _find_cause(head: Mapping[str, Any]) -> str:
     if head.get("boot_id") and head["boot_id"] != boot_id():
         return "the machine went down"
     counts = {str(file): count for file, count in dict(head.get("oom_kills", {})).items()}
-    if new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
+    if count_new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
         return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
     return _UNKNOWN
 
@@ -359,7 +359,7 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
     check_credentials(uri)
     if is_refused(uri):
         raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
-    file = local_database(uri)
+    file = find_local_database(uri)
     # MLflow would create an embedded store that is gone, and find no run there.
     if delivery.run.run_id and file is not None and file.is_absolute() and not file.exists():
         raise DocumentError(

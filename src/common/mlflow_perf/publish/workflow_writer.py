@@ -65,7 +65,7 @@ class Place:
         return f"http://127.0.0.1:5000/{page}"
 
 
-def embedded(folder: Path) -> Place:
+def make_embedded_place(folder: Path) -> Place:
     """Return a store in a folder: `mlflow.db` and `artifacts`.
 
     Raises:
@@ -81,7 +81,7 @@ def embedded(folder: Path) -> Place:
     return Place(f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri(), folder)
 
 
-def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Place:
+def find_place(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Place:
     """Return the given folder, else the server of the environment, else `./demo`.
 
     Raises:
@@ -93,9 +93,9 @@ def place_for(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> Pl
             "--to takes a folder, not an address: set MLFLOW_TRACKING_URI to the address instead."
         )
     if to is not None:
-        return embedded(to)
+        return make_embedded_place(to)
     uri = environ.get("MLFLOW_TRACKING_URI")
-    return Place(uri) if uri else embedded(Path("demo"))
+    return Place(uri) if uri else make_embedded_place(Path("demo"))
 
 
 class Tracking:

@@ -103,7 +103,7 @@ def start_codecarbon(country: str) -> Any:
     return tracker
 
 
-def carbon_reader(country: str | None = None) -> CarbonReader:
+def make_carbon_reader(country: str | None = None) -> CarbonReader:
     """Return the reader for a country.
 
     Args:

@@ -78,12 +78,12 @@ def _gpu_factories(root_pid: int | None) -> tuple[ReaderFactory, ReaderFactory]:
     def open_nvidia() -> Sequence[Gpu]:
         from mlflow_perf.readers.gpu import nvidia
 
-        return nvidia.open_nvidia(others=neighbours.with_any_of)
+        return nvidia.open_nvidia(others=neighbours.find_with_any)
 
     def open_amd() -> Sequence[Gpu]:
         from mlflow_perf.readers.gpu import amd
 
-        return amd.open_amd(others=neighbours.with_any_of)
+        return amd.open_amd(others=neighbours.find_with_any)
 
     return (
         lambda: GpuReader(open_nvidia, marks=("/dev/nvidiactl", "/dev/dxg")),
@@ -122,9 +122,9 @@ def default_readers(
     def codecarbon() -> Reader:
         if not carbon and not os.environ.get("MLFLOW_PERF_CARBON", "").strip():
             raise SourceUnavailableError("No country is given to estimate emissions for.")
-        from mlflow_perf.readers.carbon import carbon_reader
+        from mlflow_perf.readers.carbon import make_carbon_reader
 
-        return carbon_reader(carbon)
+        return make_carbon_reader(carbon)
 
     # One row per source: the ways to read it, the best first.
     return open_readers(

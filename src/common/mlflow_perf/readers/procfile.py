@@ -152,7 +152,7 @@ class ProcFolder:
         _LIBC.lseek(self._fd, 0, os.SEEK_SET)
         return self._list(_LIBC, self._fd)
 
-    def numbers_in(self, name: bytes) -> set[int]:
+    def list_numbers(self, name: bytes) -> set[int]:
         """Return the folders named by a number in a folder below; empty when it is not there."""
         if _LIBC is None:
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlflow_perf.core.format import MISSING, format_change, quantity
 from mlflow_perf.core.json_io import read_number
-from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.metrics import find_metric
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def build_comparison_page(data: Mapping[str, Any]) -> ComparisonPage:
 
 def _build_row(row: Mapping[str, Any], runs: int) -> ComparedRow:
     key = str(row.get("metric") or "")
-    known = metric_for(key)
+    known = find_metric(key)
     unit = str(row.get("unit") or (known.unit if known else ""))
     texts = [quantity(read_number(value), unit) for value in row.get("values") or []]
     change = read_number(row.get("change_pct"))

@@ -10,7 +10,7 @@ from typing import Any
 from mlflow_perf.analysis.findings import Finding
 from mlflow_perf.core.format import cpu_time, format_count, quantity
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.model.metrics import METRICS, metric_for
+from mlflow_perf.model.metrics import METRICS, find_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 
 _NODE_COLUMNS = (
@@ -63,7 +63,7 @@ class Tile:
 
 def explain_metric(key: str) -> str:
     """Return the meaning of a metric in one sentence; `""` if it is not in the table."""
-    row = metric_for(key)
+    row = find_metric(key)
     return "" if row is None else row.meaning
 
 
@@ -256,7 +256,7 @@ def build_node_table(
         summaries: The summary of each node, in the same order.
     """
     present = [(k, label) for k, label in _NODE_COLUMNS if any(k in s for s in summaries)]
-    units = {key: row.unit if (row := metric_for(key)) else "" for key, _ in present}
+    units = {key: row.unit if (row := find_metric(key)) else "" for key, _ in present}
     rows = []
     for fact, summary in zip(facts, summaries, strict=True):
         values = {key: summary.get(key) for key, _ in present}
@@ -278,7 +278,7 @@ def build_metric_rows(summaries: Sequence[Mapping[str, float]]) -> list[dict[str
     for key in [*keys, *(k for k in more if not k.startswith(("ops/", "steps/", "transfers/")))]:
         values = [summary[key] for summary in summaries if key in summary]
         if values:
-            known = metric_for(key)
+            known = find_metric(key)
             unit = known.unit if known else ""
             rows.append(
                 {

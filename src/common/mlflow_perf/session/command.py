@@ -21,7 +21,7 @@ from mlflow_perf.core.own_cost import own_memory_bytes
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.model.document import worst_status
-from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts, signal_name
+from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.records import MB
@@ -78,11 +78,11 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
     """
     # A shell between us and the process that was killed reports it as 128 + n.
     number = ended_by or (code - 128 if 128 < code < 192 else 0)
-    name = signal_name(number) if number else ""
+    name = name_signal(number) if number else ""
     if oom_kills and (number == getattr(signal, "SIGKILL", 9) or code != 0):
         cause = "out of memory: the kernel's OOM killer ended a process of the command (SIGKILL)"
         return Outcome("KILLED" if number else "FAILED", cause)
-    asked = [signal_name(n) for n in received if signal_name(n) in _ENDING]
+    asked = [name_signal(n) for n in received if name_signal(n) in _ENDING]
     if asked and (code != 0 or asked[0] != "SIGINT"):
         return Outcome("KILLED", f"signal {asked[0]}")
     if name in _ENDING or (ended_by and name not in _CRASHES):
@@ -130,10 +130,10 @@ def _follow(
         recording: What records it.
         tasks: What finds the tasks that it starts elsewhere.
     """
-    counts = oom_counts()
+    counts = read_oom_counts()
 
     def look() -> None:
-        for file, count in oom_counts(child.pid).items():
+        for file, count in read_oom_counts(child.pid).items():
             counts.setdefault(file, count)
         if tasks.look():
             _log.warning("%s", explain_remote(str(tasks.launcher)))
@@ -146,7 +146,7 @@ def _follow(
     look()
     code, ended_by = child.wait(look)
     end = judge_end(
-        code, ended_by=ended_by, received=child.received, oom_kills=new_oom_kills(counts)
+        code, ended_by=ended_by, received=child.received, oom_kills=count_new_oom_kills(counts)
     )
     account = find_ended_child(child.pid)
     used_sec = 0.0 if account is None else account.cpu_sec

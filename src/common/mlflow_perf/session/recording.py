@@ -15,7 +15,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.node.exit_cause import oom_counts
+from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.node.slurm_job import read_queue_sec
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow
 from mlflow_perf.publish.final_document import make_final_document, tag_document
@@ -33,7 +33,7 @@ from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
-from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, named_store
+from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, name_store
 from mlflow_perf.session.run_sources import (
     detect_node,
     open_exporters,
@@ -70,7 +70,7 @@ class Recording:
         self.settings = settings
         self._is_command = is_command
         self.node = detect_node(settings.node)
-        uri = named_store() if is_command else find_tracking_uri(settings.start_timeout)
+        uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
         self.run = RunHandle(uri, run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
         self.document = PerfDocument()
@@ -203,7 +203,7 @@ class Recording:
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
         folder = None if self._spool is None else self._spool.path
         name = None if folder is None else folder.name
-        return JournalFacts(oom_kills=oom_counts(), spool=name, **begun)
+        return JournalFacts(oom_kills=read_oom_counts(), spool=name, **begun)
 
     def _describe_node(self) -> dict[str, Any]:
         return {**self.node.as_dict(), "pid": os.getpid(), **host_facts()}

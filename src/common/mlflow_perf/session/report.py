@@ -19,7 +19,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import PerfDocument
-from mlflow_perf.node.exit_cause import signal_name
+from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.recorders import timing
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
@@ -205,7 +205,7 @@ class Session:
 
 
 def _killed(number: int) -> Outcome:
-    return Outcome("KILLED", signal_name(number))
+    return Outcome("KILLED", name_signal(number))
 
 
 def _finish_at_exit() -> None:

@@ -57,7 +57,7 @@ def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
         timeout_sec: Most seconds for importing MLflow; then the answer is empty, which means
             whatever store MLflow will say.
     """
-    if "mlflow" not in sys.modules and (uri := named_store()):
+    if "mlflow" not in sys.modules and (uri := name_store()):
         return uri
     if not _import_mlflow(timeout_sec):
         return ""
@@ -69,7 +69,7 @@ def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
         return ""
 
 
-def named_store() -> str:
+def name_store() -> str:
     """Return the store that the environment names; empty if it names none."""
     return absolute_store(os.environ.get("MLFLOW_TRACKING_URI", ""))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS, RunMetric, metric_for
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS, RunMetric, find_metric
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, RunTag
@@ -77,7 +77,7 @@ def select_metrics(summary: Mapping[str, float]) -> dict[str, float]:
     """
     chosen = {}
     for key, value in summary.items():
-        row = metric_for(key)
+        row = find_metric(key)
         name, _, figure = key.removeprefix("ops/").rpartition("/")
         if row is not None:
             is_wanted = isinstance(row, RunMetric) or row.by_default

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from mlflow_perf.core.format import clean_folder_name
-from mlflow_perf.core.uris import first_line, is_refused, local_database, redact_password
+from mlflow_perf.core.uris import find_local_database, first_line, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.older_runs import make_older_document
@@ -85,7 +85,7 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
     if not is_run_id(source):
         yield from _read_files(_find_files(Path(source)))
         return
-    client = new_client()
+    client = make_client()
     run = fetch_run(client, bare_id(source))
     with _local_artifacts(client, run) as folder:
         if folder is not None:
@@ -172,7 +172,7 @@ def merge_without_curves(documents: Iterable[PerfDocument]) -> PerfDocument:
     return whole
 
 
-def new_client() -> MlflowClient:
+def make_client() -> MlflowClient:
     """Return a client of the tracking store that MLflow's own settings name.
 
     Raises:
@@ -182,7 +182,7 @@ def new_client() -> MlflowClient:
 
     uri = mlflow.get_tracking_uri()
     unusable = f"The tracking store {redact_password(uri)} cannot be used:"
-    file = local_database(uri)
+    file = find_local_database(uri)
     # MLflow would create a store for every typing error.
     if file is not None and not (file.is_file() and file.stat().st_size):
         raise RunNotFoundError(f"{unusable} there is no {file.absolute()}. {_NAME_THE_STORE}")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlflow_perf.core.uris import local_database
+from mlflow_perf.core.uris import find_local_database
 
 _LOOK_EVERY_SEC = 0.1
 _RACES = (
@@ -29,7 +29,7 @@ _RACES = (
 
 def is_unmade(uri: str) -> bool:
     """Return whether a store is a database file that does not exist yet, or is being made now."""
-    file = local_database(uri)
+    file = find_local_database(uri)
     if file is None:
         return False
     try:
@@ -58,7 +58,7 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
         uri: The store; one that exists holds nobody off.
         timeout_sec: Most seconds to wait for the others.
     """
-    file = local_database(uri)
+    file = find_local_database(uri)
     if file is None or not is_unmade(uri):
         yield
         return

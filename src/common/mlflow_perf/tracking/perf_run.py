@@ -113,7 +113,7 @@ class PerfRun:
         ended = _last_end(own) if others else None
         return [self if ended is None else replace(self, ended=ended), *others]
 
-    def of_component(self, component: str) -> PerfRun | None:
+    def find_component(self, component: str) -> PerfRun | None:
         """Return the run as this component reported it; None if it did not report to the run."""
         return self if self.component == component else self.components.get(component)
 

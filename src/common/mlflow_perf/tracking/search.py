@@ -19,8 +19,8 @@ from mlflow_perf.tracking.load import (
     explain_failure,
     fetch_run,
     is_run_id,
+    make_client,
     merge_without_curves,
-    new_client,
     read_document,
     read_documents,
 )
@@ -72,7 +72,7 @@ def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> lis
     """
     ids = list(dict.fromkeys(bare_id(source) for source in sources if is_run_id(source)))
     found: dict[str, Run] = {}
-    client = new_client() if ids else None
+    client = make_client() if ids else None
     if client is not None and len(ids) > _ONE_BY_ONE_MAX:
         experiments = _find_experiments(client)
         chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
@@ -112,7 +112,7 @@ def find_runs(
         SettingError: When the condition is not in MLflow's search language.
     """
     conditions = [filter_string] if filter_string.strip() else []
-    client = new_client()
+    client = make_client()
     experiments = _find_experiments(client, experiment_names)
     page_size = max(1, min(PAGE, 2 * max_results))
 
@@ -131,11 +131,11 @@ def find_runs(
     found = merge(first, further, key=lambda run: run.info.start_time or 0, reverse=True)
 
     def reports(run: Run) -> bool:
-        own = PerfRun.from_mlflow(run).of_component(component)
+        own = PerfRun.from_mlflow(run).find_component(component)
         return own is not None and own.has_figures
 
     runs = _read(list(islice(filter(reports, found), max_results)), documents)
-    return [own for run in runs if (own := run.of_component(component)) is not None]
+    return [own for run in runs if (own := run.find_component(component)) is not None]
 
 
 def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
@@ -148,7 +148,7 @@ def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRu
     if run.run_id is None or run.experiment_id is None:
         return []
     query = f"tags.`{PARENT_TAG}` = {quote_literal(run.run_id)}"
-    found = list(islice(_search(new_client(), [run.experiment_id], query), _CHILDREN_MAX))
+    found = list(islice(_search(make_client(), [run.experiment_id], query), _CHILDREN_MAX))
     return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
 
 
@@ -202,7 +202,7 @@ def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
     """Return the runs, each with its document if `documents` of `get_runs` asks for it."""
     if not runs:
         return []
-    client = new_client()
+    client = make_client()
 
     def read(run: Run) -> PerfRun:
         perf_run = PerfRun.from_mlflow(run)

@@ -135,7 +135,7 @@ class Access:
                 raise
             raise SettingError("There is no such page of runs: open the list anew.") from error
         if component := choice.equal.get("component"):
-            own = [run.of_component(component) for run in found.runs]
+            own = [run.find_component(component) for run in found.runs]
             found = replace(found, runs=[run for run in own if run is not None])
         return _add_family(found)
 
@@ -162,8 +162,8 @@ class Access:
             node.reports = {}
             index = node.node.get("index")
             first = first or node.component or ""
-            of_component = documents.setdefault(node.component or first, PerfDocument())
-            of_component.nodes[index if type(index) is int else place] = node
+            find_component = documents.setdefault(node.component or first, PerfDocument())
+            find_component.nodes[index if type(index) is int else place] = node
         if not documents:
             return run
         whole = documents.pop(first)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from mlflow_perf.core.format import clock_time, format_count, quantity
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.metrics import metric_for
+from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.reports.tables import explain_metric
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.tracking.search import quote_literal
@@ -296,7 +296,7 @@ def _build_row(
 ) -> dict[str, Any]:
     cells = []
     for column in columns:
-        known = metric_for(column.key)
+        known = find_metric(column.key)
         unit = known.unit if known else "%" if column.key.endswith("_pct") else ""
         cells.append(quantity(_read_figure(run, column), unit))
     return {

@@ -81,7 +81,7 @@ def query_runs(store: Any, experiments: Sequence[str], choice: Choice) -> list[P
             metrics=metrics.get(row.run_uuid, {}),
             tags=own_tags,
         )
-        found.append((run.of_component(component) if component else None) or run)
+        found.append((run.find_component(component) if component else None) or run)
     return found
 
 

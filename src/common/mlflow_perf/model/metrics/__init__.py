@@ -19,8 +19,8 @@ __all__ = [
     "Figures",
     "Metric",
     "RunMetric",
+    "find_metric",
     "make_gpu_metrics",
-    "metric_for",
 ]
 
 _OF_ONE_GPU = re.compile(r"gpu(\d+)_")
@@ -30,7 +30,7 @@ _BY_KEY: dict[str, Metric | RunMetric] = {
 }
 
 
-def metric_for(key: str) -> Metric | RunMetric | None:
+def find_metric(key: str) -> Metric | RunMetric | None:
     """Return the table's row for a key, or None for one that is not in the table."""
     row = _BY_KEY.get(key)
     if row is None and (found := _OF_ONE_GPU.match(key)):

@@ -246,7 +246,7 @@ class ProcessTable:
 
     def thread_ids(self, pid: int) -> set[int]:
         """Return the ids of a process's threads; empty when it has ended."""
-        return self._folder.numbers_in(b"%d/task" % pid)
+        return self._folder.list_numbers(b"%d/task" % pid)
 
     def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
         """Return how long a thread ran and how long it waited for a CPU, in ns; None if unknown."""

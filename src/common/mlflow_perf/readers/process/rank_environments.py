@@ -34,7 +34,7 @@ class RankEnvironments:
     ) -> None:
         self._root, self._proc, self._environ = root_pid, Path(proc), environ
 
-    def with_any_of(self, names: tuple[str, ...]) -> list[Mapping[str, str]]:
+    def find_with_any(self, names: tuple[str, ...]) -> list[Mapping[str, str]]:
         """Return, rank by rank, the environments of the other ranks that have any of some names.
 
         Args:

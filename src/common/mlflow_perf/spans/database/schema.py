@@ -47,7 +47,7 @@ def connect(path: str | Path, *, write: bool = False) -> sqlite3.Connection:
         )
     if write and not path.absolute().parent.is_dir():
         raise SpansError(f"The folder of {path} does not exist: create it first.")
-    uri = source_uri(path, mode="rwc" if write else "ro")
+    uri = make_source_uri(path, mode="rwc" if write else "ro")
     try:
         db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SEC)
     except sqlite3.Error as error:
@@ -153,6 +153,6 @@ def name_damage(path: str | Path) -> Iterator[None]:
         ) from error
 
 
-def source_uri(path: Path, *, mode: str = "ro") -> str:
+def make_source_uri(path: Path, *, mode: str = "ro") -> str:
     """Return the SQLite URI that opens `path` in `mode`, with special characters quoted."""
     return f"file:{quote(str(path.absolute()))}?mode={mode}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from mlflow_perf.errors import SpansError
-from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.schema import make_source_uri
 from mlflow_perf.spans.database.store import Store
 
 HEAD_BYTES = 1 << 16
@@ -66,7 +66,7 @@ def list_tables(source: Path) -> set[str]:
         SpansError: It is damaged, locked, or its writer crashed.
     """
     try:
-        db = sqlite3.connect(source_uri(source), uri=True, timeout=_BUSY_SEC)
+        db = sqlite3.connect(make_source_uri(source), uri=True, timeout=_BUSY_SEC)
         try:
             rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         finally:

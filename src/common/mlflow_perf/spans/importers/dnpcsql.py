@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.schema import make_source_uri
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables, read_statements
 
@@ -26,7 +26,7 @@ class DnpcsqlImporter:
         Raises:
             sqlite3.Error: The file is locked, or its tables have other columns.
         """
-        store.db.execute("ATTACH ? AS source", (source_uri(source),))
+        store.db.execute("ATTACH ? AS source", (make_source_uri(source),))
         scope = store.scope("dnpcsql")
         has_facets = "facet" in list_tables(source)
         cursors = {

@@ -43,10 +43,10 @@ def find_offsets(log: Path, store: Store) -> list[Offset]:
     """Return the offsets that a log shows, or else the assumed one at the log's first time."""
     with log.open("rb") as file:
         local = _LOCAL.search(file.read(_HEAD_BYTES))
-    return offsets_of_log(log) or (assume_offsets(local[0].decode(), store) if local else [])
+    return find_log_offsets(log) or (assume_offsets(local[0].decode(), store) if local else [])
 
 
-def offsets_of_log(log: Path) -> list[Offset]:
+def find_log_offsets(log: Path) -> list[Offset]:
     """Return the offsets that a text log shows: one, or two if summer time began or ended.
 
     Returns:
@@ -76,7 +76,7 @@ def offsets_of_log(log: Path) -> list[Offset]:
     return [Offset("", first), Offset(since, last)]
 
 
-def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
+def find_run_offsets(folder: Path, run_id: str, began: str) -> list[Offset]:
     """Return the offsets that a run's folder shows.
 
     Args:
@@ -94,7 +94,7 @@ def offsets_of_run(folder: Path, run_id: str, began: str) -> list[Offset]:
             if found is None or found[2].decode() != run_id:
                 return []
             if main.suffix == ".log":
-                return offsets_of_log(main)
+                return find_log_offsets(main)
             if found[1]:
                 return [Offset("", _calculate_offset(found[1], began[:19].encode()))]
     return []

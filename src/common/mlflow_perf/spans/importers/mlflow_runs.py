@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import MlflowPerfError, SpansError
-from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.schema import make_source_uri
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables
 from mlflow_perf.spans.importers.nested import Nested, store_nested
@@ -69,7 +69,7 @@ class MlflowStoreImporter:
             sqlite3.Error: The file is locked, or its tables are not those of MLflow 3.
         """
         tables = list_tables(source)
-        with closing(sqlite3.connect(source_uri(source), uri=True)) as db:
+        with closing(sqlite3.connect(make_source_uri(source), uri=True)) as db:
             metrics: dict[str, list[tuple[str, int, float]]] = defaultdict(list)
             for run, key, time_ms, value in db.execute(_METRICS):
                 metrics[run].append((key, time_ms * 1000, value))
@@ -102,11 +102,11 @@ class MlflowRunImporter:
         """
         from mlflow.exceptions import MlflowException
 
-        from mlflow_perf.tracking.load import fetch_run, load, new_client
+        from mlflow_perf.tracking.load import fetch_run, load, make_client
         from mlflow_perf.tracking.paging import iterate_pages
 
         run_id = str(source).removeprefix(_PREFIX).strip("/")
-        client = new_client()
+        client = make_client()
         found: list[Nested] = []
         # Stored after the runs: a component has the same scope and key as its run.
         components: list[Nested] = []

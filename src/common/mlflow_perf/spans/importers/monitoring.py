@@ -14,7 +14,7 @@ import numpy as np
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database import bulk
 from mlflow_perf.spans.database.bulk import EventSorter, Ints
-from mlflow_perf.spans.database.schema import source_uri
+from mlflow_perf.spans.database.schema import make_source_uri
 from mlflow_perf.spans.database.store import Store
 from mlflow_perf.spans.importers.base import SQLITE_MAGIC, list_tables
 from mlflow_perf.spans.importers.local_time import NO_TIME
@@ -75,7 +75,7 @@ class MonitoringImporter:
             SpansError: Tables or columns are missing.
             sqlite3.Error: The file is damaged or locked.
         """
-        store.db.execute("ATTACH ? AS source", (source_uri(source),))
+        store.db.execute("ATTACH ? AS source", (make_source_uri(source),))
         # Else SQLite indexes a table of a million rows by their single run.
         store.db.execute("PRAGMA automatic_index = OFF")
         _Load(source, store).run()

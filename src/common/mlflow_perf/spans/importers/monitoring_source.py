@@ -20,7 +20,7 @@ from mlflow_perf.spans.importers.local_time import (
     NO_TIME,
     Offset,
     assume_offsets,
-    offsets_of_run,
+    find_run_offsets,
     parse_times,
 )
 
@@ -240,7 +240,7 @@ def add_runs(path: Path, source: MonitoringSource, store: Store) -> None:
         # Beside the database first: the recorded path is that of the machine of the run.
         name = folder.replace("\\", "/").rstrip("/").rpartition("/")[2]
         for place in (path.parent / name, Path(folder)) if name else ():
-            if found := offsets_of_run(place, run, began):
+            if found := find_run_offsets(place, run, began):
                 offsets_by_time[began] = found
                 break
     for run, began, _ in runs:

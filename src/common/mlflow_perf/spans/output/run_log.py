@@ -83,9 +83,9 @@ def log_to_run(run_id: str, db: str | Path, root: str = DEFAULT_ROOT) -> list[st
     from mlflow.exceptions import MlflowException
 
     from mlflow_perf.publish.workflow_writer import Place, Tracking
-    from mlflow_perf.tracking.load import fetch_run, new_client
+    from mlflow_perf.tracking.load import fetch_run, make_client
 
-    run_id = fetch_run(new_client(), run_id).info.run_id
+    run_id = fetch_run(make_client(), run_id).info.run_id
     figures = iter(headline_figures(db, root).items())
     tracking = Tracking(Place(mlflow.get_tracking_uri()))
     try:
