@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlflow_perf.node.exit_cause import new_oom_kills, oom_counts
+from mlflow_perf.node.exit_cause import count_new_oom_kills, read_oom_counts
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.memory_group import limit_memory
 from mlflow_perf.pipelines.memory_share import MemoryShare
@@ -95,12 +95,12 @@ class SizedAttempts:
         # A launcher that starts the ranks on other machines needs no limit here.
         is_here = "PARSL_MPI_PREFIX" not in os.environ
         limit = self._wanted * self.instances if self._wanted is not None and is_here else None
-        before = oom_counts()
+        before = read_oom_counts()
         with limit_memory(limit) as group:
             if group is not None:
                 attempt.ranks, attempt.is_limited = group.enter(ranks), True
             yield attempt
-            kills = new_oom_kills(before) if group is None else group.count_kills()
+            kills = count_new_oom_kills(before) if group is None else group.count_kills()
             attempt.was_killed = kills > 0
 
     def grow(self) -> str:
