@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -97,7 +98,10 @@ def _run(tool: str, python: str, cause: str, *, folder: Path, port: int = 0, ran
     command = [python, *arguments]
     if tool == "traceml":
         start = [str(Path(python).with_name("traceml")), "run", f"--logs-dir={folder}"]
-        options = [f"--nproc-per-node={ranks}", "--run-name=loop", "--interval=0.5"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port_option = f"--aggregator-port={free.getsockname()[1]}"
+        options = [f"--nproc-per-node={ranks}", "--run-name=loop", "--interval=0.5", port_option]
         command = [*start, *options, arguments[0], "--args", *arguments[1:]]
     elif ranks > 1:
         launcher = [python, "-m", "torch.distributed.run", "--standalone"]

@@ -152,6 +152,18 @@ def test_the_wait_for_data_is_the_verdict() -> None:
     assert found.as_dict()["part"] == "input"
 
 
+def test_what_the_loop_waited_for_comes_before_that_it_waited() -> None:
+    """A job that only sleeps is `waiting`; where its steps say for what, that is the verdict."""
+    document = make_document()
+    document.summary |= {"job_cpu_avg_cores": 0.05, "cpu_limit_cores": 2.0}
+    assert findings_of(document)[0].kind == "waiting"
+    late = make_record({"forward": 60.0}, count=150)
+    document.steps = make_document(make_record({"backward": 65.0}, count=150), late).steps
+    kinds = [finding.kind for finding in findings_of(document)]
+    assert kinds[0] == "straggler"
+    assert "waiting" in kinds
+
+
 def test_a_straggler_on_another_node_is_found() -> None:
     """Ranks are compared over all nodes of the run."""
     nodes = {}

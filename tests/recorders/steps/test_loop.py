@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-import mlflow_perf
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
-from mlflow_perf.recorders.steps import StepMetrics, loop, part, steps
+from mlflow_perf.recorders.steps import StepMetrics, loop, part, passes, steps
 from mlflow_perf.recorders.steps.stats import LoopRecord
 
 
@@ -22,7 +21,8 @@ from mlflow_perf.recorders.steps.stats import LoopRecord
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in nanoseconds, as one number in a list; a look takes no time."""
     now = [1_000_000_000]
-    monkeypatch.setattr(loop, "perf_counter_ns", lambda: now[0])
+    for module in (loop, passes):
+        monkeypatch.setattr(module, "perf_counter_ns", lambda: now[0])
     return now
 
 
@@ -171,34 +171,6 @@ def test_threads_each_have_a_loop_of_their_own(session: StepMetrics) -> None:
     assert record(session).parts["forward"].count == 400
 
 
-def test_the_items_keep_their_length_and_attributes(session: StepMetrics) -> None:
-    """`len`, an index and every attribute are the loader's; what has no length stays so."""
-
-    class Loader(list[int]):
-        batch_size = 8
-
-    passes = steps(Loader([1, 2, 3]))
-    assert (len(passes), passes.batch_size, passes[1], list(passes)) == (3, 8, 2, [1, 2, 3])
-    endless = steps(iter([1, 2]))
-    assert endless
-    with pytest.raises(TypeError, match="has no len"):
-        len(endless)
-    assert list(endless) == [1, 2]
-    with pytest.raises(AttributeError, match="sampler"):
-        steps([1]).sampler  # noqa: B018 - it must raise
-    with pytest.raises(TypeError, match="not iterable"):
-        list(steps(3))
-
-
-def test_without_a_session_the_items_are_iterated_directly() -> None:
-    """Nothing is measured, and the iterator is the items' own."""
-    items = [1, 2, 3]
-    assert type(iter(mlflow_perf.steps(items))) is type(iter(items))
-    for _ in mlflow_perf.steps(items):
-        with mlflow_perf.part("forward"):
-            pass
-
-
 def test_a_part_outside_a_loop_is_an_operation(session: StepMetrics) -> None:
     """Its time is not lost: it stands under `ops/<name>`."""
     with part("evaluation"):
@@ -223,6 +195,29 @@ def test_a_wrong_name_does_not_stop_the_job(
                 pass
     assert set(record(session, "[3]").parts) == {"input", "compute", "[3]", "input_part"}
     assert len(caplog.records) == 1
+
+
+def test_a_fault_of_ours_does_not_end_the_loop(
+    session: StepMetrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The items come all the same, with one warning, whatever fails on our side."""
+    monkeypatch.setattr(loop, "_warned", False)
+    monkeypatch.setattr(session, "add", lambda *_: 1 / 0)
+    assert list(steps(range(5))) == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(loop, "Watch", lambda: 1 / 0)
+    assert list(steps(range(5))) == [0, 1, 2, 3, 4]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_the_end_of_the_session_ends_its_loops() -> None:
+    """A session that ends within a loop has its steps so far, and the loop goes on."""
+    current.activate(OperationMetrics(), folder=None)
+    iterator = iter(steps(range(5)))
+    assert [next(iterator), next(iterator)] == [0, 1]
+    recorder = current.deactivate().steps
+    assert list(iterator) == [2, 3, 4]
+    assert recorder is not None
+    assert record(recorder).step.count >= 2
 
 
 def test_names_are_bounded(session: StepMetrics) -> None:

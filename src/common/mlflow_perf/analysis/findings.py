@@ -171,7 +171,19 @@ def merge_findings(
         places = f"{'nodes' if len(same) > 1 else 'node'} {join_some(which)}"
         text = worst.evidence if len(same) == len(nodes) else f"{worst.evidence} ({places})"
         merged.append(replace(worst, share=share, evidence=text))
-    return _rank([*merged, *_find_in_steps(loops, 0.0, merged)])
+    return _rank(_join_steps(merged, _find_in_steps(loops, 0.0, merged)))
+
+
+def _join_steps(others: Sequence[Finding], of_steps: Sequence[Finding]) -> list[Finding]:
+    """Return both kinds of findings; waiting that the steps explain counts less."""
+    explained = sum(f.share for f in of_steps if f.kind in _OF_STEPS)
+    joined = [
+        replace(f, confidence=max(0.1, 1.0 - explained / f.share))
+        if f.kind in ("waiting", "idle")
+        else f
+        for f in others
+    ]
+    return [*joined, *of_steps]
 
 
 def _find_in_steps(
@@ -256,7 +268,7 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
             bottleneck="throttled" if is_quota else BOTTLENECK_OF_KIND[kind],
         )
         found.append(finding)
-    found += _find_in_steps(read_loops([document]), length, found)
+    found = _join_steps(found, _find_in_steps(read_loops([document]), length, found))
     if not found:
         text = "The node reported no CPU figures: there is no verdict"
         if known:

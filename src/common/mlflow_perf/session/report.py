@@ -23,7 +23,7 @@ from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.recorders import timing
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
-from mlflow_perf.recorders.steps import loop
+from mlflow_perf.recorders.steps import loop, passes
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_finder import check_run
@@ -175,7 +175,7 @@ class Session:
 
     # The function itself: a method around it would cost a tenth of what a timer costs.
     time = staticmethod(timing.time)
-    steps = staticmethod(loop.steps)
+    steps = staticmethod(passes.steps)
     part = staticmethod(loop.part)
 
     def add_time(self, name: str, time_ms: float, *, key: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""`steps` and `part`: time each pass of a loop, the wait for its item, and its parts.
+"""A loop whose steps are timed: the wait for each item, the rest, and the parts of it.
 
 The cost of a step is what this module is about: a step appends whole numbers to lists, and a few
 hundred steps at a time become statistics.
@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import time as clock_module
 import weakref
-from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from operator import add
 from time import perf_counter_ns
-from typing import Any, Generic, TypeVar
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.recorders import current, timing
@@ -23,8 +21,6 @@ from mlflow_perf.recorders.steps.course import CourseRow
 from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes
 from mlflow_perf.recorders.steps.watch import Watch
-
-T = TypeVar("T")
 
 INPUT, COMPUTE = "input", "compute"
 _RESERVED = {INPUT, COMPUTE, "step", "rest"}
@@ -204,10 +200,17 @@ class Loop:
 
     def _fold(self, now_ns: int, *, flush: bool = False) -> None:
         """Make statistics of the steps that were held, and hand them over about once a second."""
+        try:
+            self._fold_held(now_ns, flush=flush)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may end the job's loop
+            self.forget()
+            _warn_once("Steps of the loop %r are not recorded: %s", self.name, error)
+
+    def _fold_held(self, now_ns: int, *, flush: bool) -> None:
         piece = self._piece
         inputs, computes = self._inputs_ns, self._computes_ns
-        if inputs:
-            whole = list(map(add, inputs, computes))
+        # Empty where the session's end, in another thread, has just taken them.
+        if whole := list(map(add, inputs, computes)):
             now = clock_module.time()
             if not piece.step.count:
                 piece.began, piece.first_ms = now - sum(whole) / 1e9, whole[0] / 1e6
@@ -243,66 +246,11 @@ class Loop:
 def open_loop(name: str) -> Loop | None:
     """Return a new loop of the current session; None without one."""
     recorder = current.process.steps
-    return None if recorder is None else Loop(recorder, _clean(name))
-
-
-class Steps(Generic[T]):
-    """Items of a loop whose passes are timed. Everything else is asked of the items themselves.
-
-    Args:
-        items: What to iterate over, plainly or with `async for`.
-        name: Name of the loop.
-    """
-
-    def __init__(self, items: Any, name: str) -> None:
-        self._items = items
-        self._name = name
-
-    def __iter__(self) -> Iterator[T]:
-        loop = open_loop(self._name)
-        # Without a session, the items' own iterator: no cost at all.
-        return iter(self._items) if loop is None else self._iterate(loop)
-
-    def _iterate(self, loop: Loop) -> Iterator[T]:
-        enter(loop)
-        end, clock = loop.end, perf_counter_ns
-        try:
-            loop.wait()
-            for item in self._items:
-                loop.begun_ns = clock()  # `begin`, in line
-                loop.is_in_step = True
-                yield item
-                end()
-        finally:
-            leave(loop)
-
-    async def __aiter__(self) -> AsyncIterator[T]:
-        loop = open_loop(self._name)
-        if loop is None:
-            async for item in self._items:
-                yield item
-            return
-        enter(loop)
-        try:
-            loop.wait()
-            async for item in self._items:
-                loop.begin()
-                yield item
-                loop.end()
-        finally:
-            leave(loop)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._items[index]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._items, name)
+    try:
+        return None if recorder is None else Loop(recorder, _clean(name))
+    except Exception as error:  # noqa: BLE001 - no fault of ours may keep the job from its loop
+        _warn_once("The loop %r is not recorded: %s", name, error)
+        return None
 
 
 def innermost_loop() -> Loop | None:
@@ -315,7 +263,7 @@ def innermost_loop() -> Loop | None:
 
 def enter(loop: Loop) -> None:
     """Make a loop the innermost one of this thread or task."""
-    loop.outer = _innermost.get()
+    loop.outer = innermost_loop()
     _innermost.set(loop)
 
 
@@ -325,25 +273,6 @@ def leave(loop: Loop) -> None:
     # Not with a token: the end of an asynchronous loop may come in another task's context.
     if _innermost.get() is loop:
         _innermost.set(loop.outer)
-
-
-def steps(items: Any, name: str = "step") -> Steps[Any]:
-    """Time each pass of a loop over these items: `for item in mlflow_perf.steps(items)`.
-
-    The time to the next item is the step's `input`, the rest its `compute`; `part` divides that.
-    The passes are recorded into the current session, from any process of the job; without a session
-    nothing is measured. `async for` works likewise.
-
-    Args:
-        items: What to iterate over. Its length and attributes are passed through.
-        name: Name of the loop; loops of the same name add up.
-
-    Example:
-        >>> for batch in steps([1, 2, 3]):
-        ...     with part("forward"):
-        ...         pass
-    """
-    return Steps(items, name)
 
 
 def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
@@ -370,13 +299,17 @@ def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
 
 def _clean(name: object) -> str:
     """Return a name as text, with one warning where it is none: the job is running already."""
-    global _warned  # noqa: PLW0603 - one warning for each process
     if isinstance(name, str) and name:
         return name
+    _warn_once("The name of a loop or a part is %r: give a string that is not empty.", name)
+    return as_text(name) or "unnamed"
+
+
+def _warn_once(message: str, *facts: object) -> None:
+    global _warned  # noqa: PLW0603 - one warning for each process
     if not _warned:
         _warned = True
-        _log.warning("The name of a loop or a part is %r: give a string that is not empty.", name)
-    return as_text(name) or "unnamed"
+        _log.warning(message, *facts)
 
 
 def _after_fork() -> None:

@@ -45,6 +45,8 @@ class StepTimes:
         """Add times in nanoseconds."""
         if not times_ns:
             return
+        if min(times_ns) < 0:  # time aside that began before the wait for the item
+            times_ns = [max(0, time_ns) for time_ns in times_ns]
         self.count += len(times_ns)
         self.total_ms += sum(times_ns) / 1e6
         self.min_ms = min(self.min_ms, min(times_ns) / 1e6)
