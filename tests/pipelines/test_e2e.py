@@ -44,6 +44,11 @@ Path(args.one).write_text("one file")
 if args.folder:
     facts["read"] = sorted(os.listdir(args.folder))
 print("working on", args.rows, "rows", flush=True)
+Path("outputs", "kept.txt").write_text(os.environ["AZURE_ML_INPUT_rows"])
+if args.rows == "11":
+    import mlflow_perf
+    with mlflow_perf.report("by_itself"):
+        time.sleep(0.2)
 if args.kind == "b":
     sys.exit("the rows are wrong")
 if args.rate == "0.5":
@@ -203,7 +208,9 @@ def test_each_step_ends_as_it_should(ran: Ran) -> None:
 
 def test_the_failure_is_one_line_with_step_reason_and_log(ran: Ran) -> None:
     """Standard error names the step, the exit code, the script's last words and the log."""
-    lines = [line for line in ran.err.splitlines() if line.startswith("mlflow-perf: ")]
+    told = [line for line in ran.err.splitlines() if line.startswith("mlflow-perf: ")]
+    assert "x@latest is not used: said, said_more run with this Python" in "\n".join(told)
+    lines = [line for line in told if " failed: " in line]
     assert len(lines) == 2
     assert lines[0].startswith(
         "mlflow-perf: Step 'broken' failed: the command ended with exit code 1: the rows are wrong."
@@ -231,6 +238,29 @@ def test_parent_and_children_stand_in_mlflow(ran: Ran) -> None:
     assert ran.run_of("first").data.params["rows"] == "12"
 
 
+def test_a_step_that_does_not_report_is_measured(ran: Ran) -> None:
+    """Its run has metrics, document, report and verdict, and they are its processes' own."""
+    run = ran.run_of("second")
+    assert run.data.metrics["job_cpu_hours"] > 0
+    assert run.data.metrics["job_max_mem_mb"] > 5
+    assert run.data.tags["mlflow_perf.component"] == "make"
+    assert run.data.tags["mlflow_perf.bottleneck"]
+    assert "mlflow_perf.cause" not in run.data.tags
+    files = {item.path for item in ran.client.list_artifacts(run.info.run_id)}
+    assert {"logs", "outputs", "perf", "perf_report.html"} <= files
+    assert ran.step("second")["reported"] is False
+    assert ran.run_of("broken").data.tags["mlflow_perf.status"] == "FAILED"
+    assert ran.step("two_nodes")["max_mem_mb"] > 5
+
+
+def test_a_step_that_reports_is_left_alone(ran: Ran) -> None:
+    """Its own block is what its run has, and nothing is counted twice."""
+    step, run = ran.step("nested.deep"), ran.run_of("nested.deep")
+    assert step["reported"] is True
+    assert run.data.tags["mlflow_perf.component"] == "by_itself"
+    assert "mlflow_perf.components" not in run.data.tags
+
+
 def test_the_log_is_an_artifact(ran: Ran, tmp_path: Path) -> None:
     """What a step printed is in its run, whether it worked or not."""
     run_id = ran.step("broken")["run_id"]
@@ -250,7 +280,8 @@ def test_a_step_sees_its_run_and_no_launcher(ran: Ran) -> None:
 
 def test_a_step_runs_in_what_azure_would_upload(ran: Ran) -> None:
     """Its folder holds the code and what is included, and nothing that `.amlignore` names."""
-    assert ran.written("first")["code"] == ["component.yaml", "library", "script.py"]
+    code = ["component.yaml", "library", "logs", "outputs", "script.py"]
+    assert ran.written("first")["code"] == code
 
 
 def test_a_nested_pipeline_runs(ran: Ran) -> None:

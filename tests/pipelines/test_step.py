@@ -34,6 +34,9 @@ class RememberedRuns:
     def artifacts(self, _run_id: str, folder: Path, path: str) -> None:
         RUNS.append(("artifacts", (sorted(p.name for p in folder.iterdir()), path)))
 
+    def has_report(self, _run_id: str) -> bool:
+        return False
+
     def untag(self, _run_id: str, key: str) -> None:
         RUNS.append(("untag", key))
 
@@ -45,6 +48,8 @@ class RememberedRuns:
 def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     RUNS.clear()
     monkeypatch.setattr(step_module, "Tracking", RememberedRuns)
+    # What measures a step is tried with real runs in test_e2e.py.
+    monkeypatch.setattr(StepJob, "make_wrapper", lambda _job, _attempt: ())
 
 
 @pytest.fixture
@@ -165,6 +170,7 @@ def test_what_an_attempt_left_is_sent_before_the_next(
     )
     assert run_step(_change(job, command=command, retries=2)).status == "FINISHED"
     assert seen == [(["1.journal"], True, "try\n"), (["2.journal"], True, "try\ntry\n")]
+    assert not job.attempt_folder("measured", 2).exists()
     # Why the first attempt ended is not why the step did.
     assert ("untag", "mlflow_perf.cause") in RUNS
 

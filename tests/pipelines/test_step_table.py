@@ -28,7 +28,7 @@ def _build_row(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *nodes: dict[s
 
 def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours and traffic are summed over the nodes; memory is that of the node with the most."""
-    outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0)
+    outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0, reported=True)
     nodes = (NODE | {"job_max_mem_mb": 10.0}, NODE | {"job_max_mem_mb": 30.0})
     assert _build_row(monkeypatch, outcome, *nodes) == Row(
         "train", "FINISHED", 3.0, 2, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 
 
@@ -23,6 +27,16 @@ def test_a_run_that_comes_after_its_claim_was_withdrawn_is_refused() -> None:
     assert not claim.adopt("late", own=True, experiment_id=None)
     assert run.run_id is None
     assert run.claim().adopt("r1", own=False, experiment_id=None), "other claims still hold"
+
+
+def test_a_new_run_is_a_child_of_the_named_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLFLOW_PERF_PARENT holds for runs that are created later too, from a journal."""
+    monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-group")
+    header = Delivery(run=RunHandle("sqlite:///x.db")).header()
+    monkeypatch.delenv("MLFLOW_PERF_PARENT")
+    assert RunHandle().list_parent_tags() == {}
+    later = Delivery.from_header({**header, "tags": {}}, NodeDocument())
+    assert later.run.list_parent_tags() == {"mlflow.parentRunId": "the-group"}
 
 
 def test_a_given_run_stays() -> None:

@@ -34,6 +34,8 @@ class NodeRunContext:
             current = None if session is None else session.current()
             if current is not None and current.own_run and current.run_id is not None:
                 tags["mlflow.parentRunId"] = current.run_id
+            elif parent := os.environ.get("MLFLOW_PERF_PARENT"):
+                tags["mlflow.parentRunId"] = parent
         except Exception:  # noqa: BLE001 - see above
             return {}
         return tags

@@ -21,6 +21,7 @@ from mlflow_perf.session.run_finder import check_run
 @click.option("--interval", type=float, metavar="S", help="Seconds between two samples; default 1.")
 @click.option("--run-id", metavar="R", help="The MLflow run to report to; default: one of its own.")
 @click.option("--scrape", multiple=True, metavar="URL", help="Also read this Prometheus endpoint.")
+@click.option("--hold", is_flag=True, hidden=True, help="Leave the report in the journal.")
 @click.argument("argv", metavar="-- CMD …", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     argv: tuple[str, ...],
@@ -29,6 +30,7 @@ def command(
     interval: float | None,
     run_id: str | None,
     scrape: tuple[str, ...],
+    hold: bool,
 ) -> None:
     """Run a command, and report to MLflow what it used, wasted and waited for.
 
@@ -44,7 +46,7 @@ def command(
     settings = Settings.load(name=name, interval=interval, run_id=run_id, scrape=scrape or None)
     if settings.run_id is not None:
         check_run(settings.run_id, settings.start_timeout)
-    code = run_command(argv, settings.name or name_component(argv), settings)
+    code = run_command(argv, settings.name or name_component(argv), settings, hold=hold)
     for stream in (sys.stdout, sys.stderr):
         # A stream that was closed before the start is None.
         with contextlib.suppress(OSError, ValueError, AttributeError):

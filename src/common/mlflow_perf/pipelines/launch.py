@@ -44,14 +44,17 @@ class Rank:
     log: str
 
 
-def plan_ranks(step: Step, environ: Mapping[str, str]) -> list[Rank]:
+def plan_ranks(
+    step: Step, environ: Mapping[str, str], *, wrapper: tuple[str, ...] = ()
+) -> list[Rank]:
     """Return the processes to start for a step.
 
     Args:
         step: The step, with its command filled in.
         environ: Environment of the step; its PATH is searched for a launcher.
+        wrapper: What starts the command of each rank, and measures it.
     """
-    shell = ("bash", "-c", step.command)
+    shell = (*wrapper, "bash", "-c", step.command)
     world, processes = step.ranks, step.processes
     is_torch = step.distribution == "pytorch"
     torch_world = {
@@ -66,7 +69,7 @@ def plan_ranks(step: Step, environ: Mapping[str, str]) -> list[Rank]:
     if prefix and (world > 1 or hosts not in ([], [socket.gethostname()])):
         if is_torch:
             per_node |= torch_world | _make_master((*hosts, "127.0.0.1")[0])
-            shell = ("bash", "-c", _AS_TORCH + step.command)
+            shell = (*wrapper, "bash", "-c", _AS_TORCH + step.command)
         return [Rank((*prefix, *shell), per_node, "std_log.txt")]
     if is_torch:
         torch_world |= _make_master("127.0.0.1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -20,6 +21,7 @@ from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
 
 _T = TypeVar("_T")
 _log = logging.getLogger("mlflow_perf.pipelines")
@@ -145,7 +147,10 @@ class Runner:
             "mlflow.source.type": "LOCAL",
         }
         params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
-        run_id = self.tracking.start(experiment, graph.title, tags=tags, params=params)
+        group = os.environ.get(PARENT_VARIABLE) or None
+        run_id = self.tracking.start(
+            experiment, graph.title, parent=group, tags=tags, params=params
+        )
         result = Result(run_id, experiment)
         try:
             self.work.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from mlflow_perf.errors import PipelineError
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")
 # azure-ai-ml drops the `azureml:` of an asset when it loads a YAML file.
 _ASSET = re.compile(r"^(?:azureml:)?([A-Za-z0-9][\w.\-]*)(?:@([\w\-]+)|:([\w.\-]+))$")
-_BLOB = re.compile(r"^wasbs?://([^@/]+)@([^/]+)/(.+)$")
+_BLOB = re.compile(r"^wasbs?://([^@/]+)@([^/]+)/(.*[^/])$")
 _TIMEOUT_SEC = 60.0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -24,6 +25,7 @@ from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
+from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
 
 _KEPT = ("outputs", "logs")
 _log = logging.getLogger("mlflow_perf.pipelines")
@@ -76,10 +78,24 @@ class StepJob:
             "MLFLOW_PERF_DIR": str(self.attempt_folder("journals", attempt)),
             **self.step.environment,
         }
-        environ.pop("MLFLOW_RUN_ID", None)
+        for name in ("MLFLOW_RUN_ID", PARENT_VARIABLE):
+            environ.pop(name, None)
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id
         return environ
+
+    def list_inner_variables(self) -> list[str]:
+        """Return the component's variables that would change the wrapper's own Python."""
+        return [n for n in self.step.environment if n.startswith(("PYTHON", "LD_"))]
+
+    def make_wrapper(self, attempt: int) -> tuple[str, ...]:
+        """Return what starts a rank's command and measures it, as `mlflow-perf run` does."""
+        inner = [f"MLFLOW_PERF_DIR={self.attempt_folder('journals', attempt)}"]
+        inner += [f"{name}={self.step.environment[name]}" for name in self.list_inner_variables()]
+        return (
+            *(sys.executable, "-m", "mlflow_perf", "run", "--hold"),
+            *("--name", self.step.component, "--", "env", *inner),
+        )
 
     def attempt_folder(self, kind: str, attempt: int) -> Path:
         """Return the folder of an attempt's `logs` or `journals`."""
@@ -103,6 +119,7 @@ class Outcome:
         attempts: How often it was tried.
         log: Folder of its logs.
         tags: More facts about the attempts: their sizes.
+        reported: Whether the step reported itself; else the runner measured it.
     """
 
     name: str
@@ -116,6 +133,7 @@ class Outcome:
     attempts: int = 1
     log: Path | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    reported: bool = False
 
 
 class StepEndedError(Exception):
@@ -171,6 +189,7 @@ def _run_sized(job: StepJob, sized: SizedAttempts) -> Outcome:
         outcome = replace(outcome, message=str(error))
     outcome = replace(outcome, duration_sec=time.monotonic() - began)
     _recover(job, outcome.attempts)
+    outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
     _end_run(tracking, outcome)
     if outcome.status != "FINISHED":
         raise StepEndedError(outcome)
@@ -201,7 +220,12 @@ def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outco
         for folder in (*job.outputs, logs, *(code / name for name in _KEPT)):
             folder.mkdir(parents=True, exist_ok=True)
         environ = job.make_environment(outcome.run_id, attempt)
-        ranks = plan_ranks(job.step, environ)
+        wrapper = job.make_wrapper(attempt)
+        # The wrapper's own reports go elsewhere, and the component's Python is not its own.
+        outer = {"MLFLOW_PERF_DIR": str(job.attempt_folder("measured", attempt))}
+        outer |= {name: os.environ.get(name, "") for name in job.list_inner_variables()}
+        ranks = plan_ranks(job.step, environ, wrapper=wrapper)
+        environ |= outer if wrapper else {}
         with sized.limit(ranks) as tried:
             ended = run_ranks(tried.ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(
@@ -232,6 +256,25 @@ def _recover(job: StepJob, attempt: int) -> None:
     # The launcher has ended, and so have the ranks that it started on other hosts.
     for left in recover(job.attempt_folder("journals", attempt), of_any_host=True):
         _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
+
+
+def _settle_report(job: StepJob, outcome: Outcome, tracking: Tracking) -> bool:
+    """Send what the wrapper measured, unless the step reported itself; return whether it did."""
+    measured = job.attempt_folder("measured", outcome.attempts)
+    if outcome.run_id is None:
+        return False
+    try:
+        # A report that could not be sent is still in its journal.
+        kept = any(job.attempt_folder("journals", outcome.attempts).glob("*.journal"))
+        if kept or tracking.has_report(outcome.run_id):
+            shutil.rmtree(measured, ignore_errors=True)
+            return True
+        for left in recover(measured, of_any_host=True):
+            _log.debug("Step %s, node %d was measured: %s", job.step.name, left.node, left.cause)
+    # The edge to MLflow: the step's outcome holds even if its figures are not recorded.
+    except Exception:  # noqa: BLE001 - see above
+        _log.warning("The figures of step %r could not be sent.", job.step.name, exc_info=True)
+    return False
 
 
 def _end_run(tracking: Tracking, outcome: Outcome) -> None:

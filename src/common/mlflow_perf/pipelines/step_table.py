@@ -78,7 +78,7 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
                 or None,
                 io_read_mb=_sum(nodes, "job_io_read_mb", "total_disk_io_read_mb"),
                 io_write_mb=_sum(nodes, "job_io_write_mb", "total_disk_io_write_mb"),
-                reported=True,
+                reported=outcome.reported,
             )
         elif outcome.status != "SKIPPED":
             used = outcome.cpu_sec / 3600

@@ -306,8 +306,12 @@ class Journal:
             if self.alive and not self._final:
                 self._write([{"delivery": header}])
 
-    def secure(self, delivery: Delivery) -> bool:
+    def secure(self, delivery: Delivery, *, held: bool = False) -> bool:
         """Put a finished report into the journal, in case that it cannot be sent.
+
+        Args:
+            delivery: The report.
+            held: Whether another program is to send it, so that nothing went wrong.
 
         Returns:
             Whether it is on disk.
@@ -317,18 +321,22 @@ class Journal:
             # It may have been sent, and removed, at this very moment.
             if self._pid != os.getpid() or self._is_removed:
                 return False
-            final = {"final": delivery.document.as_dict(), "delivery": delivery.header()}
+            final: dict[str, Any] = {
+                "final": delivery.document.as_dict(),
+                "delivery": delivery.header(),
+            }
+            final |= {"held": True} if held else {}
             self._replace([self._head, final], sync=True)
             self._final = True
         return self._final and not self._broken
 
-    def keep(self, delivery: Delivery) -> bool:
-        """End the journal with a finished report that could not be sent.
+    def keep(self, delivery: Delivery, *, held: bool = False) -> bool:
+        """End the journal with a finished report that was not sent; see `secure`.
 
         Returns:
             Whether it is on disk.
         """
-        kept = self.secure(delivery)
+        kept = self.secure(delivery, held=held)
         self.leave()
         return kept
 

@@ -84,7 +84,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
                 tracking_uri=run.tracking_uri,
                 experiment_id=provide_experiment(run),
                 started=document.started,
-                tags={RECORDING_TAG: run.nonce},
+                tags={RECORDING_TAG: run.nonce, **run.list_parent_tags()},
             )
         ).info
         claim = claim or run.claim()

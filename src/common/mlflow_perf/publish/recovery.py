@@ -158,7 +158,8 @@ def read_journal(
             if spooled is not None:
                 add_profile(document, spooled)
         else:
-            cause = "the tracking server could not be reached"
+            is_held = any(line.get("held") for line in lines)
+            cause = "" if is_held else "the tracking server could not be reached"
             document = NodeDocument.from_dict(final)
             if spooled is not None and not (document.operations or document.steps):
                 add_recorded(document, operations, named, steps)
@@ -166,7 +167,9 @@ def read_journal(
         delivery = Delivery.from_header(dict(header or {}), document)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
-    delivery.tags = {**delivery.tags, **tag_document(document), CAUSE_TAG: cause}
+    delivery.tags = {**delivery.tags, **tag_document(document)}
+    if cause:
+        delivery.tags[CAUSE_TAG] = cause
     document.run_id = delivery.run.run_id
     return delivery, cause
 

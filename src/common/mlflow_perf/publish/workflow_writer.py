@@ -27,6 +27,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.page_probe import has_page
+from mlflow_perf.tracking.perf_run import TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -173,6 +174,10 @@ class Tracking:
         for key, value in (tags or {}).items():
             self._client.set_tag(run_id, key, value)
         end_run(self._client, run_id, status, ended=time.time())
+
+    def has_report(self, run_id: str) -> bool:
+        """Return whether the run has a performance report."""
+        return f"{TAG}version" in self._client.get_run(run_id).data.tags
 
     def untag(self, run_id: str, key: str) -> None:
         """Delete a tag of a run, if it has it."""

@@ -92,7 +92,7 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
     return Outcome("FAILED", f"exit code {code}") if code else Outcome()
 
 
-def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
+def run_command(argv: Sequence[str], name: str, settings: Settings, *, hold: bool = False) -> int:
     """Run a command to its end, report it, and return its exit code.
 
     Where it cannot be started as a child, it replaces this process and is not reported.
@@ -101,11 +101,12 @@ def run_command(argv: Sequence[str], name: str, settings: Settings) -> int:
         argv: The command and its arguments.
         name: The component.
         settings: The settings.
+        hold: Whether to leave the report in the journal, for another program to send.
 
     Raises:
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
-    recording = Recording(name, settings, is_command=True)
+    recording = Recording(name, settings, is_command=True, hold=hold)
     try:
         recording.gather()
         child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)

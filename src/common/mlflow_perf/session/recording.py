@@ -55,6 +55,7 @@ class Recording:
         name: The component.
         settings: The settings.
         is_command: Whether it records a command from outside, which must not wait for MLflow.
+        hold: Whether to leave the report in the journal, for another program to send.
 
     Attributes:
         node: This process's place in its job.
@@ -65,8 +66,11 @@ class Recording:
     """
 
     @bring()
-    def __init__(self, name: str, settings: Settings, *, is_command: bool = False) -> None:
+    def __init__(
+        self, name: str, settings: Settings, *, is_command: bool = False, hold: bool = False
+    ) -> None:
         self.name = name
+        self._hold = hold
         self.settings = settings
         self._is_command = is_command
         self.node = detect_node(settings.node)
@@ -272,9 +276,12 @@ class Recording:
             delivery = self._make_delivery(outcome)
             self.document = PerfDocument({delivery.index: delivery.document})
             self.summary = dict(delivery.document.summary)
-            self.sent = dispatch(
-                delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
-            )
+            if self._hold and self._journal is not None:
+                self._journal.keep(delivery, held=True)
+            else:
+                self.sent = dispatch(
+                    delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
+                )
             if self._spool is not None:
                 self._spool.remove()
             if self.sent and delivery.index == 0 and not self.settings.quiet:

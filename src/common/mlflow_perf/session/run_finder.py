@@ -289,7 +289,11 @@ class RunFinder:
                 tracking_uri=uri,
                 experiment_id=experiment_id,
                 started=run.started,
-                tags={RECORDING_TAG: run.nonce, **({_JOB_TAG: job} if is_shared else {})},
+                tags={
+                    RECORDING_TAG: run.nonce,
+                    **({_JOB_TAG: job} if is_shared else {}),
+                    **run.list_parent_tags(),
+                },
             )
         ).info
         is_own = found is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from dataclasses import dataclass, field
@@ -10,6 +11,11 @@ from urllib.parse import quote
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
+
+__all__ = ["PARENT_VARIABLE", "Claim", "RunHandle"]
+
+PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
+"""Environment variable with the id of the run of which each report's own run is a child."""
 
 
 @dataclass
@@ -27,6 +33,7 @@ class RunHandle:
         experiment_id: The run's experiment, or the one in which to create it; None if unknown.
         experiment_name: Name of that experiment, while no server could tell its id.
         started: Unix time at which the run begins; None lets it begin when it is created.
+        parent_id: Run of which a new run is a child: `MLFLOW_PERF_PARENT`; None for none.
         has_page: Whether the store's server is known to have the page `/perf`.
         nonce: Tag of a run that is created for this handle. It finds the run again after the
             server's answer was lost.
@@ -39,9 +46,14 @@ class RunHandle:
     experiment_id: str | None = None
     experiment_name: str | None = None
     started: float | None = None
+    parent_id: str | None = field(default_factory=lambda: os.environ.get(PARENT_VARIABLE) or None)
     has_page: bool = False
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def list_parent_tags(self) -> dict[str, str]:
+        """Return the tag that makes a new run a child of the given parent; empty without one."""
+        return {} if self.parent_id is None else {"mlflow.parentRunId": self.parent_id}
 
     def link(self) -> str | None:
         """Return the address of the run's page on its server; None where there is no such page."""

@@ -1,0 +1,76 @@
+"""`mlflow-perf group`: the runs that a command starts become one workflow."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from mlflow_perf.analysis.workflow import build_workflow
+from mlflow_perf.tracking.search import get_run
+
+GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
+RUN = f"{sys.executable} -m mlflow_perf run --interval 0.1 --name"
+MAKEFILE = f"""\
+last: first
+\t{RUN} last -- sleep 0.6
+first:
+\t{RUN} first -- sleep 0.6
+"""
+
+
+def _group(*argv: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*GROUP, *argv], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_what_make_starts_is_one_workflow(client: MlflowClient, tmp_path: Path) -> None:
+    """Its steps are children of one run, which has their order, their way and the report."""
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    done = _group("my make", "--", "make", folder=tmp_path)
+    assert "2 steps" in done.stderr
+    assert "first → last" in done.stderr
+    parent = client.get_run(done.stderr.split()[-1])
+    assert (parent.info.run_name, parent.info.status) == ("my make", "FINISHED")
+    workflow = build_workflow(get_run(parent.info.run_id))
+    assert workflow is not None
+    assert workflow.critical_path == ("first", "last")
+    assert [step.status for step in workflow.steps] == ["FINISHED", "FINISHED"]
+    files = {item.path for item in client.list_artifacts(parent.info.run_id)}
+    assert {"perf", "perf_report.html"} <= files
+
+
+def test_a_command_passes_through_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output and exit code are the command's own; one warning says that there is no group."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
+    done = _group("loop", "--", "bash", "-c", "echo out; exit 3", folder=tmp_path, code=3)
+    assert done.stdout == "out\n"
+    assert done.stderr.count("runs without a group") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["loop", "--"], 2, "A command is missing"),
+        ([" ", "--", "true"], 2, "must be a text that is not empty"),
+        (["loop", "--", "not-there-at-all"], 127, "command not found"),
+    ],
+)
+def test_a_wrong_call_is_refused(argv: list[str], code: int, message: str) -> None:
+    """Nothing is started, and the message says what is missing."""
+    from click.testing import CliRunner
+
+    from mlflow_perf.cli import main
+
+    done = CliRunner().invoke(main, ["group", *argv])
+    assert (done.exit_code, message in done.stderr) == (code, True), done.stderr
