@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from mlflow_perf.analysis.scaling_runs import group_points, study_scaling
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.errors import MissingDependencyError, RunNotFoundError
+from mlflow_perf.errors import MissingDependencyError, RunNotFoundError, SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.load import fetch_file, is_run_id, make_client, read_documents
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import get_runs
+from mlflow_perf.tracking.search import find_runs, get_runs
 
 REPORT_FILE = "perf_report.html"
 
+_RUNS_OF_COMPONENT = 200
 _SPANS = "spans/spans.sqlite3"
 _log = get_logger(__name__)
 
@@ -81,6 +83,8 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
                 except MissingDependencyError as error:
                     _log.warning("The spans of the run are not in the report: %s", error)
     nodes = _read_nodes(source, needed=workflow is None and not pictures)
+    if run is not None and run.component is not None:
+        pictures = {**pictures, **_draw_scaling(run.component)}
     flow = None if workflow is None else workflow.as_dict()
     title = None if run is None else run.component or run.name
     return Page(render(nodes, title=title, workflow=flow, pictures=pictures), run, workflow)
@@ -113,6 +117,19 @@ def _read_nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:
         return
     for document in chain([first], documents):
         yield from document.all_nodes()
+
+
+def _draw_scaling(component: str) -> dict[str, str]:
+    """Return the picture of a component's scaling, if its runs had several numbers of nodes."""
+    from mlflow_perf.reports.scaling_picture import draw_scaling
+
+    try:
+        runs = find_runs(component, max_results=_RUNS_OF_COMPONENT, documents=False)
+        points = group_points(runs).get(component, [])
+        study = study_scaling(component, points)
+    except (SettingError, RunNotFoundError):
+        return {}  # one number of nodes, or no run that ended well
+    return {f"Scaling of {component}": draw_scaling(study)}
 
 
 def _draw(db: Path, root: str | None) -> Mapping[str, str]:

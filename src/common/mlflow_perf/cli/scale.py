@@ -1,0 +1,97 @@
+"""`mlflow-perf scale`: predict the run time on other numbers of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from mlflow_perf.analysis.scaling_runs import ScalingStudy, group_points, study_scaling
+from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import duration
+from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.tracking.search import find_runs
+
+_MOST_RUNS = 1000
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="RUN…")
+@click.option("--component", metavar="NAME", help="Use the history of a component instead.")
+@click.option("--nodes", metavar="N,N,…", help="Numbers of nodes to predict and choose from.")
+@click.option("--html", metavar="FILE", help="Write a page with a picture.")
+@_options.as_json
+def command(
+    runs: Sequence[str],
+    *,
+    component: str | None,
+    nodes: str | None,
+    html: str | None,
+    as_json: bool,
+) -> None:
+    """Predict the run time on other numbers of nodes, and the best number by time and by cost.
+
+    RUN … are runs of one component, or workflows, on at least two numbers of nodes; three tell
+    serial work, parallel work and coordination apart.
+    """
+    if bool(runs) == (component is not None):
+        raise click.UsageError("Give either RUN … or --component NAME.")
+    counts = _parse_nodes(nodes)
+    _options.prepare()
+    if component is not None:
+        found = find_runs(component, max_results=_MOST_RUNS, documents=False)
+    else:
+        sides = load_step_runs([run for text in runs for run in _options.split(text)])
+        found = [run for side in sides for run in side.steps.values()]
+    groups = group_points(found)
+    if not groups:
+        raise RunNotFoundError("None of the runs ended well with a duration: nothing to scale.")
+    several = {name: p for name, p in groups.items() if len({point.nodes for point in p}) > 1}
+    # Of a workflow's steps, those that had one number of nodes throughout are left out.
+    studies = [study_scaling(n, p, nodes=counts) for n, p in (several or groups).items()]
+    if html is not None:
+        from mlflow_perf.model.document import PerfDocument
+        from mlflow_perf.reports.html import render
+        from mlflow_perf.reports.scaling_picture import draw_scaling
+
+        pictures = {f"Scaling of {study.component}": draw_scaling(study) for study in studies}
+        _options.write(html, render(PerfDocument(), title="Scaling", pictures=pictures))
+    if as_json:
+        data = [study.as_dict() for study in studies]
+        _tables.echo_json(data[0] if len(data) == 1 else data)
+        return
+    for study in studies:
+        _show(study)
+
+
+def _parse_nodes(text: str | None) -> list[int]:
+    try:
+        return [int(part) for part in (text or "").split(",") if part.strip()]
+    except ValueError:
+        raise SettingError(f"--nodes takes whole numbers such as 16,32, not {text!r}.") from None
+
+
+def _show(study: ScalingStudy) -> None:
+    click.echo(_tables.paint(_tables.short(study.component), "bold"))
+    measured: dict[int, list[float]] = {}
+    for point in study.points:
+        measured.setdefault(point.nodes, []).append(point.seconds)
+    rows = []
+    for row in study.as_dict()["predictions"]:
+        seen = measured.get(row["nodes"], [])
+        rows.append(
+            [
+                row["nodes"],
+                ", ".join(duration(s) for s in seen[:3]) + (" …" if len(seen) > 3 else "") or "–",
+                duration(row["seconds"]),
+                f"{duration(row['low_seconds'])} to {duration(row['high_seconds'])}",
+                f"{row['node_hours']:.3g}",
+            ]
+        )
+    _tables.table(
+        ["nodes", "measured", "predicted", "in 9 of 10 cases", "node-hours"], rows, right=4
+    )
+    click.echo(f"Shortest on {study.fastest} nodes, fewest node-hours on {study.cheapest}.")
+    if study.scaling.note:
+        click.echo(study.scaling.note)

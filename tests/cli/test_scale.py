@@ -1,0 +1,38 @@
+"""`mlflow-perf scale`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+Call = Callable[..., Result]
+
+
+def test_other_counts_are_predicted(log_run: Any, cli_json: Any, cli: Call) -> None:
+    """By runs or by component; the report of such a run shows its scaling."""
+    runs = [
+        log_run(*[{"duration_sec": 10.0 + 90.0 / n}] * n, component="scaled") for n in (1, 2, 3)
+    ]
+    data = cli_json("scale", *runs, "--nodes", "4,8")
+    assert [row["nodes"] for row in data["predictions"]] == [4, 8]
+    assert abs(data["predictions"][0]["seconds"] - 32.5) < 4
+    assert (data["fastest"], data["cheapest"]) == (8, 4)
+    by_component = cli_json("scale", "--component", "scaled", "--nodes", "4,8")
+    assert by_component["predictions"] == data["predictions"]
+    output = cli("scale", *runs, "--html", "scaling.html").output
+    assert "fewest node-hours on 1" in output
+    assert "Scaling of scaled" in Path("scaling.html").read_text()
+    assert "Scaling of scaled" in cli("report", runs[0], "-o", "-").output
+
+
+def test_bad_use_is_one_line(log_run: Any, cli: Call) -> None:
+    """One count, no runs, and numbers that are none."""
+    run = log_run({}, component="alone")
+    result = cli("scale", run)
+    assert result.exit_code == 2
+    assert "All runs of alone had 1 node: scaling needs runs" in result.stderr
+    assert "whole numbers" in cli("scale", run, "--nodes", "many").stderr
+    assert cli("scale").exit_code == 2
