@@ -149,6 +149,16 @@ def test_the_verdict_of_the_page_of_advice(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("store")
+def test_the_switch_of_the_page_without_code() -> None:
+    """Its run has a report."""
+    try:
+        found = run(examples("no-code.md")["switch"])
+    finally:
+        mlflow_perf.autolog(disable=True)
+    assert "duration_sec" in mlflow_perf.load(found["run"].info.run_id).nodes[0].summary
+
+
+@pytest.mark.usefixtures("store")
 def test_what_report_writes_is_as_the_schema_says() -> None:
     """A document with reports, operations and transfers passes; what breaks a promise does not."""
     with mlflow_perf.report("schema", interval=0.05, profile=200) as perf:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
     from mlflow_perf.sampling.sampler import (
         PerformanceReportingThread as PerformanceReportingThread,
     )
+    from mlflow_perf.session.autolog import autolog as autolog
     from mlflow_perf.session.report import report as report
     from mlflow_perf.tracking.load import load as load
 
@@ -51,6 +52,7 @@ _PUBLIC = {
     "TimeStats": "recorders.operations",
     "Timer": "recorders.operations",
     "add_reader": "readers",
+    "autolog": "session.autolog",
     "check": "analysis.gate",
     "compare": "analysis.compare",
     "load": "tracking.load",

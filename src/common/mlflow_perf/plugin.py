@@ -1,4 +1,4 @@
-"""MLflow's entry point for run context: it tags runs of `start_run` with node and job.
+"""MLflow's entry point for run context: tags for the runs of `start_run`, and the autolog switch.
 
 MLflow loads this module on every `import mlflow`, and an entry point that raises anything but
 ImportError or AttributeError breaks that import. So the module imports only the standard library at
@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
-__all__ = ["NodeRunContext"]
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
 
 
 class NodeRunContext:
     """Gives MLflow the tags of the node and the job in which a run was started."""
 
+    def __init__(self) -> None:
+        # MLflow is being imported now. Its classes are there once its fluent module is.
+        if _wants_runs():
+            sys.meta_path.insert(0, _WhenImported())
+
     def in_context(self) -> bool:
         """Return whether tags are wanted: always, unless `MLFLOW_PERF_DISABLE` is set."""
-        disabled = os.environ.get("MLFLOW_PERF_DISABLE", "").strip().lower()
-        return disabled not in ("1", "true", "yes", "on")  # as in the settings
+        if _wants_runs():  # perhaps since MLflow was imported
+            _follow_runs()
+        return not _is_set("MLFLOW_PERF_DISABLE")
 
     def tags(self) -> dict[str, str]:
         """Return the tags; none if this process's place is unknown."""
@@ -29,13 +38,62 @@ class NodeRunContext:
 
             tags = detect().tags()
             # The run of `report()` is not the active one, so that the job's `start_run` works as
-            # ever. A run that the job starts becomes its child.
+            # ever. A run that the job starts becomes its child, if it is in the same store.
             session = sys.modules.get("mlflow_perf.session.report")
             current = None if session is None else session.current()
-            if current is not None and current.own_run and current.run_id is not None:
+            if current is not None and current.own_run and current.is_in_current_store():
                 tags["mlflow.parentRunId"] = current.run_id
             elif parent := os.environ.get("MLFLOW_PERF_PARENT"):
                 tags["mlflow.parentRunId"] = parent
         except Exception:  # noqa: BLE001 - see above
             return {}
         return tags
+
+
+def _wants_runs() -> bool:
+    return _is_set("MLFLOW_PERF_AUTOLOG") and not _is_set("MLFLOW_PERF_DISABLE")
+
+
+class _WhenImported:
+    """Finds no module; it is asked for each, and so notices that MLflow's classes are there."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if hasattr(sys.modules.get("mlflow.tracking.fluent"), "end_run"):
+            sys.meta_path.remove(self)
+            _follow_runs()
+
+
+_switch: Any = None
+
+
+def _follow_runs() -> None:
+    """Let the process hear of its runs; all else is imported when the first one starts."""
+    global _switch  # noqa: PLW0603 - one for the process
+    if _switch is None:
+        try:
+            from mlflow_perf.tracking.run_events import listen
+
+            switch = _Switch()
+            listen(switch)
+            _switch = switch
+        except Exception:  # noqa: BLE001, S110 - whatever is wrong here, MLflow goes on
+            pass
+
+
+class _Switch:
+    """Hears of the first run, and hands it over to `autolog`."""
+
+    def run_started(self, run: Any) -> None:
+        from mlflow_perf.session.autolog import switch_on
+        from mlflow_perf.tracking.run_events import stop_listening
+
+        hub = switch_on()
+        stop_listening(self)
+        if hub is not None:
+            hub.run_started(run)
+
+    def run_ending(self, run_id: str, status: str) -> None:
+        """Ignore the end of a run that began before."""
+
+    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+        """Ignore it likewise."""

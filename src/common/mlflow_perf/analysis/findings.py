@@ -17,7 +17,7 @@ from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
 from mlflow_perf.analysis.time_shares import average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
-from mlflow_perf.core.format import join_some
+from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.recorders.steps.stats import LoopRecord
 
@@ -116,10 +116,22 @@ class Finding:
 def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     """Return the findings of a run, the one with most time at stake first: it is the verdict."""
     if isinstance(document, NodeDocument):
-        return _find_in_node(document)
+        return _name_other_runs(document, _find_in_node(document))
     nodes = {index: document.nodes[index] for index in sorted(document.nodes)}
-    found = {index: _find_in_node(node) for index, node in nodes.items()}
+    found = {index: findings_of(node) for index, node in nodes.items()}
     return merge_findings(found, read_loops(nodes.values()))
+
+
+def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Finding]:
+    """Say in the verdict that other runs of the process are in the figures too."""
+    others = document.extra.get("overlapping_runs")
+    if not isinstance(others, int) or others < 1:
+        return findings
+    first, *rest = findings
+    text = (
+        f"{first.evidence} ({format_count(others, 'other run')} of the same process ran meanwhile)"
+    )
+    return [replace(first, evidence=text), *rest]
 
 
 def judge_part(document: NodeDocument, start_sec: float, end_sec: float) -> str:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
+from functools import lru_cache
 
 MISSING = "–"
 """The text for a figure that is missing."""
@@ -147,6 +148,7 @@ _MAX_METRIC_KEY = 250
 _MAX_FOLDER = 100
 
 
+@lru_cache(maxsize=4096)  # the same hundred keys, for each of a thousand runs
 def clean_metric_key(key: str) -> str:
     """Return a metric key that every MLflow store accepts; one bad key spoils a whole batch."""
     parts = clean_name(key, keep="-. :/").split("/")

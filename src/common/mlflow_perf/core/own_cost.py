@@ -87,6 +87,11 @@ def own_thread_ids() -> set[int]:
     return set(_began)
 
 
+def is_own_work() -> bool:
+    """Return whether this thread works for mlflow-perf at this moment."""
+    return threading.get_native_id() in _began
+
+
 def own_cpu_sec() -> float:
     """Return the CPU time that mlflow-perf has used in this process so far."""
     with _guard:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
+from typing import Protocol
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line, is_refused, redact_password
 from mlflow_perf.errors import NotUploadedError
-from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 
@@ -38,8 +39,29 @@ def load_mlflow(uri: str, *, deadline: float) -> None:
         loading.done_within((deadline - time.monotonic()) / 2)
 
 
+class ReportKeeper(Protocol):
+    """Keeps a report on disk that may not be sent: a journal."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        ...
+
+    def secure(self, delivery: Delivery) -> bool:
+        """Put a report on disk, in case that it cannot be sent; return whether it is there."""
+        ...
+
+    def keep(self, delivery: Delivery) -> bool:
+        """Put a report on disk for `mlflow-perf recover`; return whether it is there."""
+        ...
+
+    def remove(self) -> None:
+        """Delete the file, because the report was sent."""
+        ...
+
+
 def dispatch(
-    delivery: Delivery, journal: Journal | None, *, deadline: float, secure: bool = False
+    delivery: Delivery, journal: ReportKeeper | None, *, deadline: float, secure: bool = False
 ) -> bool:
     """Send a report to MLflow, or leave it in the journal for `mlflow-perf recover`.
 
@@ -88,7 +110,7 @@ def dispatch(
     return True
 
 
-def _keep(delivery: Delivery, journal: Journal | None, error: BaseException) -> None:
+def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException) -> None:
     name = delivery.document.component
     if journal is not None and journal.keep(delivery):
         _log.warning(

@@ -35,6 +35,7 @@ def make_final_document(
     steps: StepMetrics | None = None,
     profile: Mapping[str, Any] | None = None,
     elsewhere: str | None = None,
+    overlapping_runs: int = 0,
 ) -> NodeDocument:
     """Return the document of a node whose job has ended, with its verdict.
 
@@ -51,6 +52,7 @@ def make_final_document(
         steps: The steps of the loops of all ranks on this node.
         profile: What the stack samplers found, from `model.profile.build_profile`.
         elsewhere: The program that had the job's work started where it is not measured.
+        overlapping_runs: How many other runs of this process ran at the same time.
     """
     document = NodeDocument(
         node=dict(node),
@@ -68,6 +70,8 @@ def make_final_document(
         document.extra["cause"] = cause
     if elsewhere is not None:
         document.extra["elsewhere"] = elsewhere
+    if overlapping_runs:
+        document.extra["overlapping_runs"] = overlapping_runs
     judge_document(document)
     return document
 
@@ -124,7 +128,7 @@ def judge_document(document: NodeDocument) -> None:
 def tag_document(document: NodeDocument) -> dict[str, str]:
     """Return the tags with which a run says what its document says."""
     tags = {"mlflow_perf.status": document.status or "KILLED"}
-    for name in ("bottleneck", "advice", "cause", "elsewhere"):
+    for name in ("bottleneck", "advice", "cause", "elsewhere", "overlapping_runs"):
         if name in document.extra:
             tags[f"mlflow_perf.{name}"] = str(document.extra[name])
     return tags

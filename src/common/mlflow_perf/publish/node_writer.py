@@ -125,6 +125,12 @@ def _writing_alone(run_id: str) -> Iterator[None]:
 
 def _write(client: MlflowClient, delivery: Delivery) -> list[NodeDocument]:
     """Write the report to its place in the run, and return the reports that say how it ended."""
+    if delivery.is_brief:
+        mine = PerfDocument({delivery.index: delivery.document})
+        _log_figures(client, delivery, mine, Slot())
+        with _as_not_uploaded():
+            _upload(client, delivery, {Slot().path: mine})
+        return [delivery.document]
     present = RunReports(client, str(delivery.run.run_id), delivery.artifact_path)
     try:
         reports = present.look()
@@ -260,13 +266,15 @@ def _log_figures(
     chosen = summary if delivery.all_metrics else select_metrics(summary)
     of_node = rank_metrics(chosen, prefix, slot.index)
     of_run = rank_metrics(run_summary, prefix, 0)
-    note = renew_note(
-        client,
-        run_id,
-        lambda links: write_run_note(document, links),
-        tracking_uri=run.tracking_uri,
-        page=run.has_page,
-    )
+    note: dict[str, str] = {}
+    if not delivery.is_brief:
+        note = renew_note(
+            client,
+            run_id,
+            lambda links: write_run_note(document, links),
+            tracking_uri=run.tracking_uri,
+            page=run.has_page,
+        )
     # The tags of host and component are those of the first component.
     own = delivery.tags if slot.component is None else {}
     tags = {**own, **tag_run(document), **note}

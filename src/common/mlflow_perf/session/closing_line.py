@@ -25,7 +25,12 @@ def describe_run(run: RunHandle, document: NodeDocument) -> str:
 
 
 def write_closing_line(run: RunHandle, document: NodeDocument) -> None:
-    """Write the line; a standard error that is closed costs nothing else."""
+    """Write the line of one run."""
+    write_line(describe_run(run, document))
+
+
+def write_line(text: str) -> None:
+    """Write a line to the standard error; one that is closed costs nothing else."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(describe_run(run, document) + "\n")
+        sys.stderr.write(text + "\n")
         sys.stderr.flush()

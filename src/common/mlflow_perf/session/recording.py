@@ -7,7 +7,6 @@ import os
 import time
 from typing import Any
 
-from mlflow_perf._version import __version__
 from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
 from mlflow_perf.core.settings import Settings
@@ -18,10 +17,9 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.node.slurm_job import read_queue_sec
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow
-from mlflow_perf.publish.final_document import make_final_document, tag_document
+from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
-from mlflow_perf.readers import host_facts
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -31,6 +29,7 @@ from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
+from mlflow_perf.session.address import address, describe_node
 from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, name_store
@@ -195,7 +194,7 @@ class Recording:
             summary, columns = self._collector.snapshot()
             return {"summary": summary, "columns": columns}
 
-        document = NodeDocument(node=self._describe_node(), component=self.name, status="KILLED")
+        document = NodeDocument(node=describe_node(self.node), component=self.name, status="KILLED")
         return Journal(
             self._address(document),
             self._list_journal_facts(),
@@ -208,9 +207,6 @@ class Recording:
         folder = None if self._spool is None else self._spool.path
         name = None if folder is None else folder.name
         return JournalFacts(oom_kills=read_oom_counts(), spool=name, **begun)
-
-    def _describe_node(self) -> dict[str, Any]:
-        return {**self.node.as_dict(), "pid": os.getpid(), **host_facts()}
 
     def _list_facts(self) -> dict[str, float]:
         """Return the figures that no reader gives."""
@@ -359,7 +355,7 @@ class Recording:
             summary = {k: v for k, v in summary.items() if not k.startswith(heads)}
             summary.update(scraper.summary_metrics())
         document = make_final_document(
-            node=self._describe_node(),
+            node=describe_node(self.node),
             component=self.name,
             status=outcome.status,
             cause=outcome.cause,
@@ -380,18 +376,4 @@ class Recording:
 
     def _address(self, document: NodeDocument) -> Delivery:
         """Return the delivery of a document to this recording's run."""
-        document.run_id = self.run.run_id
-        return Delivery(
-            document,
-            self.run,
-            index=self.node.index,
-            artifact_path=self.settings.artifact_path,
-            metrics_prefix=self.settings.metrics_prefix,
-            tags={
-                "mlflow_perf.version": __version__,
-                "mlflow_perf.component": self.name,
-                **self.node.tags(),
-                **tag_document(document),
-            },
-            all_metrics=self.settings.metrics == "all",
-        )
+        return address(document, self.run, name=self.name, node=self.node, settings=self.settings)

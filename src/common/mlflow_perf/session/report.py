@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
@@ -24,10 +22,15 @@ from mlflow_perf.recorders import timing
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
 from mlflow_perf.recorders.steps import loop, passes
+from mlflow_perf.session.address import name_process
+from mlflow_perf.session.open_runs import find_recorded_run
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.recording import Recording
-from mlflow_perf.session.run_finder import check_run
+from mlflow_perf.session.run_finder import check_run, find_tracking_uri
 from mlflow_perf.session.signals import SignalWatch
+
+if TYPE_CHECKING:
+    from mlflow_perf.session.run_recording import RunRecording
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,12 +71,14 @@ class Session:
         self.document = PerfDocument()
         self._settings = settings
         self._recording: Recording | None = None
+        self._recorded_run: RunRecording | None = None
         self._outer: Session | None = None
         self._timers: list[Any] = []
         self._left_out = False
 
-    def _find_recording(self) -> Recording | None:
-        return (self._outer or self)._recording  # noqa: SLF001 - another object of this class
+    def _find_recording(self) -> Recording | RunRecording | None:
+        block = self._outer or self
+        return block._recorded_run or block._recording  # noqa: SLF001 - another object of this class
 
     @property
     def run_id(self) -> str | None:
@@ -87,6 +92,15 @@ class Session:
         recording = self._find_recording()
         return recording is not None and recording.run.own_run
 
+    def is_in_current_store(self) -> bool:
+        """Return whether the block has a run, in the store that MLflow uses now."""
+        recording = self._find_recording()
+        return (
+            recording is not None
+            and recording.run.run_id is not None
+            and recording.run.tracking_uri == find_tracking_uri()
+        )
+
     @property
     def node(self) -> int:
         """Index of this node, from 0."""
@@ -97,8 +111,14 @@ class Session:
         global _current, _current_pid
         with _guard:
             outer = current()
-            if outer is None:
+            recorded = None if outer is not None else find_recorded_run(self._settings.run_id)
+            if outer is None and recorded is None:
                 _current, _current_pid = self, os.getpid()
+        self._recorded_run = recorded
+        if recorded is not None:
+            # autolog reports the run from its start to its end already.
+            self._timers.append(timing.time(self.name).__enter__())
+            return self
         if outer is not None:
             # A session object can be re-entered: it is its own outer session then.
             self._outer = None if outer is self else outer
@@ -260,8 +280,4 @@ def report(**settings: Any) -> Session:
     found = Settings.load(**settings)
     if found.run_id is not None:
         check_run(found.run_id, found.start_timeout)
-    name = found.name
-    if name is None:
-        script = Path((sys.argv or [""])[0] or "python").stem
-        name = script if script not in ("", "-c", "__main__") else "python"
-    return Session(name, found)
+    return Session(found.name or name_process(), found)

@@ -12,17 +12,16 @@ import contextlib
 import os
 import signal
 import stat
-import struct
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
+from mlflow_perf.session.signal_channel import SignalChannel
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
 _STOP, _MARK = 254, 255  # not signals, but messages from our own threads
@@ -32,7 +31,6 @@ _PATIENCE_SEC = 1.0
 _REST_SEC = 0.05
 _LONGEST_END_SEC = 60.0
 _GRACE_SEC = 20.0  # as long as a report may take then
-_PROCESS_ID = struct.Struct("i")
 
 _log = get_logger(__name__)
 _set_wakeup_fd = signal.set_wakeup_fd
@@ -48,7 +46,8 @@ class SignalWatch:
         on_handled: Called with a signal that the job handles itself, if the watch is still armed
             a second later.
 
-    Both are called in the watch's thread.
+    Both are called in the watch's thread. A process has one watch that is on; another one that is
+    armed meanwhile follows it.
 
     Attributes:
         received: The signals that came.
@@ -63,11 +62,13 @@ class SignalWatch:
         self._handler = self._handle  # one object, so that `is` finds it again
         self._previous: dict[int, Any] = {}
         self._pid = os.getpid()
-        self._channel: _Channel | None = None
+        self._channel: SignalChannel | None = None
         self._outer: tuple[int, os.stat_result] | None = None
         self._set_outer = self._keep_wakeup_fd  # one object, as above
         self._is_deaf = False
         self._pending: Any = None
+        self._leader: SignalWatch | None = None
+        self._followers: list[SignalWatch] = []
         self._over = Event()
         self._marked = Event()
         self._thread = Thread(self._run, name="mlflow-perf-signals")
@@ -78,9 +79,17 @@ class SignalWatch:
         # A child of a native fork() has a copy of this, and of nothing that makes it work.
         return _armed is self and self._pid == os.getpid()
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether this watch, or one that it follows, is on in this process."""
+        return self.armed or (self._leader is not None and self._leader.armed)
+
     def arm(self) -> None:
         """Start to watch; only the main thread can set handlers, so elsewhere this does nothing."""
         global _armed  # noqa: PLW0603 - a process has one set of handlers
+        if _armed is not None and _armed.armed and _armed is not self:
+            _armed._followers.append(self)  # noqa: SLF001 - another object of this class
+            self._leader, self.received = _armed, _armed.received
         if (
             sys.platform == "win32"
             or _armed is not None
@@ -88,7 +97,7 @@ class SignalWatch:
         ):
             return
         try:
-            self._channel = _Channel()
+            self._channel = SignalChannel()
             self._thread.start()
             writer = self._channel.writer.number
             self._outer = _identity(_set_wakeup_fd(writer, warn_on_full_buffer=False))
@@ -105,6 +114,8 @@ class SignalWatch:
     def disarm(self) -> None:
         """Restore the handlers and end the thread, after it has dealt with a present signal."""
         global _armed  # noqa: PLW0603 - as in arm
+        if self._leader is not None and self._leader.armed:
+            self._leader.dismiss(self)
         if not self.armed:
             return
         self._over.set()
@@ -113,6 +124,10 @@ class SignalWatch:
         _armed = None
         if self._restore():
             self._close()
+
+    def dismiss(self, follower: SignalWatch) -> None:
+        """Let a watch no longer follow this one."""
+        self._followers = [watch for watch in self._followers if watch is not follower]
 
     def settle(self) -> None:
         """Wait until `received` has each signal that came before this call."""
@@ -271,10 +286,13 @@ class SignalWatch:
 
     def _report(self, number: int, *, fatal: bool) -> None:
         try:
+            watches = [*self._followers, self]
             if fatal:
-                self._on_fatal(number)
+                for watch in watches:
+                    watch._on_fatal(number)  # noqa: SLF001 - another object of this class
             elif not self._over.wait(_PATIENCE_SEC):
-                self._on_handled(number)
+                for watch in watches:
+                    watch._on_handled(number)  # noqa: SLF001 - likewise
         # Whatever fails here, the signal does what it would have done without us.
         except Exception:  # noqa: BLE001
             _log.warning("A signal's report could not be made.", exc_info=True)
@@ -285,57 +303,6 @@ class SignalWatch:
         """Remove the watch from a forked child, whose signals are its own."""
         self._restore()
         self._close()
-
-
-class _Channel:
-    """Takes the numbers of this process's signals from the interpreter to the watch's thread.
-
-    The kernel adds the writer's process id to each. A child of a native `fork()`, as C libraries
-    make it, has our end of the channel too, and its signals are not ours.
-
-    Attributes:
-        writer: The end for the interpreter.
-
-    Raises:
-        OSError: When the process has no more descriptors.
-    """
-
-    def __init__(self) -> None:
-        # Not `socket`, which gevent and eventlet replace.
-        import _socket
-
-        reading, writing = _socket.socketpair()
-        if hasattr(_socket, "SO_PASSCRED"):  # Linux
-            reading.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
-        self.writer = OwnDescriptor(writing.detach())
-        os.set_blocking(self.writer.number, False)
-        self._reader = OwnDescriptor(reading.detach())
-        self._socket = _socket.socket(fileno=self._reader.number)
-
-    def read(self) -> bytes:
-        """Wait for signals of this process and return their numbers; nothing once it is closed."""
-        while True:
-            try:
-                if not self._reader.is_ours():
-                    return b""
-                data, notes, _, _ = self._socket.recvmsg(4096, 64)
-            except OSError:
-                return b""
-            senders = [_PROCESS_ID.unpack_from(note)[0] for _, _, note in notes]
-            if not data or not senders or senders[0] == os.getpid():
-                return data
-
-    def write(self, number: int) -> None:
-        """Write the number of a signal, or a message to the thread; never blocks."""
-        if self.writer.is_ours():
-            with contextlib.suppress(OSError):
-                os.write(self.writer.number, bytes([number]))
-
-    def close(self) -> None:
-        """Close both ends, as far as they are still ours."""
-        self.writer.close()
-        self._socket.detach()
-        self._reader.close()
 
 
 def _watched() -> list[int]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
@@ -70,6 +71,7 @@ def open_run(run_id: str, *, tracking_uri: str | None = None) -> Run:
     raise RunNotFoundError(missing.format(run_id, store))
 
 
+@as_own()  # it is not one of the job's runs, which autolog reports
 def create_run(
     name: str,
     *,

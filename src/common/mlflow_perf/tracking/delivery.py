@@ -27,6 +27,8 @@ class Delivery:
         metrics_prefix: Put before each metric's key.
         tags: Tags for the run.
         all_metrics: Whether MLflow gets every metric, and not only the most important.
+        is_brief: Whether the run gets its figures and its document alone: it is one of very many
+            short runs, which this process has just created, so that nobody else reports to it.
     """
 
     document: NodeDocument = field(default_factory=NodeDocument)
@@ -36,6 +38,7 @@ class Delivery:
     metrics_prefix: str = ""
     tags: dict[str, str] = field(default_factory=dict)
     all_metrics: bool = False
+    is_brief: bool = False
 
     def header(self) -> dict[str, Any]:
         """Return everything but the document as plain data: the journal's header."""

@@ -51,6 +51,7 @@ class StepMetrics:
         self._sources: set[str] = set()
         self._rank: int | None = None
         self._loops: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._fed: tuple[StepMetrics, ...] = ()
 
     def renew_lock(self) -> None:
         """Take a new lock: in a forked child, another thread may hold the old one."""
@@ -59,6 +60,18 @@ class StepMetrics:
     def follow(self, loop: Closable) -> None:
         """Let `close_loops` end a loop that the session's end, or the process's, cuts off."""
         self._loops.add(loop)
+
+    def feed(self, other: StepMetrics) -> None:
+        """Add each step from now on to other sums too: those of a part of the time."""
+        with self._lock:
+            self._fed = (*self._fed, other)
+
+    def stop_feeding(self, other: StepMetrics) -> None:
+        """Undo `feed`; what this process has written counts as collected there."""
+        with self._lock:
+            if self._spool is not None and self._spool.source is not None:
+                other._sources.add(self._spool.source)
+            self._fed = tuple(sums for sums in self._fed if sums is not other)
 
     def close_loops(self) -> None:
         """End the loops that are still open, in whatever thread they run."""
@@ -92,6 +105,9 @@ class StepMetrics:
             self._records.setdefault(key, LoopRecord()).merge(piece)
             if self._spool is not None:
                 self._spool.add(name, rank, piece.as_dict(brief=True))
+            fed = self._fed
+        for other in fed:
+            other.add(name, piece, rank)
 
     def merge_from(self, source: str, load: Callable[[], StepMetrics]) -> None:
         """Merge what a process has written, unless it is included already.

@@ -1,0 +1,206 @@
+"""Reports of many runs, sent one after the other by one thread, so that no run waits for another.
+
+The thread ends when there is nothing left to send.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.threads import Event, Lock, Thread
+from mlflow_perf.core.uris import first_line
+from mlflow_perf.publish.dispatch import dispatch
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.node_writer import write_node
+from mlflow_perf.tracking.delivery import Delivery
+
+_LINGER_SEC = 1.0
+_log = get_logger(__name__)
+
+
+class LateJournal:
+    """A journal that is made when a report has to be kept; most are sent at once.
+
+    Args:
+        make: Makes it.
+    """
+
+    def __init__(self, make: Callable[[], Journal]) -> None:
+        self._make = make
+        self.journal: Journal | None = None
+
+    def open(self) -> Journal:
+        """Return the journal, which exists from now on."""
+        if self.journal is None:
+            self.journal = self._make()
+        return self.journal
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.open().path
+
+    def secure(self, delivery: Delivery) -> bool:
+        """Put a report into the journal; return whether it is on disk."""
+        return self.open().secure(delivery)
+
+    def keep(self, delivery: Delivery) -> bool:
+        """End the journal with a report; return whether it is on disk."""
+        return self.open().keep(delivery)
+
+    def remove(self) -> None:
+        """Delete the journal, if there is one."""
+        if self.journal is not None:
+            self.journal.remove()
+
+
+class Sending:
+    """One report on its way.
+
+    Args:
+        make: Makes the delivery, in the queue's thread.
+        journal: Keeps the report if it cannot be sent.
+        on_sent: Called with the delivery once MLflow has it.
+
+    Attributes:
+        done: Set when it was sent or kept.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Delivery],
+        journal: LateJournal,
+        on_sent: Callable[[Delivery], object],
+    ) -> None:
+        self.done = Event()
+        self._make, self._journal, self._on_sent = make, journal, on_sent
+
+    def send(self, timeout_sec: float) -> None:
+        """Send it, or leave it in the journal after the time."""
+        try:
+            delivery = self._make()
+            is_sent = delivery.is_brief and self._send_directly(delivery)
+            until = time.monotonic() + timeout_sec
+            if is_sent or dispatch(delivery, self._journal, deadline=until):
+                self._on_sent(delivery)
+        except Exception as error:  # noqa: BLE001 - a fault of ours; the next report may be well
+            _log.warning("A run's performance report could not be made: %s", first_line(error))
+            _log.debug("Not made:", exc_info=True)
+        finally:
+            self.done.set()
+
+    def _send_directly(self, delivery: Delivery) -> bool:
+        """Send it without a thread and a deadline, which cost more than all else of ours."""
+        try:
+            write_node(delivery)
+        except Exception:  # noqa: BLE001 - the way with a deadline and a journal follows
+            _log.debug("Not sent at once:", exc_info=True)
+            return False
+        self._journal.remove()
+        return True
+
+    def keep(self) -> bool:
+        """Put it into the journal instead, and return whether it is on disk."""
+        try:
+            return self._journal.keep(self._make())
+        except Exception:  # noqa: BLE001 - as above
+            _log.debug("Not kept:", exc_info=True)
+            return False
+        finally:
+            self.done.set()
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the journal."""
+        return self._journal.path.parent
+
+
+class DeliveryQueue:
+    """Sends reports in their order.
+
+    Args:
+        timeout_sec: Most seconds for one report; then it is kept in its journal.
+    """
+
+    def __init__(self, timeout_sec: float) -> None:
+        self._timeout_sec = timeout_sec
+        self._waiting: deque[Sending] = deque()
+        self._sending: Sending | None = None
+        self._lock = Lock()
+        self._came = Event()
+        self._thread: Thread | None = None
+        self._is_closed = False
+
+    def put(self, sending: Sending) -> None:
+        """Add a report; never blocks."""
+        with self._lock:
+            self._waiting.append(sending)
+            if self._thread is None:
+                self._thread = Thread(self._run, name="mlflow-perf-delivery")
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter ends: `drain` sends it
+                    self._thread = None
+        self._came.set()
+
+    @as_own()
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._came.clear()
+                self._sending = self._waiting.popleft() if self._waiting else None
+            if self._sending is not None:
+                self._sending.send(self._timeout_sec)
+            elif self._is_closed or not self._came.wait(_LINGER_SEC):
+                with self._lock:
+                    if not self._waiting:
+                        self._thread = None
+                        return
+
+    @as_own()
+    def drain(self, timeout_sec: float) -> None:
+        """Wait until everything was sent; after the time, the rest goes into journals."""
+        until = time.monotonic() + timeout_sec
+        while True:
+            with self._lock:
+                next_one = self._sending or (self._waiting[0] if self._waiting else None)
+                is_ours = self._thread is None or not self._thread.is_alive()
+                if is_ours and self._waiting:
+                    next_one = self._waiting.popleft()
+            left_sec = until - time.monotonic()
+            if next_one is None or left_sec <= 0:
+                break
+            if is_ours and not next_one.done.is_set():
+                next_one.send(left_sec)
+            elif not next_one.done.wait(left_sec):
+                break
+            elif next_one is self._sending:
+                time.sleep(0.001)  # the thread takes the next one
+        self._keep_rest()
+
+    def close(self) -> None:
+        """End the thread, after what it is sending now."""
+        self._is_closed, thread = True, self._thread
+        self._came.set()
+        if thread is not None:
+            thread.join(_LINGER_SEC)
+        self._is_closed = False
+
+    def _keep_rest(self) -> None:
+        with self._lock:
+            rest = list(self._waiting)
+            self._waiting.clear()
+            if self._sending is not None and not self._sending.done.is_set():
+                rest.insert(0, self._sending)
+        kept = [sending for sending in rest if sending.keep()]
+        if rest:
+            folder = kept[0].folder if kept else ""
+            _log.warning(
+                "%d performance reports were not sent in time; %d of them are kept. Send them "
+                "with: mlflow-perf recover %s", len(rest), len(kept), folder,
+            )  # fmt: skip

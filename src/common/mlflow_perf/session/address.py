@@ -1,0 +1,60 @@
+"""Where a recording's document goes: the same for a block, a command and an autologged run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf._version import __version__
+from mlflow_perf.core.settings import Settings
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.node.place import Node
+from mlflow_perf.publish.final_document import tag_document
+from mlflow_perf.readers import host_facts
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import RunHandle
+
+
+def name_process() -> str:
+    """Return the component's name where nobody gives one: the script's, or the notebook's."""
+    script = Path((sys.argv or [""])[0] or "python").stem
+    if script == "ipykernel_launcher":
+        # Jupyter Server tells its kernels the notebook's path.
+        return Path(os.environ.get("JPY_SESSION_NAME", "")).stem or "notebook"
+    return script if script not in ("", "-c", "__main__") else "python"
+
+
+def describe_node(node: Node) -> dict[str, Any]:
+    """Return the facts of a node and of this process, as a document has them."""
+    return {**node.as_dict(), "pid": os.getpid(), **host_facts()}
+
+
+def address(
+    document: NodeDocument, run: RunHandle, *, name: str, node: Node, settings: Settings
+) -> Delivery:
+    """Return the delivery of a document to a run.
+
+    Args:
+        document: The document, which gets the run's id.
+        run: The run.
+        name: The component.
+        node: This process's place in its job.
+        settings: Where in the run, and which metrics.
+    """
+    document.run_id = run.run_id
+    return Delivery(
+        document,
+        run,
+        index=node.index,
+        artifact_path=settings.artifact_path,
+        metrics_prefix=settings.metrics_prefix,
+        tags={
+            "mlflow_perf.version": __version__,
+            "mlflow_perf.component": name,
+            **node.tags(),
+            **tag_document(document),
+        },
+        all_metrics=settings.metrics == "all",
+    )

@@ -1,0 +1,98 @@
+"""`autolog()`: every MLflow run of this process gets its report, without a line around its body."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+from mlflow_perf.core.own_cost import bring
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
+from mlflow_perf.core.uris import first_line
+from mlflow_perf.errors import SettingError
+from mlflow_perf.integrations import training
+from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.run_recorder import GRACE_SEC, RunRecorder
+from mlflow_perf.session.run_recording import RunRecording
+from mlflow_perf.tracking.run_events import listen, stop_listening
+
+_log = get_logger(__name__)
+_autolog: RunRecorder | None = None
+
+
+def autolog(*, disable: bool = False, **settings: Any) -> None:
+    """Report every MLflow run that this process starts from now on, as if its body were wrapped.
+
+    `MLFLOW_PERF_AUTOLOG=true` in the environment does the same without a line of code. A call with
+    other settings replaces the earlier ones for the runs that start afterwards.
+
+    Args:
+        disable: Whether to end it: no run, not even an open one, gets a report then.
+        settings: Those of `report()`; `run_id`, `scrape`, `textfile` and `opentelemetry` are for a
+            block or a command, and have no effect here.
+
+    Raises:
+        SettingError: When a setting is wrong; a `ValueError`.
+        TypeError: When there is no such setting.
+    """
+    global _autolog  # noqa: PLW0603 - MLflow is told of one listener for the process
+    if unknown := settings.keys() - SETTINGS.keys():
+        raise TypeError(f"autolog() got an unexpected keyword argument {unknown.pop()!r}")
+    if "run_id" in settings:
+        raise SettingError("autolog() reports to each run of the process, so it takes no run_id.")
+    if disable or read_setting("disable"):
+        ended, _autolog = _autolog, None
+        if ended is not None:
+            stop_listening(ended)
+            ended.stop(lambda _: None, timeout_sec=GRACE_SEC)
+            training.disable()
+        return
+    found = replace(Settings.load(**settings), run_id=None)
+    if _autolog is not None:
+        _autolog.change(found)
+        return
+    with bring():
+        import mlflow  # noqa: F401 - `listen` needs it
+
+        _autolog = RunRecorder(found)
+        training.enable()
+    listen(_autolog)
+
+
+def switch_on() -> RunRecorder | None:
+    """Switch on what `MLFLOW_PERF_AUTOLOG` asks for; a wrong setting costs the reports only."""
+    try:
+        autolog()
+    except Exception as error:  # noqa: BLE001 - the job did not call us
+        _log.warning("MLFLOW_PERF_AUTOLOG has no effect: %s", first_line(error))
+    return _autolog
+
+
+def finish_at_exit() -> None:
+    """Finish what the interpreter's end leaves open."""
+    if _autolog is not None:
+        _autolog.stop(_judge_exit, timeout_sec=read_setting("exit_timeout"))
+
+
+def _judge_exit(recording: RunRecording) -> Outcome:
+    """Return how a run ended that the script left open."""
+    if not recording.is_active:
+        return Outcome("KILLED", "the interpreter ended inside the run")
+    # MLflow ends it, as FINISHED even after an error. In a notebook that is any cell's error,
+    # perhaps of hours ago.
+    error = None if hasattr(builtins, "get_ipython") else getattr(sys, "last_value", None)
+    return Outcome.from_error(error)
+
+
+def _renew_in_child() -> None:
+    if _autolog is not None:
+        _autolog.renew_lock()
+
+
+atexit.register(finish_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)

@@ -1,0 +1,332 @@
+"""What this process records for its MLflow runs, from the first one to its end.
+
+MLflow tells of each run that starts or ends (`tracking.run_events`). All runs share one sampler,
+one watch of signals and one queue of reports; each has a window of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from mlflow_perf.core.own_cost import as_own, bring
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.settings import Settings
+from mlflow_perf.core.threads import RLock
+from mlflow_perf.core.uris import is_http
+from mlflow_perf.integrations import proxystore
+from mlflow_perf.node.exit_cause import name_signal
+from mlflow_perf.publish.delivery_queue import DeliveryQueue, Sending
+from mlflow_perf.publish.journal import find_state_folder
+from mlflow_perf.recorders import current
+from mlflow_perf.recorders.collect import collect_operations
+from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.spool_folder import SpoolFolder
+from mlflow_perf.sampling.windows import WindowSampler
+from mlflow_perf.session.address import describe_node, name_process
+from mlflow_perf.session.closing_line import write_closing_line, write_line
+from mlflow_perf.session.open_runs import open_runs
+from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.run_recording import RunRecording
+from mlflow_perf.session.run_sources import detect_node, open_job_readers
+from mlflow_perf.session.signals import SignalWatch
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.page_probe import has_page
+from mlflow_perf.tracking.run_events import StartedRun
+
+_MAX_OPEN = 256  # runs; more are those that somebody creates and never ends
+_BACKDATED_SEC = 1.0
+# Of the runs below a second, the first ones have a page, a description and a line of their own.
+_FULL_SHORT_RUNS = 20
+# The end of a run waits for its report to be sent, so that whoever reads the run next finds it.
+# Many short runs must not wait for a slow server one after the other: all of them together wait
+# this long at most, and a tenth of the time that the runs took.
+_WAIT_SEC, _WAIT_SHARE = 10.0, 0.1
+GRACE_SEC = 20.0  # Slurm and Kubernetes kill a process 30 s after its signal
+_log = get_logger(__name__)
+
+
+class RunRecorder:
+    """What this process records for its runs; hears of them from MLflow.
+
+    Args:
+        settings: The settings of every report.
+    """
+
+    @bring()
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._name = settings.name or name_process()
+        self._node = detect_node(settings.node)
+        self._node_facts = describe_node(self._node)
+        self._pid = os.getpid()
+        self._lock = RLock()
+        self._operations = OperationMetrics()
+        self._queue = DeliveryQueue(settings.exit_timeout)
+        self._watch = SignalWatch(self._on_fatal, self._on_handled)
+        self._state_folder = find_state_folder(settings.dir)
+        self._sampler: WindowSampler | None = None
+        self._spool: SpoolFolder | None = None
+        self._pages: dict[str, bool] = {}
+        self._wait_sec = _WAIT_SEC
+        self._short_runs = self._silent_runs = 0
+        self._is_full = False
+
+    # --- What MLflow tells ---
+
+    @as_own()
+    def run_started(self, run: StartedRun) -> None:
+        """Open the run's window, unless it has one or is no run of the present."""
+        with self._lock:
+            if os.getpid() != self._pid:
+                self._begin_in_child()
+            if run.run_id in open_runs:
+                open_runs[run.run_id].is_active |= not run.is_new
+                return
+            if self._is_reported_by_block(run.run_id):
+                return
+            if not self._node.samples:
+                self._gather()  # another rank of this node samples for all of them
+                return
+            if len(open_runs) >= _MAX_OPEN:
+                if not self._is_full:
+                    self._is_full = True
+                    _log.warning("%d runs are open; further ones are not reported.", _MAX_OPEN)
+                return
+            sampler = self._begin()
+            parent = open_runs.get(run.parent_id or "")
+            # A trial that is logged after its search: it began with its parent.
+            is_late = parent is not None and run.is_new and run.start_ms == parent.started.start_ms
+            if parent is not None and is_late:
+                window = sampler.open_like(parent.window)
+            elif not run.is_new or run.start_ms >= 1000 * (time.time() - _BACKDATED_SEC):
+                window = sampler.open()
+            else:
+                return  # copied from elsewhere: nothing of it happened here and now
+            recording = RunRecording(
+                run,
+                name=self._name,
+                node=self._node,
+                node_facts=self._node_facts,
+                settings=self._settings,
+                sampler=sampler,
+                window=window,
+                state_folder=self._state_folder,
+                spool_folder=None if self._spool is None else self._spool.path,
+                operations=current.recorder() or self._operations,
+                read_operations=self._read_operations,
+            )
+            recording.overlapping = int(is_late)  # all of its parent's work is in its figures
+            for other in open_runs.values():
+                if not _is_above(other, recording) and not _is_above(recording, other):
+                    other.overlapping += 1
+                    recording.overlapping += 1
+            open_runs[run.run_id] = recording
+
+    @as_own()
+    def run_ending(self, run_id: str, status: str) -> None:
+        """Take the last reading of a run that is about to end."""
+        recording = open_runs.get(run_id)
+        if recording is not None and os.getpid() == self._pid:
+            error = sys.exc_info()[1]
+            failed = status != "FINISHED" and error is not None
+            recording.close(Outcome(status, type(error).__name__ if failed else None))
+
+    @as_own()
+    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+        """Send the report of a run that has ended."""
+        with self._lock:
+            recording = None if os.getpid() != self._pid else open_runs.pop(run_id, None)
+        if recording is None:
+            return
+        if is_deleted:
+            recording.discard()
+            return
+        self._wait_for(self._send(recording), recording)
+
+    def _send(self, recording: RunRecording) -> Sending:
+        is_short = recording.is_short and recording.started.is_new
+        with self._lock:
+            self._short_runs += is_short
+            brief = is_short and self._short_runs > _FULL_SHORT_RUNS
+        sending = recording.send(brief=brief, has_page=self._has_page, on_sent=self._say)
+        self._queue.put(sending)
+        return sending
+
+    def _wait_for(self, sending: Sending, recording: RunRecording) -> None:
+        """Wait until a report was sent, as long as all waits together are short.
+
+        A run that is still open would have the wait in its figures.
+        """
+        if open_runs:
+            return
+        began = time.monotonic()
+        self._wait_sec += _WAIT_SHARE * (recording.window.summary.duration() or 0.0)
+        self._wait_sec = min(self._wait_sec, max(_WAIT_SEC, self._settings.exit_timeout))
+        sending.done.wait(max(0.0, self._wait_sec))
+        self._wait_sec -= time.monotonic() - began
+
+    def _has_page(self, uri: str) -> bool:
+        """Return whether a server has our page; each is asked once."""
+        if uri not in self._pages:
+            self._pages[uri] = is_http(uri) and has_page(uri)
+        return self._pages[uri]
+
+    def _say(self, delivery: Delivery) -> None:
+        if self._settings.quiet or delivery.index:
+            return
+        if delivery.is_brief:
+            self._silent_runs += 1
+        else:
+            write_closing_line(delivery.run, delivery.document)
+
+    def _is_reported_by_block(self, run_id: str) -> bool:
+        report = sys.modules.get("mlflow_perf.session.report")
+        block = None if report is None else report.current()
+        return block is not None and block.run_id == run_id
+
+    # --- What all runs share ---
+
+    def _begin(self) -> WindowSampler:
+        """Return the sampler; the first run starts all that the runs share."""
+        self._gather()
+        if not self._watch.is_watching:
+            self._watch = SignalWatch(self._on_fatal, self._on_handled)
+            self._watch.arm()
+        if self._sampler is None:
+            settings = self._settings
+            with bring():
+                readers = open_job_readers(None, self._node, carbon=settings.carbon)
+            self._sampler = WindowSampler(
+                readers, interval=settings.interval, max_length=settings.max_length
+            )
+        return self._sampler
+
+    def _gather(self) -> None:
+        """Let this process, and those that it starts from now on, record operations."""
+        if current.recorder() is not None:
+            return  # a block's, or those of the process above
+        if self._spool is None:
+            self._spool = SpoolFolder(self._node, None, parent=self._state_folder)
+            proxystore.install()
+        folder = self._spool.path
+        current.activate(self._operations, folder=folder, spooled=folder is not None)
+
+    def _read_operations(self) -> OperationMetrics:
+        """Return a copy of the operations of all processes of the job so far."""
+        copied = OperationMetrics()
+        recorder = current.recorder() or self._operations
+        folder = None if self._spool is None else self._spool.path
+        if not recorder.is_empty():
+            copied.merge(recorder)
+        # Mostly there is no file but this process's own.
+        with contextlib.suppress(OSError):
+            if folder is not None and len(os.listdir(folder)) > 1:  # noqa: PTH208 - 10 µs
+                collect_operations(folder, copied)
+        return copied
+
+    def change(self, settings: Settings) -> None:
+        """Use other settings for the runs that start from now on."""
+        with self._lock:
+            self._settings, self._name = settings, settings.name or name_process()
+            if self._sampler is not None and not open_runs:
+                self._sampler.stop()
+                self._sampler = None
+
+    @as_own()
+    def end_runs(self, judge: Callable[[RunRecording], Outcome | None]) -> None:
+        """Take the last reading of all runs that are open, and queue their reports.
+
+        Args:
+            judge: Returns how a run ended; None for no report.
+        """
+        for run_id in list(open_runs):
+            recording = open_runs.pop(run_id, None)
+            outcome = None if recording is None else judge(recording)
+            if recording is not None and outcome is not None:
+                recording.close(outcome)
+                self._send(recording)
+            elif recording is not None:
+                recording.discard()
+
+    @as_own()
+    def stop(self, judge: Callable[[RunRecording], Outcome | None], *, timeout_sec: float) -> None:
+        """End all that is recorded, and release what the runs shared.
+
+        Args:
+            judge: As for `end_runs`.
+            timeout_sec: Most seconds to wait until all reports were sent.
+        """
+        if os.getpid() != self._pid:
+            return
+        self.end_runs(judge)
+        self._queue.drain(timeout_sec)
+        if self._silent_runs and not self._settings.quiet:
+            write_line(
+                f"mlflow-perf: {self._name!a} | {self._silent_runs} more runs, each below a second"
+            )
+        self._silent_runs = 0
+        self._queue.close()
+        with self._lock:
+            sampler, self._sampler = self._sampler, None
+            if sampler is not None:
+                sampler.stop()
+            self._watch.disarm()
+            self._leave_spool()
+
+    def _leave_spool(self) -> None:
+        if self._spool is not None:
+            if current.recorder() is self._operations:
+                current.deactivate()
+                proxystore.uninstall()
+            self._spool.leave()
+            self._spool.remove()
+            self._spool = None
+
+    def renew_lock(self) -> None:
+        """Take a new lock: in a forked child, another thread of the parent may hold the old one."""
+        self._lock = RLock()
+
+    def _begin_in_child(self) -> None:
+        """Begin anew in a forked child: the runs so far are its parent's."""
+        open_runs.clear()
+        self.__init__(self._settings)  # type: ignore[misc] # the same listener, all else fresh
+        if "multiprocessing.util" in sys.modules:
+            # Its children end without exit handlers.
+            sys.modules["multiprocessing.util"].Finalize(None, self._finish_child, exitpriority=100)
+
+    def _finish_child(self) -> None:
+        outcome = Outcome("KILLED", "the process ended inside the run")
+        self.stop(lambda _: outcome, timeout_sec=self._settings.exit_timeout)
+
+    # --- Signals ---
+
+    def _on_fatal(self, number: int) -> None:
+        self.end_runs(lambda _: Outcome("KILLED", name_signal(number)))
+        self._queue.drain(min(GRACE_SEC, self._settings.exit_timeout))
+        self._leave_spool()
+
+    def _on_handled(self, number: int) -> None:
+        sent = [
+            recording.report_now(Outcome("KILLED", name_signal(number)))
+            for recording in list(open_runs.values())
+        ]
+        until = time.monotonic() + GRACE_SEC
+        for sending in sent:
+            self._queue.put(sending)
+        for sending in sent:
+            sending.done.wait(max(0.0, until - time.monotonic()))
+
+
+def _is_above(one: RunRecording, other: RunRecording) -> bool:
+    """Return whether a run is the parent of another one, or a parent of its parent."""
+    parent = other.started.parent_id
+    for _ in range(len(open_runs) + 1):
+        if parent is None or parent == one.started.run_id:
+            return parent is not None
+        above = open_runs.get(parent)
+        parent = None if above is None else above.started.parent_id
+    return False

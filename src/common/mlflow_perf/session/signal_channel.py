@@ -1,0 +1,62 @@
+"""The way of a signal from the interpreter's own handler to the thread that waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+
+from mlflow_perf.core.descriptors import OwnDescriptor
+
+_PROCESS_ID = struct.Struct("i")
+
+
+class SignalChannel:
+    """Takes the numbers of this process's signals from the interpreter to the watch's thread.
+
+    The kernel adds the writer's process id to each. A child of a native `fork()`, as C libraries
+    make it, has our end of the channel too, and its signals are not ours.
+
+    Attributes:
+        writer: The end for the interpreter.
+
+    Raises:
+        OSError: When the process has no more descriptors.
+    """
+
+    def __init__(self) -> None:
+        # Not `socket`, which gevent and eventlet replace.
+        import _socket
+
+        reading, writing = _socket.socketpair()
+        if hasattr(_socket, "SO_PASSCRED"):  # Linux
+            reading.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        self.writer = OwnDescriptor(writing.detach())
+        os.set_blocking(self.writer.number, False)
+        self._reader = OwnDescriptor(reading.detach())
+        self._socket = _socket.socket(fileno=self._reader.number)
+
+    def read(self) -> bytes:
+        """Wait for signals of this process and return their numbers; nothing once it is closed."""
+        while True:
+            try:
+                if not self._reader.is_ours():
+                    return b""
+                data, notes, _, _ = self._socket.recvmsg(4096, 64)
+            except OSError:
+                return b""
+            senders = [_PROCESS_ID.unpack_from(note)[0] for _, _, note in notes]
+            if not data or not senders or senders[0] == os.getpid():
+                return data
+
+    def write(self, number: int) -> None:
+        """Write the number of a signal, or a message to the thread; never blocks."""
+        if self.writer.is_ours():
+            with contextlib.suppress(OSError):
+                os.write(self.writer.number, bytes([number]))
+
+    def close(self) -> None:
+        """Close both ends, as far as they are still ours."""
+        self.writer.close()
+        self._socket.detach()
+        self._reader.close()

@@ -1,0 +1,171 @@
+"""Notices each MLflow run that this process starts or ends, however it does so.
+
+While nobody listens nothing of MLflow is changed. While somebody does, four methods of MLflow's
+public classes are wrapped: every way to start or end a run leads through one of them. What they
+take, return and raise stays as it is. Runs of mlflow-perf's own threads are not told.
+
+This module imports no other library, because `import mlflow` loads it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mlflow_perf.core.own_cost import is_own_work
+from mlflow_perf.core.safe_log import get_logger
+
+_ENDED = ("FINISHED", "FAILED", "KILLED")
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class StartedRun:
+    """A run that this process started or resumed.
+
+    Attributes:
+        run_id: Its id.
+        experiment_id: Its experiment.
+        name: Its name.
+        parent_id: The run of which it is a child; None without one.
+        start_ms: Unix time of its start as MLflow has it, in milliseconds.
+        tracking_uri: Its store, as the job writes it.
+        is_new: Whether it was created just now.
+    """
+
+    run_id: str
+    experiment_id: str
+    name: str
+    parent_id: str | None
+    start_ms: int
+    tracking_uri: str
+    is_new: bool
+
+
+class RunListener(Protocol):
+    """Hears of runs, in the thread that starts or ends them."""
+
+    def run_started(self, run: StartedRun) -> None:
+        """Hear that a run was started; a run that is started again is told again."""
+        ...
+
+    def run_ending(self, run_id: str, status: str) -> None:
+        """Hear that a run is about to be ended, perhaps one that was never told."""
+        ...
+
+    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+        """Hear that MLflow has ended or deleted a run."""
+        ...
+
+
+_listeners: list[RunListener] = []
+_originals: dict[tuple[type, str], tuple[Any, Any]] = {}
+
+
+def listen(listener: RunListener) -> None:
+    """Tell a listener of the runs of this process from now on; MLflow must be imported."""
+    if listener not in _listeners:
+        _listeners.append(listener)
+    # Not from `mlflow` itself, which may be in the middle of its own import.
+    from mlflow.tracking.client import MlflowClient
+    from mlflow.tracking.fluent import ActiveRun
+
+    for owner, name, wrap in (
+        (MlflowClient, "create_run", _wrap_create),
+        (MlflowClient, "set_terminated", _wrap_terminate),
+        (MlflowClient, "update_run", _wrap_terminate),
+        (MlflowClient, "delete_run", _wrap_delete),
+        (ActiveRun, "__init__", _wrap_activate),
+    ):
+        if (owner, name) in _originals:
+            continue
+        original = getattr(owner, name)
+        wrapped = functools.wraps(original)(wrap(original))
+        _originals[owner, name] = original, wrapped
+        setattr(owner, name, wrapped)
+
+
+def stop_listening(listener: RunListener) -> None:
+    """Take a listener out; after the last one MLflow is as it was."""
+    if listener in _listeners:
+        _listeners.remove(listener)
+    if _listeners:
+        return
+    for (owner, name), (original, wrapped) in list(_originals.items()):
+        # Somebody may have wrapped our wrapper, which then only passes everything on.
+        if getattr(owner, name) is wrapped:
+            setattr(owner, name, original)
+            del _originals[owner, name]
+
+
+def _tell(tell: Callable[[RunListener], None]) -> None:
+    if is_own_work():
+        return
+    for listener in tuple(_listeners):
+        try:
+            tell(listener)
+        except Exception:  # noqa: BLE001 - whatever fails here, MLflow goes on
+            _log.warning("A run's performance is not reported.", exc_info=True)
+
+
+def _tell_started(run: Any, uri: Callable[[], object], *, is_new: bool) -> None:
+    def tell(listener: RunListener) -> None:
+        info, tags = run.info, run.data.tags
+        started = StartedRun(
+            str(info.run_id),
+            str(info.experiment_id),
+            str(info.run_name or ""),
+            tags.get("mlflow.parentRunId"),
+            int(info.start_time or 0),
+            str(uri()),
+            is_new,
+        )
+        listener.run_started(started)
+
+    if _listeners:
+        _tell(tell)
+
+
+def _wrap_create(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create_run(client: Any, *args: Any, **kwargs: Any) -> Any:
+        run = original(client, *args, **kwargs)
+        _tell_started(run, lambda: client.tracking_uri, is_new=True)
+        return run
+
+    return create_run
+
+
+def _wrap_activate(original: Callable[..., Any]) -> Callable[..., Any]:
+    # `start_run` makes one for a run that it created, and for one that it resumed.
+    def activate(active: Any, *args: Any, **kwargs: Any) -> None:
+        original(active, *args, **kwargs)
+        _tell_started(active, sys.modules["mlflow"].get_tracking_uri, is_new=False)
+
+    return activate
+
+
+def _wrap_terminate(original: Callable[..., Any]) -> Callable[..., Any]:
+    def terminate(client: Any, run_id: Any, status: Any = None, *args: Any, **kwargs: Any) -> Any:
+        is_end = original.__name__ == "set_terminated" or status in _ENDED
+        is_end = is_end and (status is None or status in _ENDED)
+        if not (is_end and _listeners):
+            return original(client, run_id, status, *args, **kwargs)
+        _tell(lambda listener: listener.run_ending(str(run_id), status or "FINISHED"))
+        try:
+            return original(client, run_id, status, *args, **kwargs)
+        finally:
+            _tell(lambda listener: listener.run_ended(str(run_id), is_deleted=False))
+
+    return terminate
+
+
+def _wrap_delete(original: Callable[..., Any]) -> Callable[..., Any]:
+    def delete_run(client: Any, run_id: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(client, run_id, *args, **kwargs)
+        _tell(lambda listener: listener.run_ended(str(run_id), is_deleted=True))
+        return answer
+
+    return delete_run

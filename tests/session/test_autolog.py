@@ -1,0 +1,280 @@
+"""`autolog()` in this process: each run gets its report; MLflow and the job stay the same."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+import mlflow_perf
+from mlflow_perf.session import autolog, run_recorder
+from mlflow_perf.session.open_runs import open_runs
+
+PAGE = "perf_report.html"
+
+
+@pytest.fixture(autouse=True)
+def _autolog(store: str) -> Iterator[None]:
+    """Switch it on for one test."""
+    mlflow_perf.autolog(quiet=True)
+    yield
+    mlflow_perf.autolog(disable=True)
+    assert not open_runs
+
+
+def read(run: Run | str) -> Run:
+    """Return a run from the store."""
+    return MlflowClient().get_run(run if isinstance(run, str) else run.info.run_id)
+
+
+def burn(seconds: float) -> None:
+    """Use the CPU for a while, as this thread's clock counts it."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def used_sec(run: Run) -> float:
+    """Return the CPU time of a run's job."""
+    return run.data.metrics["job_cpu_avg_cores"] * run.data.metrics["duration_sec"]
+
+
+def list_files(run: Run) -> list[str]:
+    """Return the artifacts of a run."""
+    return sorted(f.path for f in MlflowClient().list_artifacts(run.info.run_id))
+
+
+def test_nested_runs_have_exact_figures_of_their_own_span() -> None:
+    """The child has the CPU time of its body, the parent all of it; neither overlaps."""
+    with mlflow.start_run() as parent:
+        burn(0.1)
+        with mlflow.start_run(nested=True) as child:
+            burn(0.2)
+    inner, outer = read(child), read(parent)
+    assert 0.19 <= used_sec(inner) <= 0.25
+    # What MLflow itself does for the child is the parent's.
+    assert used_sec(inner) + 0.09 <= used_sec(outer) <= 0.6
+    for run in (inner, outer):
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["mlflow_perf.status"] == "FINISHED"
+        assert "mlflow_perf.overlapping_runs" not in run.data.tags
+        assert list_files(run) == ["perf", PAGE]
+        document = mlflow_perf.load(run.info.run_id)
+        assert document.nodes[0].component == run.data.tags["mlflow_perf.component"]
+
+
+def test_runs_side_by_side_say_so() -> None:
+    """Trials in threads have each other's work in their figures; their study is not counted."""
+    both = threading.Barrier(2)
+
+    def trial() -> None:
+        with mlflow.start_run(nested=True, tags={"mlflow.parentRunId": study.info.run_id}) as run:
+            both.wait(30)
+            ids.append(run.info.run_id)
+            both.wait(30)
+
+    ids: list[str] = []
+    with mlflow.start_run() as study:
+        threads = [threading.Thread(target=trial) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [read(i).data.tags["mlflow_perf.overlapping_runs"] for i in ids] == ["1", "1"]
+    note = read(ids[0]).data.tags["mlflow.note.content"]
+    assert "1 other run of the same process ran meanwhile" in note
+    assert "mlflow_perf.overlapping_runs" not in read(study).data.tags
+
+
+def test_operations_are_those_of_the_run() -> None:
+    """What was timed before or after a run is not its own."""
+    with mlflow.start_run() as first, mlflow_perf.time("load"):
+        pass
+    with mlflow.start_run() as second:
+        for _ in range(3):
+            with mlflow_perf.time("fit"):
+                pass
+    assert [k for k in read(first).data.metrics if k.startswith("ops/")] == ["ops/load/total_ms"]
+    metrics = read(second).data.metrics
+    assert metrics["ops/fit/count"] == 3
+    assert not [k for k in metrics if k.startswith("ops/load")]
+
+
+def test_a_block_inside_a_run_is_not_counted_twice() -> None:
+    """report() in an autologged run is a timed operation of it, and knows its run."""
+    with mlflow.start_run() as run, mlflow_perf.report("inner") as perf:
+        assert perf.run_id == run.info.run_id
+        assert not perf.own_run
+        perf.add_counter("rows", 5)
+    found = read(run)
+    assert found.data.metrics["ops/rows/count"] == 5
+    assert "ops/inner/total_ms" in found.data.metrics
+    assert not [k for k in found.data.metrics if k.startswith("inner/")]
+    assert list(mlflow_perf.load(run.info.run_id).nodes) == [0]
+
+
+def test_a_run_inside_a_block_is_its_child_and_both_report() -> None:
+    """The block has a run of its own; the job's run is below it, with figures of its own."""
+    with mlflow_perf.report("outer", quiet=True) as perf, mlflow.start_run() as run:
+        pass
+    assert perf.run_id is not None
+    assert read(run).data.tags["mlflow.parentRunId"] == perf.run_id
+    assert "duration_sec" in read(run).data.metrics
+    assert "duration_sec" in read(perf.run_id).data.metrics
+
+
+def test_no_parent_tag_points_into_another_store(tmp_path: Path) -> None:
+    """A script that chooses a store of its own gets no parent that does not exist there."""
+    with mlflow_perf.report("outer", quiet=True):
+        mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'other.db'}")
+        os.environ.pop("MLFLOW_EXPERIMENT_ID")
+        with mlflow.start_run() as run:
+            pass
+    assert "mlflow.parentRunId" not in read(run).data.tags
+    assert "duration_sec" in read(run).data.metrics
+
+
+def test_a_failed_run_is_failed_everywhere() -> None:
+    """The exception passes through; MLflow's status and ours agree, with the cause."""
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught, mlflow.start_run() as run:
+        raise error
+    assert caught.value is error
+    found = read(run)
+    assert found.info.status == found.data.tags["mlflow_perf.status"] == "FAILED"
+    assert found.data.tags["mlflow_perf.cause"] == "ValueError"
+
+
+def test_a_run_of_the_past_is_not_measured() -> None:
+    """Runs copied from elsewhere keep their figures; nothing of them happened here."""
+    client = MlflowClient()
+    run = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], start_time=1_600_000_000_000)
+    client.set_terminated(run.info.run_id)
+    assert "duration_sec" not in read(run).data.metrics
+
+
+def test_a_trial_that_is_logged_after_its_search_has_the_search_s_span() -> None:
+    """scikit-learn's searches create their children at their end, with the search's start."""
+    client = MlflowClient()
+    with mlflow.start_run() as search:
+        burn(0.1)
+        trials = [
+            client.create_run(
+                search.info.experiment_id,
+                start_time=search.info.start_time,
+                tags={"mlflow.parentRunId": search.info.run_id},
+            )
+            for _ in range(2)
+        ]
+        for trial in trials:
+            client.set_terminated(trial.info.run_id)
+    assert min(used_sec(read(trial)) for trial in trials) >= 0.09
+    # All that the search did is in each trial's figures: it counts besides the other trial.
+    assert read(trials[0]).data.tags["mlflow_perf.overlapping_runs"] == "2"
+
+
+def test_a_deleted_run_gets_nothing() -> None:
+    """Its owner wants none of it."""
+    with pytest.raises(mlflow.MlflowException, match="deleted"), mlflow.start_run() as run:
+        MlflowClient().delete_run(run.info.run_id)
+    assert "duration_sec" not in read(run).data.metrics
+
+
+def test_a_run_that_is_resumed_keeps_its_earlier_report(caplog: pytest.LogCaptureFixture) -> None:
+    """The later figures count, and the earlier document stays beside."""
+    with mlflow.start_run() as run:
+        pass
+    with mlflow.start_run(run_id=run.info.run_id):
+        burn(0.05)
+    names = [f.path for f in MlflowClient().list_artifacts(run.info.run_id, "perf")]
+    assert any("replaced-node-0" in name for name in names)
+    assert "This one replaces it" in caplog.text
+
+
+def test_switched_off_it_leaves_runs_alone() -> None:
+    """Even a run that is open gets no report any more; another call switches it on again."""
+    with mlflow.start_run() as open_run:
+        mlflow_perf.autolog(disable=True)
+    with mlflow.start_run() as later:
+        pass
+    mlflow_perf.autolog(quiet=True)
+    with mlflow.start_run() as again:
+        pass
+    assert "duration_sec" not in read(open_run).data.metrics
+    assert "duration_sec" not in read(later).data.metrics
+    assert "duration_sec" in read(again).data.metrics
+
+
+def test_settings_hold_for_the_runs_that_start_afterwards() -> None:
+    """A second call replaces the settings of the first."""
+    mlflow_perf.autolog(name="step", metrics_prefix="perf.", quiet=True)
+    with mlflow.start_run() as run:
+        pass
+    assert read(run).data.tags["mlflow_perf.component"] == "step"
+    assert "perf.duration_sec" in read(run).data.metrics
+
+
+@pytest.mark.parametrize("wrong", [{"interval": 0}, {"run_id": "1"}, {"intervall": 1}])
+def test_a_wrong_setting_is_said_at_the_call(wrong: dict[str, object]) -> None:
+    """It raises, and what was switched on before goes on."""
+    with pytest.raises((ValueError, TypeError)):
+        mlflow_perf.autolog(**wrong)  # type: ignore[arg-type]
+    with mlflow.start_run() as run:
+        pass
+    assert "duration_sec" in read(run).data.metrics
+
+
+def test_disable_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLFLOW_PERF_DISABLE switches everything of ours off."""
+    monkeypatch.setenv("MLFLOW_PERF_DISABLE", "true")
+    mlflow_perf.autolog()
+    with mlflow.start_run() as run:
+        pass
+    assert "duration_sec" not in read(run).data.metrics
+
+
+def test_many_short_runs_leak_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After the first ones a short run gets figures and document alone; nothing is left behind."""
+    monkeypatch.setattr(run_recorder, "_FULL_SHORT_RUNS", 2)
+    hub = autolog._autolog
+    assert hub is not None
+    runs = []
+    for _ in range(6):
+        with mlflow.start_run() as run:
+            runs.append(run)
+        if len(runs) == 3:
+            hub._queue.drain(60)
+            descriptors = len(os.listdir("/proc/self/fd"))
+    hub._queue.drain(60)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+    assert list_files(runs[0]) == ["perf", PAGE]
+    assert list_files(runs[-1]) == ["perf"]
+    assert read(runs[-1]).data.metrics["run_node_count"] == 1.0
+    names = [t.name for t in threading.enumerate() if t.name.startswith("mlflow-perf")]
+    assert len(names) == len(set(names)) <= 3
+    journals = list((tmp_path / "mlflow-perf-journal").glob("*.journal"))
+    assert journals == []
+
+
+def test_a_store_that_refuses_costs_the_report_not_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run ends as ever; its report is kept in a journal and one line says so."""
+    log_batch = MlflowClient.log_batch
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("away")
+
+    with mlflow.start_run() as run:
+        monkeypatch.setattr(MlflowClient, "log_batch", refuse)
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    assert read(run).info.status == "FINISHED"
+    assert "mlflow-perf recover" in caplog.text
+    assert list((tmp_path / "mlflow-perf-journal").glob("*.journal"))

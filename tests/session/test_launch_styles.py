@@ -1,0 +1,130 @@
+"""`MLFLOW_PERF_AUTOLOG=true`: whatever starts a run, and however its process ends, it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+pytestmark = pytest.mark.e2e
+
+STYLES = """
+import json, os, mlflow, numpy
+from mlflow import MlflowClient
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+runs = {}
+with mlflow.start_run() as run:
+    runs["with"] = run.info.run_id
+runs["by hand"] = mlflow.start_run().info.run_id
+mlflow.log_metric("mine", 1)
+mlflow.end_run()
+
+client = MlflowClient()
+experiment = os.environ["MLFLOW_EXPERIMENT_ID"]
+for name in ("run_id", "variable", "client"):
+    runs[name] = client.create_run(experiment).info.run_id
+client.set_terminated(runs["client"])
+with mlflow.start_run(run_id=runs["run_id"]):
+    pass
+os.environ["MLFLOW_RUN_ID"] = runs["variable"]
+mlflow.start_run()
+mlflow.end_run()
+
+mlflow.sklearn.autolog(log_models=False, silent=True)
+search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2)
+values = numpy.arange(60)
+search.fit(numpy.stack([values % 7, values % 3], axis=1).astype(float), values % 2)
+is_search = "tags.estimator_name LIKE 'GridSearch%'"
+found = mlflow.search_runs([experiment], is_search, output_format="list")
+runs["search"] = found[0].info.run_id
+for child in mlflow.search_runs(
+    [experiment], f"tags.`mlflow.parentRunId` = '{runs['search']}'", output_format="list"
+):
+    runs[f"trial {child.data.params['C']}"] = child.info.run_id
+print("RUNS", json.dumps(runs))
+"""
+
+ENDINGS = {
+    "left open": "import mlflow; print('RUN', mlflow.start_run().info.run_id, flush=True)",
+    "an error": "import mlflow; print('RUN', mlflow.start_run().info.run_id, flush=True); 1 / 0",
+    "SIGTERM": (
+        "import mlflow, os, time\nwith mlflow.start_run() as run:\n"
+        "    print('RUN', run.info.run_id, flush=True)\n"
+        "    os.kill(os.getpid(), 15)\n    time.sleep(100)"
+    ),
+    "Ctrl-C": (
+        "import mlflow, os, time\nwith mlflow.start_run() as run:\n"
+        "    print('RUN', run.info.run_id, flush=True)\n"
+        "    os.kill(os.getpid(), 2)\n    time.sleep(100)"
+    ),
+    "forked workers": (
+        "import mlflow, multiprocessing\ndef work():\n    with mlflow.start_run() as run:\n"
+        "        print('RUN', run.info.run_id, flush=True)\n"
+        "worker = multiprocessing.get_context('fork').Process(target=work)\n"
+        "with mlflow.start_run():\n    worker.start()\n    worker.join()"
+    ),
+}
+
+
+def launch(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command whose runs report by themselves."""
+    variables = {**os.environ, "MLFLOW_PERF_AUTOLOG": "true", **environ}
+    return subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def read(run_id: str) -> Run:
+    """Return a run from the store."""
+    return MlflowClient().get_run(run_id)
+
+
+def test_each_way_to_start_a_run_reports(store: str, tmp_path: Path) -> None:
+    """The fluent calls, resumed runs, the client, and scikit-learn's search with its trials."""
+    done = launch([sys.executable, "-c", STYLES])
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout.split("RUNS ")[1])
+    assert len(runs) == 8
+    for name, run_id in runs.items():
+        run = read(run_id)
+        assert run.data.metrics.get("duration_sec", -1) >= 0, name
+        assert run.data.tags["mlflow_perf.status"] == run.info.status == "FINISHED", name
+        assert run_id in done.stderr, name
+    trial = next(read(run_id) for name, run_id in runs.items() if name.startswith("trial"))
+    search = read(runs["search"])
+    assert trial.data.metrics["duration_sec"] >= 0.5 * search.data.metrics["duration_sec"]
+    assert int(trial.data.tags["mlflow_perf.overlapping_runs"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "mlflow_status", "status", "cause"),
+    [
+        ("left open", 0, "FINISHED", "FINISHED", None),
+        ("an error", 1, "FINISHED", "FAILED", "ZeroDivisionError"),
+        ("SIGTERM", -signal.SIGTERM, "RUNNING", "KILLED", "SIGTERM"),
+        ("Ctrl-C", -signal.SIGINT, "FAILED", "FAILED", "KeyboardInterrupt"),
+        ("forked workers", 0, "FINISHED", "FINISHED", None),
+    ],
+)
+def test_each_end_of_a_process_reports(
+    ending: str, code: int, mlflow_status: str, status: str, cause: str | None, store: str
+) -> None:
+    """The job ends as without us, MLflow's status is MLflow's, and the report knows the cause."""
+    done = launch([sys.executable, "-c", ENDINGS[ending]])
+    assert done.returncode == code, done.stderr
+    run = read(done.stdout.split("RUN ")[1].split()[0])
+    assert run.info.status == mlflow_status
+    assert run.data.tags["mlflow_perf.status"] == status
+    assert run.data.tags.get("mlflow_perf.cause") == cause
+    assert "duration_sec" in run.data.metrics
+    left = Path(os.environ["MLFLOW_PERF_DIR"])
+    assert [path.name for path in left.iterdir()] == []
