@@ -154,14 +154,9 @@ def _import(
         raise
     _detach(db)
     return Imported(
-        source=str(source),
-        importer=importer.name,
-        spans=store.spans,
-        events=store.events,
-        seconds=time.monotonic() - started,
-        unread=dict(store.unread),
-        notes=store.notes,
-    )
+        str(source), importer.name, spans=store.spans, events=store.events, notes=store.notes,
+        seconds=time.monotonic() - started, unread=dict(store.unread),
+    )  # fmt: skip
 
 
 def _make_fingerprint(source: Path) -> str:
