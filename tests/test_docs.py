@@ -197,7 +197,7 @@ def test_from_lightgbm_benchmark(monkeypatch: pytest.MonkeyPatch, train: Callabl
 
 @pytest.mark.usefixtures("store", "folder")
 def test_from_mlflow_system_metrics(train: Callable[[], int]) -> None:
-    """Both what was and what is now run, and the latter logs our metrics to the same run."""
+    """The code before and after the change runs; the latter also logs our metrics to the run."""
     shown = examples("migrate/mlflow-system-metrics.md")
     run(shown["before"], train=train)
     run(shown["after"], train=train)

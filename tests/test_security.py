@@ -49,7 +49,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def run(python: Callable[..., Job], tmp_path: Path) -> Callable[..., str]:
-    """Return what runs Python with a secret in its environment, and returns what it printed."""
+    """Return a function that runs Python with a secret in its environment, for the output."""
 
     def start(*argv: str, fork: bool = True) -> str:
         environ = {"API_TOKEN": SECRETS[0], "MLFLOW_PERF_DIR": str(tmp_path / "journals")}
@@ -67,7 +67,7 @@ def run(python: Callable[..., Job], tmp_path: Path) -> Callable[..., str]:
 
 
 def leaks(folder: Path) -> list[str]:
-    """Return which secrets stand in which files below a folder."""
+    """Return each secret that a file below the folder contains, with the file's path."""
     return [
         f"{secret} in {path.relative_to(folder)}"
         for path in folder.rglob("*")
@@ -95,7 +95,7 @@ def test_a_run_holds_no_secret(run: Callable[..., str], tmp_path: Path, endpoint
 def test_a_killed_job_leaves_no_secret(
     run: Callable[..., str], tmp_path: Path, endpoint: str
 ) -> None:
-    """The journal of a killed job, and what is recovered of it, hold none either."""
+    """Neither the journal of a killed job nor the recovered report contains a secret."""
     (tmp_path / "job.py").write_text(JOB)
     run("job.py", endpoint, f"--token={SECRETS[1]}", "kill")
     assert [*(tmp_path / "journals").rglob("*.journal")]
@@ -111,7 +111,7 @@ def test_a_killed_job_leaves_no_secret(
 def test_a_wrapped_command_keeps_its_arguments_to_itself(
     run: Callable[..., str], tmp_path: Path
 ) -> None:
-    """`mlflow-perf run` names the program, not what it was called with."""
+    """`mlflow-perf run` names the program, but not its arguments."""
     wrapped = [sys.executable, "-c", "pass", f"--token={SECRETS[1]}"]
     said = run("-m", "mlflow_perf", "run", "--", *wrapped)
     assert [*tmp_path.rglob("node-0.json")]

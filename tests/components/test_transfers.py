@@ -42,7 +42,7 @@ def _command(name: str, **values: object) -> list[str]:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    """Run a component without a run to report to: its own output is what is looked at."""
+    """Run a component without a run to report to; the tests look at its own output."""
     paths = os.pathsep.join([str(ROOT / "components" / "common"), str(PACKAGE)])
     environ = os.environ | {"PYTHONPATH": paths, "MLFLOW_PERF_DISABLE": "true"}
     done = subprocess.run(

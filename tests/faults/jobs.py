@@ -106,7 +106,7 @@ def sleeping(how: str = "") -> None:
 
 
 def slow_handler() -> None:
-    """A job whose own handler notes the signal, and which goes on for longer than it may."""
+    """A job with a handler of its own, which goes on after the signal for longer than it may."""
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     with mlflow_perf.report("job", interval=0.05) as perf:
@@ -155,7 +155,7 @@ def killed_at(point: str, after: str = "") -> None:
 
 
 def rank(seconds: float) -> None:
-    """One rank of a job whose launcher tells no job's id."""
+    """One rank of a job whose launcher gives no job id."""
     with mlflow_perf.report("ranks", interval=0.05) as perf:
         say(perf.run_id)
         perf.add_counter("rows", 7)
@@ -208,7 +208,7 @@ def _child(_: int) -> int:
 
 
 def with_children(method: str) -> None:
-    """A pool whose workers are told to end by SIGTERM, and a child that leaves the block."""
+    """A pool that ends its workers by SIGTERM, and a child process that leaves the block."""
     with mlflow_perf.report("job", interval=0.05) as perf:
         say(perf.run_id)
         with multiprocessing.get_context(method).Pool(2) as pool:
@@ -327,7 +327,7 @@ def waits_for(file: str) -> None:
 
 
 def failing_source() -> None:
-    """A job one of whose sources ends in an error each time."""
+    """A job with a source that fails at each reading."""
     from mlflow_perf.readers.memory import MemoryReader
 
     def read(*_: object) -> None:

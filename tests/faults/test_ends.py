@@ -235,7 +235,7 @@ def test_a_command_with_a_closed_standard_output(faults: Faults) -> None:
 
 
 def test_out_of_memory(faults: Faults, fault: Fault, memory_cgroup: Path) -> None:
-    """A job that the kernel's OOM killer ends is recovered, and the cause is told."""
+    """The report of a job that the OOM killer ended is recovered, with its cause."""
     job = faults.start("join_cgroup", str(memory_cgroup), "sleeping", "outgrow")
     assert job.wait() == -signal.SIGKILL, job.output
     run_id = job.run_id

@@ -72,7 +72,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a running kernel whose tracking server is that of the faults."""
+    """Return a running kernel that reports to the server of the fault tests."""
     pytest.importorskip("ipykernel")
     manager_module = pytest.importorskip("jupyter_client.manager")
     for name, value in (("DIR", str(faults.state)), ("START_TIMEOUT", "60")):

@@ -88,7 +88,7 @@ def test_ill_in_the_middle(faults: Faults, fault: Fault, tmp_path: Path) -> None
 
 
 def test_ill_at_the_end(faults: Faults, fault: Fault, tmp_path: Path) -> None:
-    """The run that was made is the one that recover fills and closes."""
+    """`recover` fills and closes the run that the job created."""
     file = tmp_path / "end"
     ill = [faults.ill(how, from_now=False) for how in ("refuses", "hang", 503, 401)]
     jobs = [one.started("waits_for", str(file), MLFLOW_PERF_EXIT_TIMEOUT="1") for one in ill]
@@ -188,7 +188,7 @@ def test_away_at_the_start_and_back_at_the_end(
 
 
 def test_a_slow_server(faults: Faults, fault: Fault, tmp_path: Path) -> None:
-    """A slow start goes on without its run, which is still the one that is filled in the end."""
+    """A slow start goes on without its run, and the report still goes to that run at the end."""
     file = tmp_path / "end"
     faults.proxy.fault = 2
     begin = time.monotonic()

@@ -28,7 +28,7 @@ def list_tests(path: Path, *, with_fault: bool = False) -> set[str]:
 
 
 def test_the_table_and_the_suite_agree() -> None:
-    """Each row names tests or jobs that exist; each test of a fault stands in a row."""
+    """Each row names tests or jobs that exist, and each test of a fault is in a row."""
     rows, folder = read_rows(), Path(__file__).parent
     assert len(rows) > 35
     assert {len(row) for row in rows} == {5}

@@ -91,7 +91,7 @@ def test_an_unwritable_place_is_an_os_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "null"])
 def test_what_is_no_number_is_missing(literal: str, tmp_path: Path) -> None:
-    """NaN, infinity and null load as a missing value, and what is saved then loads again."""
+    """NaN, infinity and null load as missing values, and the document can be saved again."""
     ours = (
         '{"schema": "mlflow-perf/1", "nodes": {"0": {"started": %s, "duration_sec": %s, '
         '"summary": {"a": %s, "b": 1.0}, "reports": {"timestamp": [%s, 1.0]}}}}'

@@ -106,7 +106,7 @@ def test_few_values_have_exact_percentiles(numbers: list[float], percent: float)
 def test_distribution_of_a_merge_is_that_of_all_values(
     a: list[float], b: list[float], times: int
 ) -> None:
-    """Merged distributions give the figures of one that saw all values, few or many."""
+    """Merged distributions give the same figures as a single distribution of all values."""
     merged = _distribution(a * times)
     merged.merge(_distribution(b * times))
     whole = _distribution((a + b) * times)

@@ -56,7 +56,7 @@ def job(write_pipeline: WritePipeline) -> Any:
 
 
 def test_the_job_is_submitted_as_it_is(job: Any) -> None:
-    """Azure ML gets the very object that runs here, and its link is told."""
+    """Azure ML gets the same object that runs here, and the command prints its link."""
     client = _client()
     lines: list[str] = []
     assert submit(job, client, say=lines.append) == "brave_bean"
@@ -79,7 +79,7 @@ def test_a_job_that_fails_there_fails_here(job: Any) -> None:
 
 
 def test_a_refusal_is_passed_on(job: Any) -> None:
-    """What the service says stands in the message."""
+    """The message quotes the service."""
     with pytest.raises(PipelineError, match="refuses the pipeline: RuntimeError: no quota"):
         submit(job, _client(refuse="no quota"), say=lambda _: None)
 

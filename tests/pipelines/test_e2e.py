@@ -279,7 +279,7 @@ def test_a_step_sees_its_run_and_no_launcher(ran: Ran) -> None:
 
 
 def test_a_step_runs_in_what_azure_would_upload(ran: Ran) -> None:
-    """Its folder holds the code and what is included, and nothing that `.amlignore` names."""
+    """The snapshot holds the code and the included folders, without the files in `.amlignore`."""
     code = ["component.yaml", "library", "logs", "outputs", "script.py"]
     assert ran.written("first")["code"] == code
 
@@ -292,7 +292,7 @@ def test_a_nested_pipeline_runs(ran: Ran) -> None:
 
 
 def test_texts_and_optional_parts_reach_the_command(ran: Ran) -> None:
-    """Inputs inside a text are put in; what stands in $[[…]] is there only if it is given."""
+    """Inputs inside a text are filled in; a part in $[[…]] stays only if its input is given."""
     assert ran.written("second")["args"]["rate"] is None
     said = [ran.folder(name) / "outputs" / "said" for name in ("said", "said_more")]
     assert [path.read_text().strip() for path in said] == ["12 rows of a", "x but y"]

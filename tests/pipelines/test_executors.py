@@ -54,7 +54,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
     [("slurm", "none of threads, htex and azureml"), ("gone.py", "gone.py does not exist")],
 )
 def test_a_place_that_is_none(on: str, message: str) -> None:
-    """A name that is unknown and a file that is not there are told apart."""
+    """An unknown name and a missing file have different messages."""
     with pytest.raises(PipelineError, match=message):
         load_config(on)
 

@@ -47,7 +47,7 @@ def test_parsls_own_launcher_goes_first() -> None:
 
 
 def test_a_step_of_one_rank_goes_to_its_node() -> None:
-    """In a block of several nodes a step runs on the one that Parsl gave it, without a detour."""
+    """In a block of several nodes, a step runs directly on the node that Parsl gave it."""
     (there,) = _ranks(None, 1, 1, PARSL_MPI_PREFIX="mpiexec -n 1 -ppn 1 -hosts other")
     assert there.command[:2] == ("mpiexec", "-n")
     here = f"mpiexec -n 1 -ppn 1 -hosts {socket.gethostname()}"

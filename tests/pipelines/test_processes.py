@@ -43,7 +43,7 @@ def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
 
 
 def test_limits_stop_the_processes(tmp_path: Path) -> None:
-    """The time limit and the stop file are told apart."""
+    """The time limit and the stop file are different outcomes."""
     late = _run(tmp_path, "exec sleep 60", timeout=0.1)
     assert (late.code != 0, late.timed_out, late.stopped) == (True, True, False)
     assert late.describe(Limits(0.1, tmp_path)) == "took longer than its limit of 0.1 s"

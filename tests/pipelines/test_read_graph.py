@@ -198,7 +198,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("line", "message"), REFUSED)
 def test_what_cannot_run_is_refused_by_name(graph_of: GraphOf, line: str, message: str) -> None:
-    """A refusal names the node, says what is wrong, and comes before anything runs."""
+    """A bad graph is refused before anything runs, with the node's name and the reason."""
     body = "\n".join(["@dsl.pipeline()", "def p():", *(f"    {x}" for x in line.split("; "))])
     with pytest.raises(PipelineError, match=_literal(message)):
         graph_of(body)
@@ -267,7 +267,7 @@ def test_a_yaml_pipeline_resolves_its_bindings(tmp_path: Path) -> None:
 
 
 def test_a_command_job_is_a_graph_of_one_step(tmp_path: Path) -> None:
-    """The file's name stands in for a missing display name."""
+    """Without a display name, a node has its file's name."""
     graph = _read_yaml(
         tmp_path,
         hello="""

@@ -155,7 +155,7 @@ def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
 
 
 def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
-    """A step whose worker vanished is FAILED, and the run that it began is ended."""
+    """If a worker vanishes, its step is FAILED and the step's run is ended."""
 
     def behave(job: StepJob) -> Outcome:
         if job.step.name == "alone":
@@ -255,7 +255,7 @@ def test_texts_around_outputs_are_joined(tmp_path: Path) -> None:
 
 
 def test_the_watcher_hears_each_end(tmp_path: Path) -> None:
-    """Progress is told as it happens, with the outcome."""
+    """Progress is printed as it happens, with the outcome."""
     heard: list[tuple[str, str]] = []
     runner, _ = _runner(
         _chain(), tmp_path / "w", watch=lambda n, what, o: heard.append((n, o.status))

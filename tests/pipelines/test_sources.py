@@ -95,6 +95,6 @@ def test_another_version_is_not_stood_in_for(tmp_path: Path) -> None:
     [("azureml:raw", "must be azureml:NAME@VERSION=PATH"), ("a=/not/there", "does not exist")],
 )
 def test_a_map_that_is_none(text: str, message: str) -> None:
-    """A text without a path, or with one that is not there, is refused."""
+    """A text without a path, or with a path that does not exist, is refused."""
     with pytest.raises(PipelineError, match=message):
         parse_map([text])

@@ -80,7 +80,7 @@ def test_a_file_names_steps_or_components(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """One sentence names the file and what is wrong in it."""
+    """One sentence names the file and its fault."""
     path = tmp_path / "sizes.yml"
     path.write_text(text)
     with pytest.raises(PipelineError, match=message):

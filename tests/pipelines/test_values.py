@@ -80,7 +80,7 @@ def test_a_number_that_is_none_is_refused() -> None:
 
 
 def test_places_are_filled_and_optional_parts_left_out() -> None:
-    """What stands in $[[…]] goes when its input is not given, and stays when it is."""
+    """A part in $[[…]] is removed if its input is not given."""
     command = "run ${{inputs.a}} $[[--b ${{inputs.b}}]] $[[--c ${{inputs.c}}]] > ${{outputs.o}}"
     filled = fill_command(command, inputs={"a": "1", "b": None, "c": "x"}, outputs={"o": "/o"})
     assert filled.split() == ["run", "1", "--c", "x", ">", "/o"]

@@ -106,7 +106,7 @@ def test_a_long_job_has_a_journal_of_bounded_size_and_exact_figures(tmp_path: Pa
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What stands before the damage is recovered, with one line that says so."""
+    """The part before the damage is recovered, and one line says so."""
     journal = new_journal(tmp_path)
     journal.append(rows(1)[0])
     journal.flush()
@@ -209,7 +209,7 @@ def test_a_killed_job_is_recovered_once(store: str, tmp_path: Path) -> None:
 
 
 def test_recover_says_when_there_is_nothing(tmp_path: Path) -> None:
-    """An empty folder is no error; one that is not there is bad input."""
+    """An empty folder is no error; a missing folder is bad input."""
     assert "Nothing to recover" in CliRunner().invoke(main, ["recover", str(tmp_path)]).output
     (tmp_path / "a.journal").write_text("damaged")
     kept = CliRunner().invoke(main, ["recover", str(tmp_path)])

@@ -102,7 +102,7 @@ def test_the_overview_speaks_for_all_nodes(store: str) -> None:
 def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
     store: str, tmp_path: Path, count: int
 ) -> None:
-    """The run has the node's figures and has ended; what is missing is sent by a second try."""
+    """The run has the node's figures and has ended; a second try sends the rest."""
     place, client = tmp_path / "in the way", MlflowClient(store)
     place.write_text("a file where the folder of the artifacts must be")
     experiment = client.create_experiment("no place", (place / "artifacts").as_uri())

@@ -41,7 +41,7 @@ def test_the_advice_stands_first() -> None:
 
 
 def test_the_note_the_tag_and_the_report_say_the_same() -> None:
-    """The verdict is the first finding wherever it stands; the next ones follow."""
+    """The first finding is the verdict, and the others follow."""
     document = samples.document(2, rows=60)
     findings = findings_of(document)
     page = build_run_page(document)

@@ -102,7 +102,7 @@ def test_a_hostile_journal_is_one_line(
 def test_what_comes_after_damage_is_cut_off(
     sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What stands before it is recovered, with one line that says where it was cut."""
+    """The part before it is recovered, and one line says where the journal was cut."""
     data = journal_of(ROW) + b'{"rows": [{"elapsed_sec": 5.0, "me\x00\xff\n' + journal_of(ROW)
     (tmp_path / "cut.journal").write_bytes(data)
     assert len(list(recover(tmp_path))) == 1
@@ -130,7 +130,7 @@ def test_a_store_that_is_gone_is_not_made_anew(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A journal whose sqlite store was deleted is kept, and no empty store takes its place."""
+    """If its sqlite store was deleted, a journal is kept, and no empty store is created."""
     store, folder = tmp_path / "gone.db", tmp_path / "journals"
     folder.mkdir()
     file = folder / "a.journal"
@@ -148,7 +148,7 @@ def test_a_store_that_is_gone_is_not_made_anew(
 def test_a_server_that_does_not_listen_is_told_at_once(
     sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is tried for minutes, the journal stays, and no password is told."""
+    """It gives up within seconds, keeps the journal, and prints no password."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         uri = f"postgresql://me:secret@127.0.0.1:{bound.getsockname()[1]}/db"
@@ -189,7 +189,7 @@ def test_a_server_that_hangs_is_asked_once(
 
 
 def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) -> None:
-    """Numbers beyond a float, NaN and infinity are left out, and the rest stands."""
+    """Numbers beyond a float, NaN and infinity are left out; the rest is kept."""
     text = '{"rows": [{"elapsed_sec": 1.0, "mem_percent": 1e999, "a": NaN, "b": 1%s}]}'
     data = journal_of(ROW) + (text % ("0" * 400)).encode() + b"\n"
     (tmp_path / "huge.journal").write_bytes(data)

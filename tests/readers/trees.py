@@ -123,7 +123,7 @@ def cpu_stat(*cpus: tuple[int, ...]) -> str:
 
 
 def alike_cpus(busy: int, idle: int, cpus: int = 8) -> str:
-    """Return a /proc/stat whose CPUs all have the same ticks."""
+    """Return a /proc/stat in which all CPUs have the same ticks."""
     return cpu_stat(*[(busy, idle, 0)] * cpus)
 
 

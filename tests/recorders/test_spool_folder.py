@@ -131,7 +131,7 @@ def test_a_rank_that_never_starts_is_not_waited_for_long(
 
 
 def test_a_dead_rank_is_not_waited_for(waits: list[float]) -> None:
-    """A rank whose process is gone records nothing more."""
+    """A rank that has ended records nothing more."""
     first, second = _folder(0), _folder(1)
     assert second.path is not None
     pid = os.fork()

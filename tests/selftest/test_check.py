@@ -28,7 +28,7 @@ def test_a_check_passes_within_its_bound_only(true: float, error: float, bound: 
 
 
 def test_one_failure_fails_all_and_nothing_at_all_is_no_pass() -> None:
-    """A skipped check decides nothing; a selftest of which no check ran has not passed."""
+    """A skipped check decides nothing; a self-test without any check has not passed."""
     good, bad = Check("a", "s", 1.0, 1.0, 1.0), Check("b", "s", 1.0, 2.0, 1.0)
     absent = Check("c", "s", None, None, 1.0, "no disk")
     assert passed([good, absent])

@@ -16,7 +16,7 @@ from mlflow_perf.web import access
 
 
 def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> None:
-    """A run whose documents are gone still has a page, which says what is missing."""
+    """A run without its documents still has a page, which says that they are missing."""
     from mlflow import MlflowClient
 
     mlflow_client = MlflowClient(store.uri)
@@ -30,7 +30,7 @@ def test_a_run_without_document_shows_its_gap(client: Any, store: Filled) -> Non
 
 
 def test_a_document_of_a_later_version_is_named(client: Any, store: Filled) -> None:
-    """A node whose document cannot be shown is missing aloud: which file it is, and why."""
+    """For a document that cannot be shown, the page names the file and the reason."""
     from mlflow import MlflowClient
 
     mlflow = MlflowClient(store.uri)
@@ -196,7 +196,7 @@ def two_workspaces(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_workspace_is_chosen_in_the_address(client: Any, two_workspaces: dict[str, str]) -> None:
-    """Where MLflow has workspaces, the page lists them and reads the one that the address names."""
+    """Where MLflow has workspaces, the page lists them and reads the workspace of the address."""
     text = client.get("/perf").text
     assert two_workspaces["default"] in text
     assert two_workspaces["team"] not in text

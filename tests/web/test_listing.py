@@ -63,7 +63,7 @@ def test_quotes_in_a_filter_are_bound() -> None:
 
 
 def test_a_column_without_figures_is_left_out() -> None:
-    """Only columns that some run fills are shown; the node's figure stands in for the run's."""
+    """Only columns with a value are shown; a node's figure replaces a missing figure of the run."""
     run = PerfRun("r", run_id="1" * 32, metrics={"duration_sec": 90.0, "run_cpu_hours": 2.0})
     listing = build_listing(Found([run]), Choice(sort="run_cpu_hours"), {})
     labels = [head["label"] for head in listing.heads]

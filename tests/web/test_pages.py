@@ -123,7 +123,7 @@ def test_runs_are_compared(client: Any, store: Filled) -> None:
 
 
 def test_a_workflow_is_compared_step_by_step(client: Any, store: Filled) -> None:
-    """A workflow stands beside a run with its steps' figures."""
+    """A workflow is compared with a run by the figures of its steps."""
     address = f"/perf/compare?run={store.runs['training']}&run={store.runs['train']}"
     answer = client.get(address)
     assert answer.status_code == 200
@@ -163,14 +163,14 @@ def test_a_page_that_is_none_is_the_first(client: Any, page: str) -> None:
     "name", ["component", "q", "filter", "sort", "status", "experiment", "page"]
 )
 def test_no_part_of_an_address_is_markup(client: Any, name: str) -> None:
-    """Whatever stands in an address, the page shows it escaped."""
+    """The page escapes every part of its address."""
     answer = client.get("/perf", query_string={name: '\'"><xq9 a="'})
     assert answer.status_code < 500
     assert "<xq9" not in answer.text
 
 
 def test_hostile_names_are_escaped(client: Any, store: Filled) -> None:
-    """Markup in a name stands as text on every page."""
+    """Every page shows markup in a name as text."""
     for address in ("/perf", f"/perf/run?id={store.runs['hostile']}"):
         text = client.get(address).text
         assert "<img" not in text
@@ -186,7 +186,7 @@ def test_templates_are_packaged() -> None:
 
 
 def test_a_step_without_figures_is_on_the_page_of_its_workflow(client: Any, store: Filled) -> None:
-    """A step that failed before it reported stands in the Gantt and first among the findings."""
+    """A step that failed before it reported is in the Gantt chart and is the first finding."""
     from mlflow import MlflowClient
 
     parent, mlflow = store.runs["training"], MlflowClient(store.uri)

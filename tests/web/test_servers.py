@@ -69,7 +69,7 @@ def test_from_the_list_to_a_comparison(site: str, browser: Browser) -> None:
 
 
 def test_mlflow_itself_goes_on(site: str) -> None:
-    """The server's own UI and API answer as ever, and nothing of ours stands outside the prefix."""
+    """The server's own UI and API answer as before, and our pages are only below the prefix."""
     assert get(f"{site}/")[0] == 200
     assert get(f"{site}/version")[0] == 200
     assert get(f"{site.removesuffix('/ml')}/perf")[0] == 404

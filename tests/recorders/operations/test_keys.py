@@ -40,7 +40,7 @@ class _Factory:
 
 
 def _make_old_proxy() -> Any:
-    """Return a proxy as ProxyStore made them up to 0.6.3, of which anything asked resolves it."""
+    """Return a proxy of ProxyStore up to 0.6.3, which every attribute access resolves."""
     class_ = type(
         "Proxy",
         (),

@@ -262,7 +262,7 @@ def test_public_statistics_add_up_with_those_of_keys() -> None:
 
 @pytest.fixture
 def proxy() -> Iterator[Any]:
-    """A real proxy whose object has been evicted: resolving it raises."""
+    """Resolving a real proxy raises if its object has been evicted."""
     store = pytest.importorskip("proxystore.store")
     connectors = pytest.importorskip("proxystore.connectors.local")
     with store.Store("evicted", connectors.LocalConnector(), register=True) as made:

@@ -71,7 +71,7 @@ def test_only_the_largest_operations_become_metrics(caplog: pytest.LogCaptureFix
 
 
 def test_counters_beyond_the_bound_and_beyond_floats(caplog: pytest.LogCaptureFixture) -> None:
-    """Many counters, or one that no float can hold, neither fail nor pass without a warning."""
+    """Too many counters, or a counter beyond a float, cost a warning and no error."""
     recorder = OperationMetrics()
     for number in range(MAX_OPERATIONS + 1):
         recorder.add_counter(f"counter {number}", None, 1)

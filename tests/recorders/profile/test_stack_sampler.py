@@ -69,7 +69,7 @@ def test_the_shares_of_a_known_split_agree() -> None:
 
 
 def test_threads_that_wait_use_no_cpu_time_and_none_of_ours_is_seen() -> None:
-    """A computing and a waiting thread are told apart; the main thread's join is its own."""
+    """Computing and waiting threads are distinguished; the main thread's join is its own time."""
 
     def job() -> None:
         threads = [threading.Thread(target=half), threading.Thread(target=asleep)]

@@ -172,7 +172,7 @@ def test_threads_each_have_a_loop_of_their_own(session: StepMetrics) -> None:
 
 
 def test_a_part_outside_a_loop_is_an_operation(session: StepMetrics) -> None:
-    """Its time is not lost: it stands under `ops/<name>`."""
+    """Its time is kept under `ops/<name>`."""
     with part("evaluation"):
         pass
     operations = current.process.operations
@@ -264,7 +264,7 @@ def test_a_forked_child_inherits_no_step(session: StepMetrics, clock: list[int])
 
 
 def test_long_loops_stay_small(clock: list[int]) -> None:
-    """A million seconds of steps have a bounded course, whose sums are those of all steps."""
+    """The course of a million seconds of steps is bounded, and its sums include every step."""
     current.activate(OperationMetrics(), folder=None)
     try:
         for _ in steps(range(20_000)):

@@ -95,7 +95,7 @@ def test_without_a_success_only_failures_are_not_zero() -> None:
 
 
 def test_no_telemetry_records_nothing() -> None:
-    """As in vLLM, a transfer whose agent gives no telemetry is left out."""
+    """As in vLLM, a transfer without telemetry of its agent is left out."""
     stats = NixlKVConnectorStats()
     stats.record_transfer(None)
     assert stats.is_empty()
@@ -124,7 +124,7 @@ def test_clone_and_reset_hands_over() -> None:
 
 
 def test_record_is_the_interface_of_a_connector() -> None:
-    """The class is a KVConnectorStats, whose own methods are for connectors to fill in."""
+    """The class is a KVConnectorStats; connectors implement that class's own methods."""
     assert isinstance(NixlKVConnectorStats(), KVConnectorStats)
     base = KVConnectorStats(data={"a": [1]})
     assert base.to_dict() == base.data == {"a": [1]}
