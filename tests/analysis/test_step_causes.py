@@ -117,6 +117,16 @@ def test_a_rank_that_others_wait_for_is_named_with_its_part() -> None:
     assert first(make_record(), alone, make_record()) == ("straggler", 1, "backward")
 
 
+def test_a_part_of_one_rank_alone() -> None:
+    """Where one rank writes the checkpoints, the others wait for it in that part."""
+    writes = make_record({"checkpoint": 300.0}, often={"checkpoint": 10})
+    waits = make_record({"backward": 45.0})
+    found = find(writes, waits, waits)
+    assert (found[0].cause, found[0].rank, found[0].part) == ("straggler", 0, "checkpoint")
+    del waits.parts["compute"], waits.parts["input"]
+    assert find(waits, writes)
+
+
 def test_the_share_is_that_of_the_loop() -> None:
     """A wait of 60 of 90 ms is two thirds, and is said so, with the loop's name."""
     cause = find(make_record({"input": 60.0}), name="epoch")[0]

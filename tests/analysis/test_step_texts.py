@@ -56,4 +56,5 @@ def test_a_comparison_says_so_and_has_a_row_for_each_part() -> None:
     rows = {row.metric: row for row in found.rows}
     assert rows["steps/step/part/forward_ms"].verdict == "worse"
     assert rows["steps/step/part/input_ms"].verdict == "same"
+    assert rows["steps/step/input_pct"].verdict == "better"
     assert rows["steps/step/p50_ms"].change_pct is not None

@@ -22,6 +22,8 @@ from mlflow_perf.errors import DocumentError, NotUploadedError
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.publish.journal import BEGUN, FORMAT
 from mlflow_perf.publish.recovery import read_journal, recover, recover_each
+from mlflow_perf.recorders.steps import StepMetrics
+from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes
 from mlflow_perf.tracking.delivery import Delivery
 
 HEAD: dict[str, Any] = {
@@ -232,6 +234,19 @@ def test_a_journal_of_another_user_is_skipped(
     assert sent == []
     assert "belongs to another user" in caplog.text
     assert path.exists()
+
+
+def test_the_steps_of_a_killed_job_are_in_its_report(tmp_path: Path) -> None:
+    """What its processes had spooled of their loops is in the document and its metrics."""
+    steps = StepMetrics()
+    steps.spool_to(tmp_path)
+    piece = LoopRecord(began=1.0, parts={"input": StepTimes()})
+    for times in (piece.step, piece.parts["input"]):
+        times.add_all([5_000_000] * 40)
+    steps.add("train", piece, 3)
+    delivery, _ = read_journal(journal_of(ROW), spooled=tmp_path)
+    assert delivery.document.steps["train"]["ranks"]["3"]["step"]["count"] == 40
+    assert delivery.document.summary["steps/train/input_pct"] == 100.0
 
 
 def test_a_spool_folder_outside_is_not_touched(sent: list[Delivery], tmp_path: Path) -> None:

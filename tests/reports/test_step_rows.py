@@ -77,7 +77,7 @@ def make_page(*ranks: LoopRecord, name: str = "step") -> str:
 def test_the_page_has_the_steps() -> None:
     """The split, the percentiles and the course are on the page, and names are escaped."""
     page = make_page(make_record(), make_record(16.0))
-    assert "Steps of the loop" in page
+    assert "Part of a step" in page
     assert len(re.findall(r"<polygon", page)) == 3
     hostile = make_page(make_record(name="<img onerror=x>"), name="</script><b>")
     assert "<img onerror" not in hostile
@@ -99,4 +99,4 @@ def test_the_page_stays_small() -> None:
 def test_damaged_steps_leave_the_page() -> None:
     """A document of a later version has its report without the loops."""
     document = NodeDocument(summary={"duration_sec": 60.0}, steps={"step": {"ranks": 3}})
-    assert "Steps of the loop" not in html.render(PerfDocument({0: document}))
+    assert "Part of a step" not in html.render(PerfDocument({0: document}))

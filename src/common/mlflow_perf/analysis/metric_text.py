@@ -80,7 +80,8 @@ def find_direction(key: str) -> str:
         return "higher"
     failures = key.startswith("transfers/") and "num_failed" in key
     slow = key.endswith("_ms") and not key.endswith(_NO_DIRECTION)
-    return "lower" if failures or slow else ""
+    waits = key.startswith("steps/") and key.endswith("/input_pct")
+    return "lower" if failures or slow or waits else ""
 
 
 def is_of_node(key: str) -> bool:

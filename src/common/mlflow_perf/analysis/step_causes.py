@@ -230,7 +230,9 @@ def _find_named_parts(loop: _Loop) -> Iterator[StepCause]:
     dominant = max(shares, key=shares.__getitem__, default="")
     for part, share in shares.items():
         took = f"{_say(loop)} spent {100 * share:.0f}% of its time in {part!r}"
-        count = max(record.parts[part].count for record in loop.ranks.values())
+        count = max(
+            (r.parts[part].count for r in loop.ranks.values() if part in r.parts), default=0
+        )
         often = f"{took} ({count:,} times in {loop.count:,} steps)"
         for cause, names, least, do in _PART_RULES:
             if names.search(part):
