@@ -127,9 +127,11 @@ def find_phases(document: NodeDocument) -> list[Phase]:
         return []
     begin, end = float(times[0]), float(times[-1])
     operations = list(_list_operations(document, begin, end))
-    fixed = sorted({edge for _, *edges in operations for edge in edges if begin < edge < end})
-    units = [curve / unit for curve, unit in curves.values()]
     shortest = max(_SHORTEST_SEC, _SHORTEST_SHARE * (end - begin))
+    least = shortest / 2
+    edges_inside = {edge for _, *edges in operations for edge in edges}
+    fixed = sorted(edge for edge in edges_inside if begin + least < edge < end - least)
+    units = [curve / unit for curve, unit in curves.values()]
     # A change of the curves at an operation's edge is that edge.
     near = max(1.5 * float(np.median(np.diff(times))), _NEAR_SHARE * (end - begin))
     cuts = [
@@ -139,7 +141,7 @@ def find_phases(document: NodeDocument) -> list[Phase]:
     ]
     edges = [begin]
     for cut in sorted([*cuts, *fixed]):
-        if cut - edges[-1] >= shortest or (cut in fixed and cut > edges[-1]):
+        if cut - edges[-1] >= shortest or (cut in fixed and cut - edges[-1] >= least):
             edges.append(cut)
     if end - edges[-1] < shortest and len(edges) > 1 and edges[-1] not in fixed:
         edges.pop()

@@ -15,6 +15,7 @@ _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""
 
 _ended_sec = 0.0
+_caused_switches = 0
 _guard = RLock()
 _brought_bytes = 0
 _bringing = 0
@@ -80,6 +81,17 @@ def own_memory_bytes() -> int:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def note_switches(count: int) -> None:
+    """Note how often threads gave up their CPU because of us: ours, and the job's for ours."""
+    global _caused_switches  # noqa: PLW0603 - one account for the process
+    _caused_switches += count
+
+
+def caused_switches() -> int:
+    """Return how often threads of this process gave up their CPU because of us, as far as known."""
+    return _caused_switches
 
 
 def own_thread_ids() -> set[int]:

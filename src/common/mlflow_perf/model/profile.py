@@ -18,6 +18,8 @@ FINEST_SEC = 0.25
 MAIN_THREAD, OTHER_THREADS, CHILD_PROCESSES = "main thread", "other threads", "child processes"
 """What the stacks stand under."""
 
+_NAMELESS = ("<genexpr>", "<lambda>")
+
 
 class Function(NamedTuple):
     """A function of the job's code.
@@ -167,7 +169,9 @@ class Profile:
         for node, (wall, cpu) in self.sum_nodes(start_sec, end_sec).items():
             path = [self.functions[self.names[one]] for one in self.list_path(node)]
             named = [function for function in path if function.file]
-            own = next((one for one in named if not one.is_library), named[0] if named else None)
+            # A lambda or a generator expression is part of the function that has it.
+            ours = (one for one in named if not (one.is_library or one.name in _NAMELESS))
+            own = next(ours, named[0] if named else None)
             if own is not None:
                 had = credited.setdefault(own, [0.0, 0.0, 0.0])
                 had[0] += wall if path[-1].name == MAIN_THREAD else 0.0

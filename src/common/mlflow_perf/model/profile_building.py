@@ -81,7 +81,7 @@ def build_profile(
         return None
     samples = sum(cell[5] for cell in cells)
     asked = next((raw.rate_hz for raw in raws if raw.rate_hz is not None), None)
-    tree = _prune(_grow(inside, started, duration_sec))
+    tree = prune_tree(_grow(inside, started, duration_sec))
     return {
         "rate_hz": asked if asked is not None else _measure_rate(cells),
         "samples": samples,
@@ -118,43 +118,71 @@ def _cut(raw: RawStacks, begin: float, end: float) -> RawStacks:
     return RawStacks(raw.functions, raw.stacks, cells, raw.rate_hz)
 
 
-def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Profile:
-    """Return the whole tree of what all processes have sampled."""
-    tree = Profile()
-    widest = max((cell[1] for raw in raws for cell in raw.cells), default=0.0)
-    while tree.width_sec < widest or duration_sec / tree.width_sec > _MOST_BUCKETS:
-        tree.width_sec *= 2
-    tree.buckets = [{} for _ in range(max(1, math.ceil(duration_sec / tree.width_sec)))]
-    functions: dict[Function, int] = {}
-    nodes: dict[tuple[int, int], int] = {}
+class TreeGrower:
+    """Grows one tree from the stacks of several processes, or from the trees of several nodes.
 
-    def find_node(parent: int, function: Function) -> int:
-        name = functions.setdefault(function, len(functions))
+    Args:
+        width_sec: Length of a bucket, at least.
+        duration_sec: Length of the run; the buckets are so wide that they are few.
+    """
+
+    def __init__(self, width_sec: float, duration_sec: float) -> None:
+        self.tree = Profile()
+        while self.tree.width_sec < width_sec or duration_sec / self.tree.width_sec > _MOST_BUCKETS:
+            self.tree.width_sec *= 2
+        count = max(1, math.ceil(duration_sec / self.tree.width_sec))
+        self.tree.buckets = [{} for _ in range(count)]
+        self._functions: dict[Function, int] = {}
+        self._nodes: dict[tuple[int, int], int] = {}
+
+    def find_node(self, parent: int, function: Function) -> int:
+        """Return the tree node of a function below another node."""
+        tree = self.tree
+        name = self._functions.setdefault(function, len(self._functions))
         if name == len(tree.functions):
             tree.functions.append(function)
-        node = nodes.setdefault((parent, name), len(nodes))
+        node = self._nodes.setdefault((parent, name), len(self._nodes))
         if node == len(tree.parents):
             tree.parents.append(parent)
             tree.names.append(name)
         return node
 
+    def add_time(self, node: int, seconds: float, wall: float, cpu: float) -> None:
+        """Add to a tree node what it took, at some seconds from the start of the run."""
+        at = int(seconds / self.tree.width_sec)
+        bucket = self.tree.buckets[min(len(self.tree.buckets) - 1, max(0, at))]
+        had = bucket.get(node, (0.0, 0.0))
+        bucket[node] = had[0] + wall, had[1] + cpu
+
+    def add_tree(self, other: Profile) -> None:
+        """Add the tree of another node; each run begins at its own start."""
+        places: list[int] = []
+        for parent, name in zip(other.parents, other.names, strict=True):
+            under = -1 if parent < 0 else places[parent]
+            places.append(self.find_node(under, other.functions[name]))
+        for i, bucket in enumerate(other.buckets):
+            for node, (wall, cpu) in bucket.items():
+                self.add_time(places[node], (i + 0.5) * other.width_sec, wall, cpu)
+
+
+def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Profile:
+    """Return the whole tree of what all processes have sampled."""
+    widest = max((cell[1] for raw in raws for cell in raw.cells), default=0.0)
+    grower = TreeGrower(widest, duration_sec)
     for raw in raws:
         leaves: dict[int, int] = {}
         for start, length, stack, wall, cpu, _ in raw.cells:
             if stack not in leaves:
                 root, _, path = raw.stacks[stack]
-                node = find_node(-1, Function(root, "", 0, True))
+                node = grower.find_node(-1, Function(root, "", 0, True))
                 for one in path:
-                    node = find_node(node, raw.functions[one])
+                    node = grower.find_node(node, raw.functions[one])
                 leaves[stack] = node
-            at = (start + length / 2 - started) / tree.width_sec
-            bucket = tree.buckets[min(len(tree.buckets) - 1, max(0, int(at)))]
-            had = bucket.get(leaves[stack], (0.0, 0.0))
-            bucket[leaves[stack]] = had[0] + wall, had[1] + cpu
-    return tree
+            grower.add_time(leaves[stack], start + length / 2 - started, wall, cpu)
+    return grower.tree
 
 
-def _prune(tree: Profile) -> Profile:
+def prune_tree(tree: Profile) -> Profile:
     """Return a tree of bounded size: small branches join one named `(other)` beside them."""
     totals = [[0.0, 0.0] for _ in tree.parents]
     for node, times in tree.sum_nodes().items():

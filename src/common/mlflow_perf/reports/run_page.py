@@ -7,7 +7,7 @@ nodes need not be in memory at once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.reports import operation_rows
 from mlflow_perf.reports.curves import FEW_NODES, Curves, NodeCurves, build_curves
+from mlflow_perf.reports.flame import FlameReader
 from mlflow_perf.reports.pictures import Picture
 from mlflow_perf.reports.step_rows import LoopView, build_loop_views
 from mlflow_perf.reports.tables import (
@@ -60,6 +61,7 @@ class RunPage:
         facts: Of up to eight nodes: label of the node and its known facts.
         metrics: Table of all metrics.
         curves: The charts as data for the page's script; None without reports.
+        flame: The tree of functions for the flame graph; None without a profile.
         overhead: Our own cost, as text; empty if unknown.
         notes: What is missing from the report, one sentence each.
         pictures: Ready-made pictures, such as those of the workflow's spans.
@@ -81,6 +83,7 @@ class RunPage:
     facts: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     curves: dict[str, Any] | None = None
+    flame: dict[str, Any] | None = None
     overhead: str = ""
     notes: list[str] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
@@ -104,6 +107,7 @@ class _Reader:
         self.component = ""
         self.run_id = ""
         self.starts: list[float] = []
+        self.flame = FlameReader()
 
     def add(self, index: int, node: NodeDocument) -> None:
         """Keep what the page shows of a node."""
@@ -127,6 +131,7 @@ class _Reader:
         self.run_id = self.run_id or node.run_id or ""
         if node.started is not None:
             self.starts.append(node.started)
+        self.flame.add(node, min(self.starts, default=0.0))
 
 
 def build_run_page(
@@ -187,13 +192,14 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         transfers=operation_rows.build_transfers(reader.transfers),
         facts=[(label, facts) for label, facts in reader.details if facts],
         metrics=build_metric_rows(reader.summaries),
-        curves=None if curves is None else _describe_curves(curves),
+        curves=None if curves is None else _describe_curves(curves, reader.flame.phases),
+        flame=reader.flame.build(),
         overhead=quantity(max(costs), "%") if costs else "",
         notes=list(_list_notes(reader, curves)),
     )
 
 
-def _describe_curves(curves: Curves) -> dict[str, Any]:
+def _describe_curves(curves: Curves, phases: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the curves as the page's script reads them."""
     charts = []
     for chart in curves.charts:
@@ -218,6 +224,7 @@ def _describe_curves(curves: Curves) -> dict[str, Any]:
         "charts": charts,
         "values": curves.values,
         "spread": curves.spread,
+        "phases": list(phases),
     }
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from mlflow_perf.core.own_cost import brought_bytes
+from mlflow_perf.core.own_cost import brought_bytes, caused_switches
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
@@ -100,6 +100,7 @@ class ProcessTreeReader:
         known = {} if self._is_command else self._members
         self._peaks_before = {pid: self._table.peak_bytes(pid) for pid in known}
         self._threads = TreeThreads(self._table, known.values())
+        self._voluntary = 0
         self._switches_before = (0, 0) if self._is_command else self._read_switches()
         self._since: float | None = None
         self._cpu_since = 0.0
@@ -253,7 +254,10 @@ class ProcessTreeReader:
         if not self._reaps:
             return None
         if not self._is_command:
-            return read_switches(own=True)
+            switches = read_switches(own=True)
+            # What we caused is an estimate: the counter must not run backwards.
+            self._voluntary = max(self._voluntary, switches[0] - caused_switches())
+            return self._voluntary, switches[1]
         # The kernel shows them without a look at each thread only when the command has ended.
         ended = self._table.find_ended_child(self._root)
         return (0, 0) if ended is None else ended.switches

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
-from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.own_cost import as_own, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock, Thread
 from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
@@ -150,7 +150,11 @@ class StackSampler(Thread):
                     self._finish()
                     return
                 begin = time.thread_time()
-                self._sample(waited=usage.ru_nvcsw - blocked > 1)
+                slept = usage.ru_nvcsw - blocked
+                waited = slept > 1
+                # Beside our own, those of the thread that let go of the lock and took it again.
+                note_switches(slept + 2 if waited else slept)
+                self._sample(waited=waited)
                 cost = time.thread_time() - begin
                 self._cost_sec += 0.1 * (cost - self._cost_sec) if self._looks > 1 else cost
         # The job goes on, with fewer samples, whatever its frames and threads are like.

@@ -159,6 +159,45 @@ const timeAxis = () => ({ ...axisBase(), size: 24, gap: 3, space: 60, incrs: STE
 const common = width => ({ width, legend: { show: false }, padding: [6, 20, 0, 0] });
 const cursor = () => ({ sync: { key: "run", scales: ["x", null] }, drag: { x: true, y: false }, y: false, points: { size: 5 } });
 
+/* ---- phases: bands on all curves, with their names; and the part of the time that is zoomed ---- */
+const phasesOf = data.phases || [];
+const drawPhases = (u, named) => {
+  if (!phasesOf.length) return;
+  const { ctx, bbox } = u, ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.font = `${10 * ratio}px system-ui, sans-serif`;
+  ctx.textBaseline = "top";
+  phasesOf.forEach((phase, i) => {
+    const left = u.valToPos(phase.start, "x", true), right = u.valToPos(phase.end, "x", true);
+    if (right < bbox.left || left > bbox.left + bbox.width) return;
+    if (!named) {
+      if (i % 2 === 0) return;
+      ctx.fillStyle = fade(colour("--soft"), .07);
+      ctx.fillRect(left, bbox.top, right - left, bbox.height);
+      return;
+    }
+    const from = Math.max(left, bbox.left) + 3 * ratio, room = Math.min(right, bbox.left + bbox.width) - from - 2 * ratio;
+    let name = phase.name;
+    while (name.length > 2 && ctx.measureText(name).width > room) name = name.slice(0, -2) + "…";
+    ctx.fillStyle = colour("--soft");
+    if (name.length > 2 && room > 12 * ratio) ctx.fillText(name, from, bbox.top + 2 * ratio);
+  });
+  ctx.restore();
+};
+let told = "";
+const tellSpan = (u, key) => {
+  const { min, max } = u.scales.x, first = data.x[0], last = data.x[data.x.length - 1];
+  if (key !== "x" || min == null) return;
+  const part = min <= first && max >= last ? null : [Math.max(0, min), max];
+  if (JSON.stringify(part) === told) return;
+  const isFirst = told === "" && !part;
+  told = JSON.stringify(part);
+  if (!isFirst) document.dispatchEvent(new CustomEvent("perf-span", { detail: part }));
+};
+
 const optionsOf = (drawing, width, onCursor) => {
   const top = drawing.chart.top;
   return {
@@ -170,7 +209,7 @@ const optionsOf = (drawing, width, onCursor) => {
       return { label: s.label, stroke: colourOf(s), width: s.look || s.thin ? 1 : 1.5, dash, fill, points: { show: s.values.length < 3 } };
     })],
     bands: drawing.bands.map(b => ({ series: b.series, fill: fade(colour(b.css || "--c" + b.colour % 8), b.alpha) })),
-    hooks: { setCursor: [onCursor] },
+    hooks: { setCursor: [onCursor], drawClear: [u => drawPhases(u, false)], draw: [u => drawPhases(u, true)], setScale: [tellSpan] },
   };
 };
 
