@@ -8,6 +8,18 @@ import gzip
 from pathlib import Path
 
 
+def read_path(about: str) -> Path | None:
+    """Return the path that `--data` names; None if it names none, or none that exists.
+
+    Args:
+        about: What it holds, for the help.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--data", metavar="FILE", help=f"CSV file, gzipped or not: {about}")
+    name = parser.parse_args().data
+    return Path(name) if name is not None and Path(name).exists() else None
+
+
 def read_given_data(about: str) -> list[dict[str, str]] | None:
     """Return the rows of the CSV file that `--data FILE` names, or say that it is missing.
 
