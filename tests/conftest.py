@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,19 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # The machines that run the tests are shared: a slow example is no fault.
 settings.register_profile("shared", deadline=None, max_examples=50)
 settings.load_profile("shared")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the order below: xdist would put the files of many tests first, however short."""
+    config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let two processes begin with the files of many real parts, so that they end together."""
+    if hasattr(config, "workerinput"):
+        real = Counter(item.path for item in items if item.get_closest_marker("e2e"))
+        items.sort(key=lambda item: -real[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
