@@ -14,6 +14,7 @@ from mlflow_perf.core.hooks import hooks
 
 if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
     from mlflow_perf.analysis.compare import compare as compare
+    from mlflow_perf.analysis.explanations import explain as explain
     from mlflow_perf.analysis.gate import check as check
     from mlflow_perf.errors import MlflowPerfError as MlflowPerfError
     from mlflow_perf.model.document import PerfDocument as PerfDocument
@@ -55,6 +56,7 @@ _PUBLIC = {
     "autolog": "session.autolog",
     "check": "analysis.gate",
     "compare": "analysis.compare",
+    "explain": "analysis.explanations",
     "load": "tracking.load",
     "part": "recorders.steps",
     "report": "session.report",

@@ -1,0 +1,253 @@
+"""Explains a run, or what changed between two, in few words: for people and for agents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mlflow_perf.analysis.compare import Comparison, compare
+from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
+from mlflow_perf.analysis.markdown import escape, format_code
+from mlflow_perf.analysis.metric_text import format_row
+from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
+from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.analysis.step_causes import read_loops
+from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.format import format_change
+from mlflow_perf.core.uris import redact_password
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.tracking.load import RunRef, read_documents
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
+
+TOKENS_MAX = 2000
+"""The longest explanation. Tokens are counted so that no tokenizer in use finds more."""
+
+_TEXT_MAX = 300
+_FINDINGS_MAX, _PHASES_MAX, _FUNCTIONS_MAX, _ROWS_MAX, _NOTES_MAX = 6, 12, 10, 8, 6
+
+_PRIVATE = r"[\w-]*(?:passw(?:or)?d|token|secret|api[_-]?key|access[_-]?key|credential)s?"
+_SECRET = re.compile(rf"(?i)(--{_PRIVATE}\s+|{_PRIVATE}\s*[=:]\s*)[^\s,;)]+")
+_QUERY = re.compile(r"(?<=\w)\?[\w%.-]+=[^\s)]*")
+_PATH = re.compile(
+    r"(?:\b(?:file|sqlite):/*|(?<![\w/:.…])(?:~|[A-Za-z]:)?)(?:[/\\][^\s/\\:,;'\"()|]+)+[/\\]?"
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is worth saying about a run.
+
+    Attributes:
+        label: The run's name for people.
+        run_id: The MLflow run; None for a file that names none.
+        status: How it ended, with the cause where that is known.
+        duration_sec: How long its longest node took; None where unknown.
+        findings: What its time went into, most at stake first.
+        phases: Its phases, on the node that took longest.
+        functions: The functions that its time went into, on the same node.
+        base: The run that it is compared with.
+        comparison: The two side by side.
+        changes: What changed, in sentences.
+    """
+
+    label: str
+    run_id: str | None
+    status: str
+    duration_sec: float | None
+    findings: Sequence[Finding]
+    phases: Sequence[Phase] = ()
+    functions: Sequence[Mapping[str, Any]] = ()
+    base: Explanation | None = None
+    comparison: Comparison | None = None
+    changes: Sequence[str] = field(default=())
+
+    @property
+    def verdict(self) -> str:
+        """The first finding in a word."""
+        return self.findings[0].word if self.findings else "unknown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, without paths and secrets."""
+        keys = ("kind", "severity", "share", "evidence", "do")
+        data: dict[str, Any] = {
+            "run_id": self.run_id,
+            "verdict": self.verdict,
+            "status": self.status,
+            "findings": [
+                {key: getattr(one, key) for key in keys} for one in self.findings[:_FINDINGS_MAX]
+            ],
+            "phases": [phase.as_dict() for phase in self.phases[:_PHASES_MAX]],
+            "functions": [dict(row) for row in self.functions[:_FUNCTIONS_MAX]],
+        }
+        if self.base is not None and self.comparison is not None:
+            data["base"] = {"run_id": self.base.run_id, "verdict": self.base.verdict}
+            data["changes"] = list(self.changes)
+            names = ("component", "node", "metric", "values", "change_pct", "verdict")
+            data["metrics"] = [
+                {name: getattr(row, name) for name in names} for row in self._list_rows()
+            ]
+        clean: dict[str, Any] = hide_private(data)
+        return clean
+
+    def to_markdown(self) -> str:
+        """Return the explanation as Markdown of at most 2,000 tokens."""
+        took = "" if self.duration_sec is None else f", {format_duration(self.duration_sec)}"
+        lines = [f"## {_say(self.label)}: {self.verdict}", f"{_say(self.status)}{took}."]
+        if self.base is not None:
+            lines[0] = f"## {_say(self.base.label)} → {_say(self.label)}"
+            lines += ["", "### What changed", *(f"- {_say(text)}" for text in self.changes)]
+            for row in self._list_rows():
+                before, *_, after = format_row(row.values, row.unit)
+                change = f"{format_change(row.change_pct)} {row.verdict}".strip()
+                name = format_code(hide_private(row.metric)[:80])
+                lines.append(f"- {name}: {before} → {after} ({change})")
+            if len(lines) == 4:
+                lines.append("- Nothing that counts.")
+        lines += ["", "### Findings"]
+        for i, one in enumerate(self.findings[:_FINDINGS_MAX], 1):
+            kind = one.kind.replace("_", " ")
+            lines.append(
+                f"{i}. **{kind}**, {one.severity}, {100 * one.share:.0f}% of the time: "
+                f"{_say(one.sentence)}"
+            )
+        if len(self.phases) > 1:
+            lines += ["", "### Phases"]
+            lines += [f"- {_say(describe_phase(one))}" for one in self.phases[:_PHASES_MAX]]
+        if self.functions:
+            lines += ["", "### Functions"]
+        for row in self.functions[:_FUNCTIONS_MAX]:
+            where = f"{row.get('function')} ({row.get('file')}:{row.get('line')})"
+            shares = [f"{row.get(key) or 0:.0f}%" for key in ("self_pct", "total_pct", "cpu_pct")]
+            texts = zip(shares, ("itself", "with callees", "computing"), strict=True)
+            lines.append(f"- {_say(where)}: {', '.join(' '.join(pair) for pair in texts)}")
+        return _cut(lines)
+
+    def _list_rows(self) -> list[Any]:
+        """Return the metrics that got worse, then those that got better, the largest first."""
+        assert self.comparison is not None
+        return [*self.comparison.worse[:_ROWS_MAX], *self.comparison.better[:_ROWS_MAX]]
+
+
+def explain(run: RunRef, other: RunRef | None = None) -> str:
+    """Return what a run's time went into, or what changed from it to another, as Markdown.
+
+    The answer has at most 2,000 tokens, and neither paths nor passwords in it.
+
+    Args:
+        run: A run id, a path to a document or a folder of `node-*.json`; a workflow's parent too.
+        other: The run to explain by what changed from `run` to it.
+
+    Raises:
+        RunNotFoundError: When one does not exist or holds no performance data.
+        DocumentError: When a file is not a document that this version reads.
+    """
+    return build_explanation(run, other).to_markdown()
+
+
+def build_explanation(run: RunRef, other: RunRef | None = None) -> Explanation:
+    """Return what `explain` says as data; arguments and errors are the same."""
+    first, first_nodes, first_run = _explain_one(run)
+    if other is None:
+        return first
+    last, last_nodes, last_run = _explain_one(other)
+    comparison = compare([first_run, last_run])
+    changes = []
+    before, after = first.duration_sec, last.duration_sec
+    if before and after:
+        ratio = max(before, after) / min(before, after)
+        how = "slower" if after > before else "faster"
+        word = f"{ratio:.1f} × {how}" if ratio >= 1.05 else "About as long"
+        changes.append(f"{word}: {format_duration(before)} → {format_duration(after)}.")
+    profile = compare_profiles(first_nodes, last_nodes)
+    if profile is not None and profile.sentence:
+        changes.append(f"{profile.sentence}.")
+    changes.append(f"Held back by: {first.verdict} → {last.verdict}.")
+    names = sorted({*first_run.params, *last_run.params})
+    pairs = [(name, first_run.params.get(name), last_run.params.get(name)) for name in names]
+    different = [f"{n} {a or '–'} → {b or '–'}" for n, a, b in pairs if a != b]
+    if different:
+        changes.append(f"Parameters: {'; '.join(different[:_NOTES_MAX])}.")
+    changes += comparison.notes[:_NOTES_MAX]
+    return replace(last, base=first, comparison=comparison, changes=changes)
+
+
+def _explain_one(source: RunRef) -> tuple[Explanation, list[NodeDocument], PerfRun]:
+    """Return a run's explanation, its nodes without curves, and the run."""
+    side = load_step_runs([source], documents=True)[0]
+    nodes: list[NodeDocument] = []
+    if side.is_workflow:
+        findings = []
+        lengths = {name: step.duration_sec or 0.0 for name, step in side.steps.items()}
+        whole = sum(lengths.values()) or 1.0
+        for name, step in side.steps.items():
+            if step.document is not None and step.document.nodes:
+                nodes += step.document.nodes.values()
+                first = findings_of(step.document)[0]
+                share = round(first.share * lengths[name] / whole, 4)
+                evidence = f"step {name}: {first.evidence}"
+                findings.append(replace(first, share=share, evidence=evidence))
+        findings.sort(key=lambda one: -one.share)
+    else:
+        # With their curves, as the verdict in the run's tags; one node at a time.
+        by_node: dict[int, Sequence[Finding]] = {}
+        for document in read_documents(source):
+            for node in document.nodes.values() or document.all_nodes():
+                by_node[len(nodes)] = findings_of(node)
+                node.reports = {}
+                nodes.append(node)
+        findings = list(merge_findings(by_node, read_loops(nodes)))
+    run = side.run
+    longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
+    seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
+    profile = {} if longest is None else longest.extra.get("profile") or {}
+    rows = profile.get("functions") if isinstance(profile, dict) else None
+    cause = run.tags.get(f"{TAG}cause")
+    return (
+        Explanation(
+            side.label,
+            run.run_id,
+            f"{run.status or 'unknown'} ({cause})" if cause else str(run.status or "unknown"),
+            seconds,
+            findings,
+            () if longest is None or side.is_workflow else read_phases(longest),
+            [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else (),
+        ),
+        nodes,
+        run,
+    )
+
+
+def hide_private(value: Any) -> Any:
+    """Return plain data with paths cut to their last name, and passwords and keys starred."""
+    if isinstance(value, dict):
+        return {hide_private(key): hide_private(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [hide_private(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = _SECRET.sub(r"\1***", _QUERY.sub("?…", redact_password(value)))
+    return _PATH.sub(lambda found: "…/" + re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], text)
+
+
+def _say(text: str) -> str:
+    """Return a text for one line of Markdown: bounded, private parts hidden."""
+    clean: str = hide_private(text)
+    return escape(clean if len(clean) <= _TEXT_MAX else f"{clean[:_TEXT_MAX]}…")
+
+
+def _cut(lines: Sequence[str]) -> str:
+    """Return as many of the first lines as fit."""
+    left = TOKENS_MAX - 20
+    kept = []
+    for line in lines:
+        # English has four characters to a token, figures two, and other scripts one or less.
+        rare = [character for character in line if not character.isalpha() or character > "\x7f"]
+        left -= (len(line) - len(rare) + 2) // 3 + sum(len(c.encode()) for c in rare) // 2 + 1
+        if left < 0:
+            kept.append(f"\n{len(lines) - len(kept)} more lines are left out.")
+            break
+        kept.append(line)
+    return "\n".join(kept).strip() + "\n"
