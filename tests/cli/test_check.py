@@ -162,3 +162,18 @@ def test_a_limit_on_a_metric_that_its_step_has_not_is_refused(
     assert cli("check", parent, parent, "--limit", "fit:node_energy_wh=+1%").exit_code == 0
     result = cli("check", parent, parent, "--limit", "prepare:node_energy_wh=+1%")
     assert (result.exit_code, "No run has the metric" in result.stderr) == (2, True)
+
+
+def test_the_newest_runs_are_the_base_without_a_filter(
+    cli: Callable[..., Result], cli_json: Any, log_run: Callable[..., str]
+) -> None:
+    """`--base-last 10` alone searches all past runs; `auto` allows what these differ by."""
+    for value in (10.0, 11.0, 9.0, 10.0, 12.0):
+        log_run({"duration_sec": value}, component="noisy")
+    within = log_run({"duration_sec": 11.5}, component="noisy")
+    new = log_run({"duration_sec": 20.0}, component="noisy")
+    args = ("--base-last", "10", "--limit", "auto", "--base-filter", "metrics.duration_sec < 12.5")
+    assert cli_json("check", within, *args)["checks"][0]["limit"] == "auto (+24%)"
+    result = cli("check", new, "--base-last", "10", "--limit", "duration_sec=auto")
+    assert result.exit_code == 1
+    assert "Beyond the limit and the noise of 6 base runs" in result.output

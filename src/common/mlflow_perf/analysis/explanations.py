@@ -241,7 +241,7 @@ def _say(text: str) -> str:
 def _cut(lines: Sequence[str]) -> str:
     """Return as many of the first lines as fit."""
     left = TOKENS_MAX - 20
-    kept = []
+    kept: list[str] = []
     for line in lines:
         # English has four characters to a token, figures two, and other scripts one or less.
         rare = [character for character in line if not character.isalpha() or character > "\x7f"]

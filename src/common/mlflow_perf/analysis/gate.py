@@ -203,6 +203,10 @@ def _decide(
 
     if not new:
         return decided("failed", "The new runs do not have this metric.")
+    fitted = limit.fit(base)
+    if fitted is None:
+        return decided("no base", f"{len(base)} runs of the base are too few for their noise.")
+    limit = fitted
     bound = limit.bound(statistics.median(base) if base else None)
     if bound is None:
         return decided("no base", "No run of the base has this metric.")

@@ -5,12 +5,19 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.metric_text import find_direction
 from mlflow_perf.analysis.step_runs import StepRuns
 from mlflow_perf.errors import SettingError
+
+_AUTO = re.compile(r"(?:(?P<key>[^=<>]+?)\s*=\s*)?auto")
+_AUTO_KEY = "duration_sec"
+_AUTO_LEAST_PCT = 5.0
+_AUTO_DEVIATIONS = 3.0
+_AUTO_RUNS = 3
 
 _LIMIT = re.compile(
     r"(?P<key>[^=<>]+?)\s*(?P<operator><=|>=|=)\s*"
@@ -31,6 +38,7 @@ class Limit:
         relative: Whether it is relative to the base.
         percent: Whether `size` is in per cent of the base.
         step: The only step that it applies to; None for every step.
+        is_auto: Whether `size` is still to be taken from the noise of the base.
     """
 
     text: str
@@ -40,6 +48,23 @@ class Limit:
     relative: bool
     percent: bool
     step: str | None = None
+    is_auto: bool = False
+
+    def fit(self, base: Sequence[float]) -> Limit | None:
+        """Return the limit with its size from the base's noise; None if that has too few runs.
+
+        It allows three mean deviations of the base's runs, and at least 5%.
+        """
+        if not self.is_auto:
+            return self
+        if len(base) < _AUTO_RUNS:
+            return None
+        middle = statistics.median(base)
+        deviation = statistics.fmean(abs(value - middle) for value in base)
+        noise_pct = 100.0 * _AUTO_DEVIATIONS * deviation / abs(middle) if middle else 0.0
+        size = round(max(_AUTO_LEAST_PCT, noise_pct), 1)
+        sign = "+" if self.upward else "-"
+        return replace(self, text=f"{self.text} ({sign}{size:g}%)", size=size, is_auto=False)
 
     def bound(self, base: float | None) -> float | None:
         """Return the value that must not be passed; None if it needs a base and has none."""
@@ -63,16 +88,25 @@ def parse_limit(text: str) -> Limit:
 
     `KEY=+10%` may rise by 10% of the base, `KEY=-10%` may fall by 10%, `KEY=+5` may rise by 5
     units, `KEY=90` may not pass 90 (on the side that is worse for this metric), `KEY<=90` and
-    `KEY>=50` name the side. `STEP:KEY=…` applies to one step of a workflow.
+    `KEY>=50` name the side. `KEY=auto` allows what the base's own runs differ by, and `auto` is
+    `duration_sec=auto`. `STEP:KEY=…` applies to one step of a workflow.
 
     Raises:
         SettingError: When the text is none of these.
     """
+    auto = _AUTO.fullmatch(text.strip())
+    if auto is not None:
+        step, _, key = (part.strip() for part in (auto["key"] or _AUTO_KEY).rpartition(":"))
+        upward = find_direction(key) != "higher"
+        return Limit(
+            text.strip(), key, 0.0, upward, relative=True, percent=True, step=step or None,
+            is_auto=True,
+        )  # fmt: skip
     match = _LIMIT.fullmatch(text.strip())
     if match is None or (match["percent"] and not match["sign"]):
         raise SettingError(
             f"The limit {text!r} cannot be read. Write KEY=+10% (may rise by 10%), KEY=-10% "
-            "(may fall by 10%), KEY=+5 (may rise by 5), KEY=90, KEY<=90 or KEY>=50."
+            "(may fall by 10%), KEY=+5 (may rise by 5), KEY=90, KEY<=90, KEY>=50 or KEY=auto."
         )
     operator, sign, size = match["operator"], match["sign"], float(match["number"])
     if operator != "=" and sign:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import click
 
+from mlflow_perf.analysis.component_history import find_past
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
-from mlflow_perf.analysis.step_runs import find_same_hardware
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs, get_run
@@ -20,6 +20,7 @@ Side = RunRef | PerfRun
 """A run of one side of the comparison: named by the user, or found in the history."""
 
 _HISTORY_MAX = 200
+_BASE_LAST = 10
 
 
 @click.command()
@@ -31,7 +32,8 @@ _HISTORY_MAX = 200
     required=True,
     metavar="KEY=+10%",
     help="KEY may rise by 10% of the base; -10%: fall by it; +5: rise by units; KEY=90, KEY<=90 "
-    "and KEY>=50 are absolute bounds. STEP:KEY=… applies to one step. Repeatable.",
+    "and KEY>=50 are absolute bounds; KEY=auto: the noise of BASE; auto: that of duration_sec. "
+    "STEP:KEY=… applies to one step. Repeatable.",
 )
 @click.option(
     "--base-filter",
@@ -41,11 +43,9 @@ _HISTORY_MAX = 200
 )
 @click.option(
     "--base-last",
-    default=10,
-    show_default=True,
     type=click.IntRange(1, _HISTORY_MAX),
     metavar="N",
-    help="Use the newest N that --base-filter finds.",
+    help="Use the newest N that --base-filter finds (10 by default), without a filter of all.",
 )
 @click.option("--new-filter", metavar="FILTER", help="Search NEW too; needs --component.")
 @click.option(
@@ -73,7 +73,7 @@ def command(
     *,
     limits: tuple[str, ...],
     base_filter: str | None,
-    base_last: int,
+    base_last: int | None,
     new_filter: str | None,
     new_last: int,
     component: str | None,
@@ -90,6 +90,8 @@ def command(
     whose noise is then taken into account.
     """
     _options.prepare()
+    if base_last is not None and base_filter is None:
+        base_filter = ""
     wanted = ["BASE"] * (base_filter is None) + ["NEW"] * (new_filter is None)
     if len(runs) != len(wanted):
         names = " and ".join(wanted) or "no run, because the filters search both sides"
@@ -106,10 +108,11 @@ def command(
         if not new:
             raise RunNotFoundError(f"--new-filter finds no run of the component {component!r}.")
     if base_filter is not None:
+        read = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
         if component is not None:
-            read = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
-            new = [run.find_component(component) or run for run in read]
-        base = _find_history(new, component, base_filter, any_hardware=any_hardware)[:base_last]
+            new = read = [run.find_component(component) or run for run in read]
+        past = find_past(read, component, base_filter, most=_HISTORY_MAX, any_hardware=any_hardware)
+        base = past[: base_last or _BASE_LAST]
     result = check_runs(base, new, limits, alpha=alpha)
     if junit is not None:
         _options.write(junit, to_junit(result))
@@ -130,25 +133,3 @@ def command(
     else:
         click.echo(to_markdown(result), nl=False)
     sys.exit(0 if result.passed else 1)
-
-
-def _find_history(
-    new: Sequence[Side], component: str | None, condition: str, *, any_hardware: bool
-) -> list[PerfRun]:
-    """Return the finished runs of the history that resemble the new ones, newest first."""
-    judged = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
-    name = component or judged[0].component
-    if name is None:
-        raise SettingError(
-            f"{judged[0].label} names no component to search for: give --component NAME, "
-            "or name the runs of the base."
-        )
-    finished = "attributes.status = 'FINISHED'"
-    query = f"{finished} and {condition}" if condition.strip() else finished
-    found = find_runs(name, filter_string=query, max_results=_HISTORY_MAX)
-    ids = {run.run_id for run in judged}
-    # A block may have failed in a run that went on and finished.
-    others = [run for run in found if run.run_id not in ids and run.status == "FINISHED"]
-    if not others:
-        raise RunNotFoundError(f"--base-filter finds no other finished run of {name!r}.")
-    return others if any_hardware else find_same_hardware(others, judged[0])

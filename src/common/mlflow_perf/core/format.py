@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from functools import lru_cache
 
+from mlflow_perf.errors import SettingError
+
 MISSING = "–"
 """The text for a figure that is missing."""
 
@@ -106,6 +108,18 @@ def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:
     except (ValueError, OverflowError, OSError):
         return MISSING
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def parse_age(text: str) -> float:
+    """Return an age such as `90min`, `24h`, `30d` or `4w` in seconds.
+
+    Raises:
+        SettingError: When the text is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(min|h|d|w)", text.strip())
+    if match is None:
+        raise SettingError(f"{text[:40]!r} is no age: write 90min, 24h, 30d or 4w.")
+    return float(match[1]) * {"min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[match[2]]
 
 
 def format_change(change_pct: float | None) -> str:

@@ -1,0 +1,219 @@
+"""One metric over a component's past: its levels, where they changed, and the pinned baseline."""
+
+from __future__ import annotations
+
+import difflib
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from mlflow_perf.analysis.compare import calculate_change_pct
+from mlflow_perf.analysis.history import change_points
+from mlflow_perf.analysis.metric_text import find_direction
+from mlflow_perf.analysis.step_runs import find_same_hardware
+from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.search import find_runs
+
+DEFAULT_METRIC = "duration_sec"
+_NAMES_SEARCHED = 1000
+_FINISHED = "attributes.status = 'FINISHED'"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of the past.
+
+    Attributes:
+        run_id: The run.
+        time: When it started, Unix time in seconds; None where unknown.
+        value: Its value; of several nodes, the worst one's.
+    """
+
+    run_id: str
+    time: float | None
+    value: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A lasting change of the level.
+
+    Attributes:
+        run_id: The first run after it.
+        before: Median of the level before.
+        after: Median of the level after.
+        change_pct: The change in per cent of the level before; None if that is 0.
+    """
+
+    run_id: str
+    before: float
+    after: float
+    change_pct: float | None
+
+
+@dataclass(frozen=True)
+class History:
+    """One metric of one component, oldest run first.
+
+    Attributes:
+        component: The component.
+        metric: Key of the metric.
+        points: The runs that have it.
+        changes: Where its level changed.
+        baseline: The newest run with the tag `mlflow_perf.baseline`; None without one.
+        left_out: How many finished runs ran on other hardware, with other parameters, or lack the
+            metric.
+    """
+
+    component: str
+    metric: str
+    points: Sequence[Point]
+    changes: Sequence[Change]
+    baseline: Point | None = None
+    left_out: int = 0
+
+    @property
+    def level(self) -> float:
+        """Median of the runs since the last change."""
+        ids = [point.run_id for point in self.points]
+        first = ids.index(self.changes[-1].run_id) if self.changes else 0
+        return statistics.median(point.value for point in self.points[first:])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the history as plain data."""
+        pinned = None
+        if self.baseline is not None:
+            change = calculate_change_pct(self.baseline.value, self.level)
+            pinned = {**asdict(self.baseline), "change_pct": change}
+        return {
+            "component": self.component,
+            "metric": self.metric,
+            "points": [asdict(point) for point in self.points],
+            "changes": [asdict(change) for change in self.changes],
+            "baseline": pinned,
+            "left_out": self.left_out,
+        }
+
+
+def read_history(
+    component: str,
+    metric: str = DEFAULT_METRIC,
+    *,
+    last: int = 200,
+    filter_string: str = "",
+    same_params: Sequence[str] | None = (),
+    any_hardware: bool = False,
+) -> History:
+    """Return one metric of a component's finished runs, on the hardware of the newest one.
+
+    Args:
+        component: The component.
+        metric: A metric of ours, or one that the job logged.
+        last: The newest so many runs are read.
+        filter_string: A further condition, in MLflow's search language.
+        same_params: Only runs in which these parameters are those of the newest run; None: all.
+        any_hardware: Whether to keep runs on other hardware.
+
+    Raises:
+        RunNotFoundError: When the component has no finished run, or the store does not answer.
+        SettingError: When no run has the metric, or the condition cannot be read.
+    """
+    query = f"{_FINISHED} and {filter_string}" if filter_string.strip() else _FINISHED
+    found = find_runs(component, filter_string=query, max_results=last)
+    finished = [run for run in found if run.status == "FINISHED"]
+    if not finished:
+        near = _find_near(component)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise RunNotFoundError(f"There is no finished run of the component {component!r}.{hint}")
+    keys = {key for run in finished for key in _list_keys(run)}
+    if metric not in keys:
+        close = difflib.get_close_matches(metric, keys, 1)
+        hint = f": did you mean {close[0]!r}?" if close else "."
+        raise SettingError(f"No run of {component!r} has the metric {metric!r}{hint}")
+    newest = finished[0]
+    kept = finished if any_hardware else find_same_hardware(finished, newest)
+    if same_params is None:
+        kept = [run for run in kept if run.params == newest.params]
+    else:
+        unknown = [name for name in same_params if name not in newest.params]
+        if unknown:
+            raise SettingError(f"The newest run, {newest.label}, has no parameter {unknown[0]!r}.")
+        wanted = [newest.params[name] for name in same_params]
+        kept = [run for run in kept if [run.params.get(name) for name in same_params] == wanted]
+    read = [(run, read_value(run, metric)) for run in reversed(kept)]
+    points, baseline = [], None
+    for run, value in read:
+        if value is not None and run.run_id is not None:
+            points.append(Point(run.run_id, run.started, value))
+            if run.tags.get(f"{TAG}baseline", "false").lower() not in ("false", "0", "no", ""):
+                baseline = points[-1]
+    values = [point.value for point in points]
+    edges = change_points(values)
+    bounds = [0, *edges, len(values)]
+    medians = [
+        statistics.median(values[start:end]) for start, end in pairwise(bounds) if start < end
+    ]
+    changes = [
+        Change(points[edge].run_id, before, after, calculate_change_pct(before, after))
+        for edge, before, after in zip(edges, medians, medians[1:], strict=False)
+    ]
+    return History(component, metric, points, changes, baseline, len(found) - len(points))
+
+
+def read_value(run: PerfRun, metric: str) -> float | None:
+    """Return a run's value of a metric: the worst node's if it is of nodes; None if it has none."""
+    of_nodes = [summary[metric] for summary in run.nodes.values() if metric in summary]
+    if of_nodes:
+        return min(of_nodes) if find_direction(metric) == "higher" else max(of_nodes)
+    return {**run.metrics, **run.figures}.get(metric)
+
+
+def find_past(
+    judged: Sequence[PerfRun],
+    component: str | None,
+    condition: str,
+    *,
+    most: int,
+    any_hardware: bool,
+) -> list[PerfRun]:
+    """Return the finished runs of the past that resemble the new ones, newest first.
+
+    Args:
+        judged: The new runs.
+        component: The component; None for the one of the first new run.
+        condition: A condition in MLflow's search language; empty for all.
+        most: How many runs are searched.
+        any_hardware: Whether to keep runs on other hardware than the first new run's.
+
+    Raises:
+        RunNotFoundError: When there is none.
+        SettingError: When the component is not known, or the condition cannot be read.
+    """
+    name = component or judged[0].component
+    if name is None:
+        raise SettingError(
+            f"{judged[0].label} names no component to search for: give --component NAME, "
+            "or name the runs of the base."
+        )
+    query = f"{_FINISHED} and {condition}" if condition.strip() else _FINISHED
+    found = find_runs(name, filter_string=query, max_results=most)
+    ids = {run.run_id for run in judged}
+    # A block may have failed in a run that went on and finished.
+    others = [run for run in found if run.run_id not in ids and run.status == "FINISHED"]
+    if not others:
+        raise RunNotFoundError(f"There is no other finished run of {name!r} to compare with.")
+    return others if any_hardware else find_same_hardware(others, judged[0])
+
+
+def _list_keys(run: PerfRun) -> set[str]:
+    return {*run.metrics, *run.figures, *(key for node in run.nodes.values() for key in node)}
+
+
+def _find_near(component: str) -> str | None:
+    """Return the nearest name among the components of the newest runs."""
+    runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
+    names = {name for run in runs for name in (run.component, *run.components) if name}
+    return next(iter(difflib.get_close_matches(component, names, 1)), None)
