@@ -159,6 +159,14 @@ def test_the_switch_of_the_page_without_code() -> None:
 
 
 @pytest.mark.usefixtures("store")
+def test_the_flat_script_of_the_page_without_code() -> None:
+    """Its block ends with `stop`."""
+    perf = run(examples("no-code.md")["flat"])["perf"]
+    assert perf.summary["duration_sec"] > 0
+    assert not perf.is_open
+
+
+@pytest.mark.usefixtures("store")
 def test_what_report_writes_is_as_the_schema_says() -> None:
     """A document with reports, operations and transfers passes; what breaks a promise does not."""
     with mlflow_perf.report("schema", interval=0.05, profile=200) as perf:

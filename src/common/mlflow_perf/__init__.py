@@ -36,6 +36,8 @@ if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
         PerformanceReportingThread as PerformanceReportingThread,
     )
     from mlflow_perf.session.autolog import autolog as autolog
+    from mlflow_perf.session.flat import start as start
+    from mlflow_perf.session.flat import stop as stop
     from mlflow_perf.session.report import report as report
     from mlflow_perf.tracking.load import load as load
 
@@ -60,7 +62,9 @@ _PUBLIC = {
     "load": "tracking.load",
     "part": "recorders.steps",
     "report": "session.report",
+    "start": "session.flat",
     "steps": "recorders.steps",
+    "stop": "session.flat",
     "time": "recorders.timing",
 }
 
@@ -81,6 +85,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic `%%mlflow_perf NAME`; `%load_ext mlflow_perf` calls this."""
+    from mlflow_perf.session.notebook import register_magic
+
+    register_magic(shell)
 
 
 def _plot(document: Any, **options: Any) -> Any:

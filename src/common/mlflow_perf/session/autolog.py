@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import builtins
 import os
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import training
+from mlflow_perf.session.notebook import is_notebook
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_recorder import GRACE_SEC, RunRecorder
 from mlflow_perf.session.run_recording import RunRecording
@@ -84,7 +84,7 @@ def _judge_exit(recording: RunRecording) -> Outcome:
         return Outcome("KILLED", "the interpreter ended inside the run")
     # MLflow ends it, as FINISHED even after an error. In a notebook that is any cell's error,
     # perhaps of hours ago.
-    error = None if hasattr(builtins, "get_ipython") else getattr(sys, "last_value", None)
+    error = None if is_notebook() else getattr(sys, "last_value", None)
     return Outcome.from_error(error)
 
 

@@ -184,9 +184,23 @@ class Session:
         with _guard:
             _current, _current_pid = None, 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the block has begun and has not ended."""
+        return bool(self._timers) or current() is self
+
+    def stop(self) -> None:
+        """End the block that `mlflow_perf.start()` began; a second call does nothing."""
+        if self.is_open:
+            self.__exit__(None, None, None)
+
     def __call__(self, function: F) -> F:
         """Return the function with each call, or each iteration of a generator, as a block."""
-        wrapped: F = wrap(function, lambda: Session(self.name, self._settings))
+        own_name = getattr(function, "__name__", "<lambda>")
+        # A script with three decorated functions has three components.
+        is_named = self._settings.name is not None or own_name == "<lambda>"
+        name = self.name if is_named else own_name
+        wrapped: F = wrap(function, lambda: Session(name, self._settings))
         return wrapped
 
     def _repr_html_(self) -> str:
