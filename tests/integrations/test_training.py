@@ -14,6 +14,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import lightgbm, training
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.steps import StepMetrics
 
 
 @pytest.fixture
@@ -62,6 +63,23 @@ def test_a_library_that_is_there_is_followed_and_put_back(library: Any) -> None:
     assert (found.step.count, found.parts["evaluation"].count) == (3, 3)
     training.disable()
     assert library.Booster.update is original
+
+
+def test_a_model_that_lives_on_has_its_steps_in_its_run(library: Any) -> None:
+    """A run that ends while its booster is kept has every iteration, the last one included."""
+    training.enable(["lightgbm"])
+    window, booster = StepMetrics(), library.Booster()
+    current.activate(OperationMetrics(), folder=None)
+    try:
+        recorder = current.process.steps
+        assert recorder is not None
+        recorder.feed(window)
+        for _ in range(3):
+            booster.update()
+        recorder.stop_feeding(window)
+    finally:
+        current.deactivate()
+    assert window.records()["boosting"][0].step.count == 3
 
 
 def test_what_another_library_wrapped_stays(library: Any) -> None:

@@ -197,6 +197,18 @@ def test_a_wrong_name_does_not_stop_the_job(
     assert len(caplog.records) == 1
 
 
+def test_a_part_of_the_time_has_its_own_steps(session: StepMetrics) -> None:
+    """Sums that are fed for a while hold the steps of that while, of a loop that goes on too."""
+    window = StepMetrics()
+    for item in steps(range(10)):
+        if item == 3:
+            session.feed(window)
+        if item == 7:
+            session.stop_feeding(window)
+    assert record(window).step.count == 4
+    assert record(session).step.count == 10
+
+
 def test_a_fault_of_ours_does_not_end_the_loop(
     session: StepMetrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,12 @@ class Loop:
         self.parts.clear()
         _open.discard(self)
 
+    def flush(self) -> None:
+        """Hand over the steps so far; the loop goes on."""
+        if self.last_ns is not None:
+            self.end(self.last_ns)
+        self._fold(perf_counter_ns(), flush=True)
+
     def _fold(self, now_ns: int, *, flush: bool = False) -> None:
         """Make statistics of the steps that were held, and hand them over about once a second."""
         try:
@@ -208,8 +214,9 @@ class Loop:
 
     def _fold_held(self, now_ns: int, *, flush: bool) -> None:
         piece = self._piece
-        inputs, computes = self._inputs_ns, self._computes_ns
-        # Empty where the session's end, in another thread, has just taken them.
+        # Exchanged, not emptied: the end of a run in another thread may ask for them as well.
+        inputs, self._inputs_ns = self._inputs_ns, []
+        computes, self._computes_ns = self._computes_ns, []
         if whole := list(map(add, inputs, computes)):
             now = clock_module.time()
             if not piece.step.count:
@@ -217,12 +224,13 @@ class Loop:
             piece.step.add_all(whole)
             sums = {}
             held = [(INPUT, inputs), (COMPUTE, computes)]
-            held += [(part.name, part.times_ns) for part in self.parts.values()]
+            for part in list(self.parts.values()):
+                held.append((part.name, part.times_ns))
+                part.times_ns = []
             for name, times in held:
                 if times:
                     piece.parts.setdefault(name, StepTimes()).add_all(times)
                     sums[name] = sum(times) / 1e6
-                    times.clear()
             row = CourseRow(now, len(whole), sum(whole) / 1e6, max(whole) / 1e6, sums)
             piece.course.append(row)
         self._row_start_ns = now_ns
@@ -236,10 +244,9 @@ class Loop:
     def forget(self) -> None:
         """Drop what was not handed over: a forked child's parent reports it."""
         self._piece = LoopRecord()
-        for times in (self._inputs_ns, self._computes_ns):
-            times.clear()
+        self._inputs_ns, self._computes_ns = [], []
         for part in self.parts.values():
-            part.times_ns.clear()
+            part.times_ns = []
             part.total_ns = 0
 
 

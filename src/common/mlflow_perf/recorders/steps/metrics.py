@@ -30,6 +30,10 @@ class Closable(Protocol):
         """End it."""
         ...
 
+    def flush(self) -> None:
+        """Hand over its steps so far."""
+        ...
+
 
 class StepMetrics:
     """Keeps the steps of loops, from any number of threads; each loop adds its own by pieces.
@@ -63,15 +67,22 @@ class StepMetrics:
 
     def feed(self, other: StepMetrics) -> None:
         """Add each step from now on to other sums too: those of a part of the time."""
+        self._flush_loops()
         with self._lock:
             self._fed = (*self._fed, other)
 
     def stop_feeding(self, other: StepMetrics) -> None:
         """Undo `feed`; what this process has written counts as collected there."""
+        self._flush_loops()
         with self._lock:
             if self._spool is not None and self._spool.source is not None:
                 other._sources.add(self._spool.source)
             self._fed = tuple(sums for sums in self._fed if sums is not other)
+
+    def _flush_loops(self) -> None:
+        """Take what the open loops hold, such as that of a booster whose model lives on."""
+        for loop in list(self._loops):
+            loop.flush()
 
     def close_loops(self) -> None:
         """End the loops that are still open, in whatever thread they run."""
