@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 
@@ -43,6 +44,9 @@ def command(
         sys.exit(code)
     if read_setting("disable"):
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+    if hold:
+        # The last line of the log is the command's: it tells a pipeline why a step failed.
+        logging.getLogger("mlflow_perf").setLevel(logging.CRITICAL)
     settings = Settings.load(name=name, interval=interval, run_id=run_id, scrape=scrape or None)
     if settings.run_id is not None:
         check_run(settings.run_id, settings.start_timeout)

@@ -140,10 +140,9 @@ def _explain(
     hint = ""
     if isinstance(error, ModuleNotFoundError):
         return _explain_import(path, error)
-    if isinstance(error, SystemExit) and error.code == 2:
+    takes = re.search(r"\b(argparse|sys\.argv|click)\b", path.read_text(errors="replace"))
+    if takes and not arguments:
         hint = " (it takes arguments: give them after `--`)"
-    elif isinstance(error, IndexError) and not arguments:
-        hint = " (if it takes arguments, give them after `--`)"
     elif isinstance(error, KeyError) and text.strip("'").isupper():
         hint = " (it reads this variable from its environment: set it)"
     elif "Unsupported annotation type" in text:
