@@ -49,8 +49,8 @@ def document() -> Target:
 
 def analysis() -> Target:
     """A document: compared, checked, advised on and shown, beside one that is whole."""
-    from mlflow_perf.analysis.advice import decide_verdict
     from mlflow_perf.analysis.compare import compare
+    from mlflow_perf.analysis.findings import findings_of
     from mlflow_perf.analysis.gate import check
     from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
     from mlflow_perf.analysis.rightsize import right_size
@@ -72,7 +72,7 @@ def analysis() -> Target:
         to_markdown(judged)
         to_junit(judged)
         for node in odd.document.nodes.values() if odd.document else ():
-            decide_verdict(node.summary, node.node)
+            findings_of(node)
         build_workflow(whole, [odd, whole])
         right_size([odd])
 

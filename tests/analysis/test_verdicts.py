@@ -1,4 +1,4 @@
-"""The verdict: one table of rules, the first that holds."""
+"""The verdict of a node's summary: the first of its findings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.advice import BOTTLENECKS, decide_verdict
+from mlflow_perf.analysis.findings import BOTTLENECK_OF_KIND, Finding, findings_of
+from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS
 
+BOTTLENECKS = {*BOTTLENECK_OF_KIND.values(), "throttled"}
 BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "max_t_mem_percent": 30.0}
 
 CASES: list[tuple[str, dict[str, float], str]] = [
@@ -60,13 +62,18 @@ CASES: list[tuple[str, dict[str, float], str]] = [
 ]  # fmt: skip
 
 
+def decide_verdict(summary: dict[str, float], node: dict[str, Any] | None = None) -> Finding:
+    """Return the verdict of a node of which only the summary and its facts are known."""
+    return findings_of(NodeDocument(node=node or {}, summary=summary))[0]
+
+
 @pytest.mark.parametrize(("bottleneck", "summary", "evidence"), CASES)
 def test_each_situation_has_its_verdict(
     bottleneck: str, summary: dict[str, float], evidence: str
 ) -> None:
     """The verdict names what held the job back, and its sentence holds the figure."""
     found = decide_verdict({**BASE, **summary})
-    assert (found.bottleneck, evidence in found.advice) == (bottleneck, True), found
+    assert (found.bottleneck, evidence in found.sentence) == (bottleneck, True), found
 
 
 def test_what_kills_a_job_comes_before_what_slows_it() -> None:
@@ -79,14 +86,14 @@ def test_the_nodes_facts_stand_in_for_a_missing_limit() -> None:
     """One of 16 CPUs is serial work, also where only the node's facts say that there are 16."""
     summary = {"cpu_avg_utilization_pct": 6.25}
     assert decide_verdict(summary, {"cpu_count": 16}).bottleneck == "cpu"
-    assert "ask for one CPU" in decide_verdict(summary, {"cpu_count": 16}).advice
+    assert "ask for one CPU" in decide_verdict(summary, {"cpu_count": 16}).sentence
 
 
 def test_without_figures_there_is_no_verdict() -> None:
     """A node that reported nothing is not called idle."""
     found = decide_verdict({})
     assert found.bottleneck == "balanced"
-    assert "no CPU figures" in found.advice
+    assert "no CPU figures" in found.sentence
 
 
 _KEYS = [metric.key for metric in METRICS] + [
@@ -103,5 +110,5 @@ def test_any_summary_has_a_verdict(summary: dict[str, float], node: dict[str, An
     """Whatever a summary holds, the verdict is one of the eight words and one line of text."""
     found = decide_verdict(summary, node)
     assert found.bottleneck in BOTTLENECKS
-    assert found.advice.endswith(".")
-    assert "\n" not in found.advice
+    assert found.sentence.endswith(".")
+    assert "\n" not in found.sentence
