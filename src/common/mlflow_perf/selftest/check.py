@@ -41,6 +41,10 @@ CHECKS = (
     Spec("loopback", "Sent over loopback", "MB", 2.0),
     Spec("memory_peak", "Memory peak of 300 ms", "MB", 2.0),
     Spec("duration", "Duration", "s", 1.0),
+    Spec("profile_split", "Wall time in the right function", "%", 3.0),
+    Spec("profile_short", "Wall time in the right function, 200 ms", "%", 3.0),
+    Spec("profile_threads", "CPU time in the right function, threads", "%", 3.0),
+    Spec("profile_children", "CPU time in the right function, children", "%", 3.0),
     Spec("gpu_busy", "GPU busy for two seconds", "%", 10.0),
 )
 # fmt: on

@@ -20,6 +20,7 @@ from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.selftest.gpu_load import load_multiplier
+from mlflow_perf.selftest.profile_loads import PROFILE_LOADS
 
 _CHUNK = b"\xa5" * MB
 _HOUR_SEC = 3600.0
@@ -174,7 +175,7 @@ LOADS: dict[str, Load] = {
     load.__name__: load
     for load in (
         cpu_bursts, short_job, ended_children, disk_write, disk_read, loopback, memory_peak,
-        duration, gpu_busy,
+        duration, *PROFILE_LOADS, gpu_busy,
     )
 }  # fmt: skip
 """Name → load."""

@@ -29,6 +29,7 @@ DEFAULT_HZ = 100.0
 # A job of 200 ms needs more samples than a second of a job of an hour.
 _PACE = ((0.3, 0.004), (20.0, 0.01), (120.0, 0.02), (float("inf"), 0.05))
 _OWN_SHARE = 0.005  # of one CPU, however many threads and however deep their stacks
+_FIRST_COST_SEC = 4e-5
 _GOLDEN = 0.6180339887498949
 _QUICK_SWITCH_SEC = 1e-4
 _MOST_KEYS = 20_000
@@ -60,6 +61,11 @@ class _Watched:
         self.rests = False
         self.wall = self.cpu = 0.0
         self.count = 0
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the CPU time of the thread can be read."""
+        return self._clock is not None
 
     def read_cpu(self) -> float:
         """Return the CPU time of the thread; what it was where it cannot be read."""
@@ -94,7 +100,7 @@ class StackSampler(Thread):
         self._watched: dict[int, _Watched] = {}
         self._switch_sec = self._quick_sec = sys.getswitchinterval()
         self._is_quick = self._keeps_interval = False
-        self._cost_sec = 0.0
+        self._cost_sec = _FIRST_COST_SEC
         self._looks = 0
         self._began = self._last = time.monotonic()
         self._epoch = time.time() - self._began
@@ -156,7 +162,8 @@ class StackSampler(Thread):
                 note_switches(slept + 2 if waited else slept)
                 self._sample(waited=waited)
                 cost = time.thread_time() - begin
-                self._cost_sec += 0.1 * (cost - self._cost_sec) if self._looks > 1 else cost
+                # A stack that is new has to be named, once.
+                self._cost_sec += 0.1 * (min(cost, 4 * self._cost_sec) - self._cost_sec)
         # The job goes on, with fewer samples, whatever its frames and threads are like.
         except Exception:  # noqa: BLE001 - see above
             _log.warning("The job's stacks are sampled no longer.", exc_info=True)
@@ -209,7 +216,9 @@ class StackSampler(Thread):
         if watched is None or watched.thread is not thread:
             if isinstance(thread, Thread):
                 return None
-            native = getattr(thread, "native_id", None)
+            # After a fork Python goes on to name the parent's thread.
+            is_main = thread is threading.main_thread()
+            native = os.getpid() if is_main else getattr(thread, "native_id", None)
             if thread is None and not any(
                 one.root == self._roots[0] for one in self._watched.values()
             ):
@@ -248,7 +257,7 @@ class StackSampler(Thread):
             # A thread that is found asleep computed elsewhere: where it is found computing next.
             if computes or watched.late_cpu > _LATE_CPU_SEC:
                 cpu, watched.late_cpu = watched.late_cpu, 0.0
-            watched.rests = used == 0.0
+            watched.rests = used == 0.0 and watched.has_clock
             self._add(watched, at, wall, cpu)
 
     def _read_stack(self, watched: _Watched, frame: FrameType) -> tuple[_Key, Sequence[Sample]]:
