@@ -8,7 +8,6 @@ import pytest
 
 from mlflow_perf.analysis.scaling_runs import group_points, study_scaling
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.reports.scaling_picture import draw_scaling
 from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
@@ -51,11 +50,3 @@ def test_one_count_says_nothing(make_run: MakeRun) -> None:
     points = group_points(_runs(make_run, 1, 2))["train"]
     with pytest.raises(SettingError, match="above zero, not 0"):
         study_scaling("train", points, nodes=[0, 4])
-
-
-def test_the_picture_has_a_dot_for_each_run(make_run: MakeRun) -> None:
-    """And says the best counts."""
-    study = study_scaling("train", group_points(_runs(make_run, 1, 4, 16))["train"])
-    picture = draw_scaling(study)
-    assert picture.count("<circle") == 3
-    assert f"fewest node-hours on {study.cheapest}" in picture

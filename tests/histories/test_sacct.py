@@ -14,21 +14,24 @@ JobID|JobName|State|ExitCode|Elapsed|AllocCPUS|NNodes|NTasks|ReqMem|MaxRSS|Total
 8|train|OUT_OF_MEMORY|0:125|00:00:10|1|1||500Mc||00:05.000|2026-01-02T10:00:00|2026-01-02T10:01:00
 8.batch|batch|OUT_OF_MEMORY|0:125|00:00:10|1|1|1||490M|00:05.000|2026-01-02T10:00:00|2026-01-02T10:01:00
 9|train|RUNNING|0:0|00:00:10|1|1||500M||00:00:00|2026-01-02T10:00:00|2026-01-02T10:01:00
+11|train|FAILED|0:125|00:00:00|1|1||100M||00:00.164|2026-01-02T10:00:00|2026-01-02T10:01:00
+11.0|python|OUT_OF_MEMORY|0:125|00:00:00|1|1|1||0|00:00.152|2026-01-02T10:00:00|2026-01-02T10:01:00
 10|train|CANCELLED by 0|0:0|00:00:00|0|1||500M||00:00:00|2026-01-02T10:00:00|Unknown
 """
 
 
 def test_a_job_has_the_peak_of_its_steps(tmp_path: Path) -> None:
-    """MaxRSS is that of one task: two tasks per node need twice as much."""
+    """MaxRSS is that of one task; a job that was killed at once counts, without a peak."""
     path = tmp_path / "cluster.txt"
     path.write_text(TEXT)
     (workflow,) = read_histories([path])
-    assert (workflow.name, workflow.left_out, len(workflow.tasks)) == ("cluster", 2, 2)
-    done, killed = workflow.tasks
+    assert (workflow.name, workflow.left_out, len(workflow.tasks)) == ("cluster", 2, 3)
+    done, killed, at_once = workflow.tasks
     assert (done.component, done.status, done.nodes) == ("train", "FINISHED", 2)
     assert (done.peak_mb, done.memory_limit_mb) == (3072.0, 4096.0)
     assert done.metrics["job_cpu_avg_cores"] == 5.0
     assert (killed.status, killed.out_of_memory, killed.memory_limit_mb) == ("FAILED", True, 500.0)
+    assert (at_once.out_of_memory, at_once.peak_mb, at_once.duration_sec) == (True, None, 0.0)
 
 
 def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
@@ -36,4 +39,4 @@ def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
     path = tmp_path / "jobs.txt"
     path.write_text("".join(f"{line}|\n" for line in TEXT.splitlines()))
     (workflow,) = read_histories([path])
-    assert len(workflow.tasks) == 2
+    assert len(workflow.tasks) == 3

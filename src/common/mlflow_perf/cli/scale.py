@@ -51,12 +51,9 @@ def command(
     # Of a workflow's steps, those that had one number of nodes throughout are left out.
     studies = [study_scaling(n, p, nodes=counts) for n, p in (several or groups).items()]
     if html is not None:
-        from mlflow_perf.model.document import PerfDocument
-        from mlflow_perf.reports.html import render
-        from mlflow_perf.reports.scaling_picture import draw_scaling
+        from mlflow_perf.reports.scaling_picture import render_scaling
 
-        pictures = {f"Scaling of {study.component}": draw_scaling(study) for study in studies}
-        _options.write(html, render(PerfDocument(), title="Scaling", pictures=pictures))
+        _options.write(html, render_scaling(studies))
     if as_json:
         data = [study.as_dict() for study in studies]
         _tables.echo_json(data[0] if len(data) == 1 else data)

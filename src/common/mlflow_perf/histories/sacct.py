@@ -59,8 +59,8 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     states = [row.text("State").split(" ")[0] for row in rows]
     status = _STATUS.get(job.text("State").split(" ")[0])
     ran = job.seconds("ElapsedRaw", "Elapsed")
-    if status is None or not ran:
-        return None
+    if status is None or ran is None or (ran == 0 and not job.text("Start")):
+        return None  # it still runs, or was cancelled before it began
     name = job.text("JobName") or "job"
     nodes = max(1, int(job.number("NNodes", "AllocNodes") or 1))
     cpus = job.number("AllocCPUS", "NCPUS", "ReqCPUS")

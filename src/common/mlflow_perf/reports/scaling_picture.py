@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from markupsafe import escape
 
 from mlflow_perf.analysis.scaling_runs import ScalingStudy
 from mlflow_perf.core.format import duration
+from mlflow_perf.reports.html import load_templates
+from mlflow_perf.reports.pictures import build_pictures
 
 _WIDTH, _HEIGHT = 560.0, 220.0
 _STEPS = 60
@@ -48,3 +52,11 @@ def draw_scaling(study: ScalingStudy) -> str:
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 40}" text-anchor="middle">'
         f"{escape(said)}</text></svg>"
     )
+
+
+def render_scaling(studies: Sequence[ScalingStudy]) -> str:
+    """Return the pictures of some components' scaling as one HTML page."""
+    named = {f"Scaling of {study.component}": draw_scaling(study) for study in studies}
+    pictures, _ = build_pictures(named)
+    page = load_templates().get_template("pictures.html")
+    return page.render(title="Scaling", pictures=pictures).encode("utf-8", "replace").decode()
