@@ -381,17 +381,34 @@ def test_a_thread_that_ends_within_its_first_increment_reports_once() -> None:
 
 
 def test_the_collectors_thread_is_there_before_the_start() -> None:
-    """As in lightgbm-benchmark, its times can be set and its steps taken without starting it."""
+    """As in lightgbm-benchmark, its times can be set and its steps taken without starting it.
+
+    There are as many rows as there after each step, with the newest report and each peak in them.
+    """
     collector = PerformanceMetricsCollector(max_length=10)
-    collector.report_thread.cpu_interval = 0.02
-    collector.finalize()
-    for _ in range(10):
+    collector.report_thread.cpu_interval = 0.01
+    lengths = []
+    for _ in range(15):
         collector.report_thread._run_loop()
-    assert len(collector.perf_reports) == 10
-    assert collector.perf_reports_freqs == 1
-    collector.report_thread._run_loop()
-    assert len(collector.perf_reports) == 7  # as there, half; and the first and the last report
+        lengths.append(len(collector.perf_reports))
+    assert lengths == [*range(1, 11), 5, 6, 6, 7, 7]
     assert collector.perf_reports_freqs == 2
     for report in collector.perf_reports:
         assert report.keys() > SEED_KEYS
         assert all(type(value) is float for value in report.values())
+
+
+def test_before_the_end_the_newest_row_has_all_that_fills_no_row_yet() -> None:
+    """Its gauges are means, and its peak is kept; the end shows the last report as taken."""
+    collector = PerformanceMetricsCollector(max_length=4)
+    for at, percent in enumerate([5.0, 1.0, 3.0, 2.0, 4.0, 8.0]):
+        collector.append_perf_metrics({"timestamp": float(at), "mem_percent": percent})
+    first, *merged = collector.perf_reports
+    assert (first["timestamp"], first["mem_percent"]) == (0.0, 5.0)
+    assert merged == [
+        {"timestamp": 2.0, "mem_percent": 2.0, "mem_percent_max": 3.0},
+        {"timestamp": 5.0, "mem_percent": 14 / 3, "mem_percent_max": 8.0},
+    ]
+    collector.finalize()
+    assert [row["timestamp"] for row in collector.perf_reports] == [0.0, 2.0, 4.0, 5.0]
+    assert collector.perf_reports[-1]["mem_percent"] == 8.0

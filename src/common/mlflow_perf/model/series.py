@@ -70,6 +70,27 @@ def _latest(a: float, b: float) -> float:
     return a if isnan(b) else b
 
 
+def _keep_peak(a: float, _a: float, b: float, _b: float) -> float:
+    return _peak(a, b)
+
+
+def _keep_latest(a: float, _a: float, b: float, _b: float) -> float:
+    return _latest(a, b)
+
+
+def _merge_tail(
+    column: list[float],
+    spans: list[float],
+    merge: Callable[[float, float, float, float], float],
+) -> None:
+    """Merge a column's last rows, which have these spans, into one."""
+    whole = spans[-1]
+    for span in reversed(spans[:-1]):
+        new = column.pop()
+        column[-1] = merge(column[-1], span, new, whole)
+        whole += span
+
+
 def _is_peak(name: str, report: Mapping[str, float]) -> bool:
     return name.endswith(PEAK_SUFFIX) and name[: -len(PEAK_SUFFIX)] in report
 
@@ -205,39 +226,51 @@ class BoundedSeries:
         self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
         self._stride *= 2
 
-    def columns(self) -> dict[str, list[float]]:
+    def columns(self, *, is_open: bool = False) -> dict[str, list[float]]:
         """Return the rows by column, all of one length, NaN where a value is missing.
 
         If rows were merged, a gauge has a second column, `<column>_max`, with their peaks.
+
+        Args:
+            is_open: Whether more reports will come: those that do not fill a row yet are then
+                merged into the row before them, so that all rows but the first are alike.
         """
         ends = [row for row in (self._first, self._last) if row is not None]
         names = dict.fromkeys(n for row in ends for n in row if not _is_peak(n, row))
         names.update(dict.fromkeys(self._values))
         missing = [nan] * len(self._spans)
-        overfull = len(ends) + len(self._spans) > self.max_length
+        spans = self._tail_spans(is_open=is_open)
         table: dict[str, list[float]] = {}
         for name in names:
             gauge = self._kind(name) is Kind.GAUGE
             first, *last = (row.get(name, nan) for row in ends)
             column = [first, *self._values.get(name, missing), *last]
-            if overfull:
-                old, new = column[-2:]
-                weights = self._spans[-1], self._last_span
-                merged = _mean(old, weights[0], new, weights[1]) if gauge else _latest(old, new)
-                column[-2:] = [merged]
+            _merge_tail(column, spans, _mean if gauge else _keep_latest)
             table[name] = column
             if gauge and self.merged:
                 first, *last = (_peak_in(row, name) for row in ends)
                 peaks = [first, *self._peaks.get(name, missing), *last]
-                if overfull:
-                    peaks[-2:] = [_peak(*peaks[-2:])]
+                _merge_tail(peaks, spans, _keep_peak)
                 table[name + PEAK_SUFFIX] = peaks
         return table
 
-    def rows(self) -> list[dict[str, float]]:
-        """Return the rows as reports; a missing value has no key."""
-        table = self.columns()
+    def _tail_spans(self, *, is_open: bool) -> list[float]:
+        """Return the spans of the newest rows that are shown as one, the oldest first."""
+        rows = 1
+        if not self._room:
+            rows += len(self._spans)
+        elif is_open and self._stride > 1:
+            rows += 1 if self._filled == self._stride else 2
+        return [*self._spans, self._last_span][-rows:]
+
+    def rows(self, *, is_open: bool = False) -> list[dict[str, float]]:
+        """Return the rows as reports; a missing value has no key.
+
+        Args:
+            is_open: As for `columns`.
+        """
+        table = self.columns(is_open=is_open)
         return [
-            {name: column[i] for name, column in table.items() if not isnan(column[i])}
-            for i in range(len(self))
+            {name: value for name, value in zip(table, values, strict=True) if not isnan(value)}
+            for values in zip(*table.values(), strict=True)
         ]

@@ -273,6 +273,7 @@ class PerformanceMetricsCollector:
         self.max_length = self.series.max_length
         self.summary = RunningSummary(kind=self.report_thread.kind)
         self._on_report = on_report
+        self._is_finalized = False
         self._lock = Lock()
 
     @as_own()
@@ -283,6 +284,7 @@ class PerformanceMetricsCollector:
 
     def finalize(self) -> None:
         """Take the last sample and stop; returns in milliseconds."""
+        self._is_finalized = True
         if self.report_thread.ident is not None:
             self.report_thread.finalize()
 
@@ -304,11 +306,12 @@ class PerformanceMetricsCollector:
     def perf_reports(self) -> list[Report]:
         """The rows kept, in the order of time: at most `max_length`, with no peak lost.
 
-        The first and the last row are reports as taken. A row between them may be a merger of
-        neighbours: its gauges are means, with their peaks beside them in `<column>_max`.
+        The first row is a report as taken, and after `finalize` so is the last. A row between them
+        may be a merger of neighbours: its gauges are means, with their peaks beside them in
+        `<column>_max`. Before `finalize`, the newest merger has in it what does not fill a row yet.
         """
         with self._lock:
-            return self.series.rows()
+            return self.series.rows(is_open=not self._is_finalized)
 
     @property
     def perf_reports_freqs(self) -> int:
