@@ -83,17 +83,19 @@ import sys, time
 import mlflow_perf
 with mlflow_perf.report("small", interval=0.1) as perf:
     mine = bytearray(b"x") * (20 << 20)
+    {body}
     time.sleep(0.25)
 import json
 print(json.dumps(perf.summary))
 """
 
 
-def run_small(folder: Path, first: str = "", **environ: str) -> dict[str, float]:
+def run_small(folder: Path, first: str = "", body: str = "", **environ: str) -> dict[str, float]:
     """Return the figures of a script of 20 MB that sleeps, reported to a store of its own."""
     environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/m.db", **environ}
+    script = _SCRIPT.format(first=first, body=body)
     done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT.format(first=first)], cwd=folder, env=environ, check=True,
+        [sys.executable, "-c", script], cwd=folder, env=environ, check=True,
         capture_output=True, text=True,
     )  # fmt: skip
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -118,6 +120,22 @@ def test_mlflow_that_is_imported_at_the_end_is_told_too(store: str, tmp_path: Pa
     found = run_small(tmp_path, MLFLOW_TRACKING_URI=store, MLFLOW_RUN_ID=run_id)
     assert 25 < found["job_max_mem_mb"] < 45
     assert found["perf_mem_mb"] > 80
+
+
+_BARE = """
+mine = bytearray(b"x") * (20 << 20)
+import pandas
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
+"""
+
+
+@pytest.mark.e2e
+def test_what_the_job_and_mlflow_share_is_the_jobs(tmp_path: Path) -> None:
+    """A job that imports pandas after MLflow did has the memory that it has without MLflow."""
+    bare = subprocess.run([sys.executable, "-c", _BARE], check=True, capture_output=True, text=True)
+    found = run_small(tmp_path, body="import pandas")
+    assert found["job_max_mem_mb"] == pytest.approx(int(bare.stdout) / 1024, rel=0.1)
+    assert found["perf_mem_mb"] > 60
 
 
 @pytest.mark.e2e

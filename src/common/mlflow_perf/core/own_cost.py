@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlflow_perf.core.import_watch import ImportWatch
 from mlflow_perf.core.threads import RLock
 
 _began: dict[int, float] = {}
@@ -52,12 +53,14 @@ def bring() -> Iterator[None]:
             _bringing += 1
         if _bringing == 1:
             _before = own_memory_bytes(), time.process_time(), own_cpu_sec()
+            _imports.start()
         try:
             yield
         finally:
             with _guard:
                 _bringing -= 1
             if not _bringing:
+                _imports.stop()
                 _brought_bytes += _read_growth()
 
 
@@ -70,8 +73,12 @@ def _read_growth() -> int:
 
 
 def brought_bytes() -> int:
-    """Return the memory that mlflow-perf has added to this process so far."""
-    return _brought_bytes + (_read_growth() if _bringing else 0)
+    """Return the memory that mlflow-perf has added to this process so far.
+
+    What was loaded for us and is then imported by the job too is the job's.
+    """
+    growth = _read_growth() if _bringing else 0
+    return max(0, _brought_bytes + growth - _imports.used_bytes())
 
 
 def own_memory_bytes() -> int:
@@ -92,6 +99,9 @@ def note_switches(count: int) -> None:
 def caused_switches() -> int:
     """Return how often threads of this process gave up their CPU because of us, as far as known."""
     return _caused_switches
+
+
+_imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_bytes)
 
 
 def own_thread_ids() -> set[int]:

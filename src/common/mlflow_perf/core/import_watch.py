@@ -1,0 +1,121 @@
+"""Tells the memory of the packages that were loaded for mlflow-perf and that the job uses too."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import ClassVar
+
+_US, _JOB = "mlflow_perf", ""
+
+
+class ImportWatch(MetaPathFinder):
+    """Measures the packages that are loaded for us, and sees the job ask for them later.
+
+    MLflow loads numpy, pandas and pyarrow. A job that imports them after us finds them loaded, and
+    Python keeps no record of that. But before it hands out a loaded module, it asks the module's
+    spec whether that is still `_initializing`; a spec of ours notes who asks. The job uses the
+    packages that its code asks for, and those that these asked for. Every import goes its way, and
+    a module has its own spec again once the job has asked for it.
+
+    Args:
+        is_own: Returns whether the present thread works for us.
+        read_bytes: Returns the resident memory of this process.
+    """
+
+    def __init__(self, is_own: Callable[[], bool], read_bytes: Callable[[], int]) -> None:
+        self._is_own, self._read_bytes = is_own, read_bytes
+        self._sizes: dict[str, int] = {}
+        self._asked: dict[str, set[str]] = {}  # package, or the job → packages that it asked for
+        self._newest = ""
+        self._bytes = self._modules = self._used_bytes = 0
+        self._is_stale = False
+        _WatchedSpec.watch = self
+
+    def start(self) -> None:
+        """Watch what is loaded from now on."""
+        self._newest, self._modules, self._bytes = "", len(sys.modules), self._read_bytes()
+        sys.meta_path.insert(0, self)
+
+    def stop(self) -> None:
+        """Watch only who asks for what was loaded."""
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+        self._watch_new()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        """Note that a module is about to be loaded; the other finders find it."""
+        del path, target
+        package = name.partition(".")[0]
+        is_own = package != _US and self._is_own()
+        if package != self._newest:
+            # What was added since a package began to load is taken for that package's.
+            now = self._read_bytes()
+            if self._newest:
+                self._sizes[self._newest] += max(0, now - self._bytes)
+            self._newest, self._bytes = package if is_own else "", now
+            if is_own:
+                self._sizes.setdefault(package, 0)
+            self._watch_new()
+            self.note(package)
+
+    def _watch_new(self) -> None:
+        modules = list(sys.modules.values())
+        for module in modules[self._modules :]:
+            spec = getattr(module, "__spec__", None)
+            if type(spec) is ModuleSpec:
+                spec.__class__ = _WatchedSpec
+        self._modules = len(modules)
+
+    def note(self, package: str) -> bool:
+        """Note who asks for a package now; return whether that is the job."""
+        asker = _JOB
+        frame = sys._getframe(1)  # noqa: SLF001 - only CPython has frames, and only there are specs asked
+        while frame is not None:
+            asker = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            if frame.f_globals is not globals() and asker != "importlib":
+                break
+            frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+        if asker not in self._sizes:
+            if asker == _US or self._is_own():
+                return False
+            asker = _JOB
+        if package not in self._asked.setdefault(asker, set()):
+            self._asked[asker].add(package)
+            self._is_stale = True
+        return asker == _JOB
+
+    def used_bytes(self) -> int:
+        """Return the memory of what was loaded for us and the job uses too."""
+        if self._is_stale:
+            self._is_stale = False
+            used: set[str] = set()
+            found = set(self._asked.get(_JOB, ()))
+            while found:
+                used |= found
+                found = {p for package in found for p in self._asked.get(package, ())} - used
+            self._used_bytes = sum(self._sizes.get(package, 0) for package in used)
+        return self._used_bytes
+
+
+class _WatchedSpec(ModuleSpec):
+    """The spec of a loaded module that tells who asks for it."""
+
+    watch: ClassVar[ImportWatch]
+
+    @property
+    def _initializing(self) -> bool:
+        with contextlib.suppress(Exception):  # the job's import goes on, whatever fails here
+            if self.watch.note(self.name.partition(".")[0]):
+                self.__class__ = ModuleSpec  # type: ignore[assignment]  # as it was
+        return bool(self.__dict__.get("_initializing"))
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        self.__dict__["_initializing"] = value

@@ -1,0 +1,56 @@
+"""What was loaded for mlflow-perf and is then imported by the job is the job's memory."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.core.own_cost import bring, brought_bytes
+
+_MODULES = {
+    "watched_base": "data = bytearray(b'x') * (30 << 20)",
+    "watched_frame": "import watched_base\ndata = bytearray(b'x') * (20 << 20)",
+    "watched_rest": "data = bytearray(b'x') * (40 << 20)",
+    "watched_top": "import watched_base, watched_frame, watched_rest, watched_end\n"
+    "def use():\n    import watched_frame",
+    "watched_end": "",
+}
+
+
+def import_as_job(name: str) -> None:
+    """Import a module as the job's script does."""
+    exec(f"import {name}", {"__name__": "__main__"})
+
+
+def brought_mb(before: int) -> float:
+    """Return what was brought since, in MB."""
+    return (brought_bytes() - before) / 2**20
+
+
+def test_a_library_that_the_job_imports_too_is_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It and what it needs count as the job's from then on; what only we need stays ours."""
+    for name, text in _MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    finders, before = list(sys.meta_path), brought_bytes()
+    try:
+        with bring():
+            top = import_module("watched_top")
+        assert sys.meta_path == finders
+        assert brought_mb(before) == pytest.approx(90, abs=3)
+        top.use()  # our libraries among themselves
+        assert brought_mb(before) == pytest.approx(90, abs=3)
+        import_as_job("watched_frame")
+        assert brought_mb(before) == pytest.approx(40, abs=3)
+        assert type(sys.modules["watched_frame"].__spec__) is ModuleSpec
+        import_as_job("watched_top")
+        assert brought_mb(before) == pytest.approx(0, abs=3)
+    finally:
+        for name in _MODULES:
+            sys.modules.pop(name, None)
