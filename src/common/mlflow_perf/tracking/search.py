@@ -78,7 +78,7 @@ def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> lis
         chunks = [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
         queries = [f"attributes.run_id IN ({', '.join(map(quote_literal, c))})" for c in chunks]
         for query in watch.get()(queries, len(queries)):
-            found |= {run.info.run_id: run for run in _search(client, experiments, query)}
+            found |= {run.info.run_id: run for run in iterate_runs(client, experiments, query)}
     # A search does not show the runs of a deleted experiment; a request by id says why.
     runs = [found.get(i) or fetch_run(client, i) for i in ids] if client is not None else []
     by_id = dict(zip(ids, _read(runs, documents), strict=True))
@@ -118,7 +118,7 @@ def find_runs(
 
     def search(*more: str) -> Iterator[Run]:
         query = " and ".join([*more, *conditions])
-        return _search(client, experiments, query, page_size=page_size)
+        return iterate_runs(client, experiments, query, page_size=page_size)
 
     if component is None:
         usable = (run for run in search() if PerfRun.from_mlflow(run).has_figures)
@@ -148,7 +148,7 @@ def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRu
     if run.run_id is None or run.experiment_id is None:
         return []
     query = f"tags.`{PARENT_TAG}` = {quote_literal(run.run_id)}"
-    found = list(islice(_search(make_client(), [run.experiment_id], query), _CHILDREN_MAX))
+    found = list(islice(iterate_runs(make_client(), [run.experiment_id], query), _CHILDREN_MAX))
     return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
 
 
@@ -183,7 +183,7 @@ def _find_experiments(client: MlflowClient, names: Sequence[str] = ()) -> list[s
         raise RunNotFoundError(explain_failure("The list of experiments", error)) from error
 
 
-def _search(
+def iterate_runs(
     client: MlflowClient, experiments: Sequence[str], query: str, *, page_size: int = PAGE
 ) -> Iterator[Run]:
     """Yield the runs that a query finds; the next page is requested when one is used up."""

@@ -1,0 +1,168 @@
+"""What all runs of a store held and left unused, by group, and what would change it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.core.format import quantity
+from mlflow_perf.errors import MlflowPerfError, SettingError
+from mlflow_perf.tracking.fleet_store import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums, sum_runs
+from mlflow_perf.tracking.load import make_client
+from mlflow_perf.tracking.paging import iterate_pages
+from mlflow_perf.tracking.perf_run import TAG
+from mlflow_perf.tracking.search import find_runs
+
+NO_GROUP = "(none)"
+_WEEK_SEC = 7 * 86_400.0
+_WORSE_PCT = 10.0
+_ADVISED = 3
+_RUNS_OF_EACH = 20
+_DEFAULT_BY = "experiment"
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """One group.
+
+    Attributes:
+        group: Its name.
+        runs: How many runs with performance data.
+        failed: How many of them failed or were killed.
+        figures: Hours and costs by name, see `FIGURES`; None where no run has it.
+    """
+
+    group: str
+    runs: int
+    failed: int
+    figures: Mapping[str, float | None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        return {"group": self.group, "runs": self.runs, "failed": self.failed, **self.figures}
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a weekly message says.
+
+    Attributes:
+        by: What the rows are groups of.
+        rows: The groups of the week, most unused first.
+        worse: The groups that left more unused, or failed more, than the week before; sentences.
+        advice: What would change it, for the components that left most unused; sentences.
+    """
+
+    by: str
+    rows: Sequence[FleetRow]
+    worse: Sequence[str]
+    advice: Sequence[str]
+
+
+def sum_fleet(
+    by: str = _DEFAULT_BY, *, since: float | None = None, until: float | None = None
+) -> list[FleetRow]:
+    """Return what the runs of the store held and left unused, most unused CPU hours first.
+
+    Args:
+        by: `experiment`, `user`, `component`, `workflow` or `week`.
+        since: Only runs that started then or later, Unix time in seconds.
+        until: Only runs that started before.
+
+    Raises:
+        RunNotFoundError: When the store does not answer.
+        SettingError: When `by` is another word.
+    """
+    if by not in GROUPS:
+        raise SettingError(f"Runs are summed up by {', '.join(GROUPS)}, not by {by!r}.")
+    bounds = [None if bound is None else int(1000 * bound) for bound in (since, until)]
+    names: dict[Any, str] = {}
+    if by == "experiment":
+        found = iterate_pages(make_client().search_experiments)
+        names = {int(one.experiment_id): one.name for one in found}
+
+    def name(sums: Sums) -> str:
+        if sums.group is None or sums.group == "":
+            return NO_GROUP
+        if by == "week":
+            monday = datetime.fromtimestamp(
+                (int(sums.group) * WEEK_MS + MONDAY_MS) / 1000, tz=timezone.utc
+            )
+            return monday.strftime("%G-W%V")
+        return names.get(sums.group, str(sums.group))
+
+    rows = [
+        FleetRow(name(sums), sums.runs, sums.failed, sums.figures) for sums in sum_runs(by, *bounds)
+    ]
+    order = ("unused_cpu_hours", "unused_gpu_hours", "unused_cost")
+    rows.sort(key=lambda row: (*(-(row.figures[key] or 0.0) for key in order), row.group))
+    return rows
+
+
+def add_rows(rows: Sequence[FleetRow]) -> FleetRow:
+    """Return the sum of all rows; a figure that none has stays None."""
+    figures: dict[str, float | None] = {}
+    for key in FIGURES:
+        known = [value for row in rows if (value := row.figures[key]) is not None]
+        figures[key] = sum(known) if known else None
+    return FleetRow("all", sum(r.runs for r in rows), sum(r.failed for r in rows), figures)
+
+
+def build_digest(by: str = _DEFAULT_BY, *, now: float | None = None) -> Digest:
+    """Return what is worth saying about the last seven days.
+
+    Args:
+        by: As in `sum_fleet`.
+        now: The end of the week, Unix time in seconds; default: now.
+
+    Raises:
+        RunNotFoundError: When the store does not answer.
+    """
+    now = time.time() if now is None else now
+    week = sum_fleet(by, since=now - _WEEK_SEC, until=now)
+    before = {
+        row.group: row for row in sum_fleet(by, since=now - 2 * _WEEK_SEC, until=now - _WEEK_SEC)
+    }
+    worse = []
+    for row in week:
+        past = before.get(row.group)
+        if past is None or by == "week":
+            continue
+        old, new = (r.figures["unused_cpu_hours"] or 0.0 for r in (past, row))
+        if new > old * (1 + _WORSE_PCT / 100) and new - old >= 0.1:
+            worse.append(f"{row.group}: {old:,.1f} → {new:,.1f} unused CPU hours.")
+        if row.failed * past.runs > past.failed * row.runs and row.failed > past.failed:
+            worse.append(
+                f"{row.group}: {past.failed} of {past.runs} → {row.failed} of {row.runs} "
+                "runs failed."
+            )
+    components = sum_fleet("component", since=now - _WEEK_SEC, until=now)
+    wasting = [row for row in components if row.figures["unused_cpu_hours"]][:_ADVISED]
+    return Digest(by, week, worse, [_advise(row) for row in wasting])
+
+
+def _advise(row: FleetRow) -> str:
+    """Return what holds a component's newest runs back, and what they should ask for."""
+    unused = row.figures["unused_cpu_hours"] or 0.0
+    text = f"{row.group} left {unused:,.1f} CPU hours unused"
+    runs = find_runs(row.group, max_results=_RUNS_OF_EACH, documents=True)
+    words = Counter(w for run in runs if (w := run.tags.get(f"{TAG}bottleneck")))
+    if words:
+        word, count = words.most_common(1)[0]
+        text += f"; {count} of its newest {len(runs)} runs were held back by: {word}"
+    advice = next((a for run in runs if (a := run.tags.get(f"{TAG}advice"))), "")
+    try:
+        size = right_size(runs)
+    except MlflowPerfError:  # no figures of nodes: the verdict alone is said
+        return f"{text}. {advice}".strip()
+    asks = [f"{size.cpus:g} CPUs" if size.cpus else ""]
+    asks.append(quantity(size.memory_mb, "MB") if size.memory_mb else "")
+    had = size.had.get("cpus")
+    of = f" instead of {had:g} CPUs" if had and size.cpus and had > size.cpus else ""
+    wanted = " and ".join(filter(None, asks))
+    return f"{text}. Ask for {wanted}{of}. {advice}".strip() if wanted else f"{text}. {advice}"

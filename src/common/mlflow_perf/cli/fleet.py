@@ -1,0 +1,61 @@
+"""`mlflow-perf fleet`: what all runs held and left unused, by group."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from mlflow_perf.analysis.fleet import build_digest, sum_fleet
+from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import parse_age
+from mlflow_perf.errors import SettingError
+from mlflow_perf.reports.digest import build_table, say_totals, to_html, to_markdown
+from mlflow_perf.tracking.fleet_store import GROUPS
+
+_ROWS_MAX = 40
+_DIGESTS = {".md": to_markdown, ".html": to_html}
+
+
+@click.command()
+@click.option(
+    "--by", default="experiment", show_default=True, type=click.Choice(GROUPS), help="Groups."
+)
+@click.option("--since", metavar="AGE", help="Only runs started in the last 24h, 30d, 4w.")
+@click.option(
+    "--digest",
+    metavar="FILE",
+    help="Write the last seven days to FILE.md or FILE.html: what got worse, what would help.",
+)
+@_options.as_json
+def command(*, by: str, since: str | None, digest: str | None, as_json: bool) -> None:
+    """Sum up the hours and costs that all runs held and left unused, most unused first.
+
+    A store in a database that this machine reaches is summed up there; a server is asked for each
+    run, which takes seconds for a thousand.
+    """
+    _options.prepare()
+    age_sec = None if since is None else parse_age(since)
+    render = None if digest is None else _DIGESTS.get(Path(digest).suffix.lower())
+    if digest is not None and render is None:
+        raise SettingError(f"--digest takes a FILE.md or a FILE.html, not {digest!r}.")
+    if digest is not None and since is not None:
+        raise SettingError("--digest is about the last seven days; leave out --since.")
+    if digest is not None and render is not None:
+        _options.write(digest, render(build_digest(by)))
+        click.echo(f"Wrote {_tables.clean(digest)}", err=True)
+        if not as_json:
+            return
+    rows = sum_fleet(by, since=None if age_sec is None else time.time() - age_sec)
+    if as_json:
+        _tables.echo_json([row.as_dict() for row in rows])
+        return
+    if not rows:
+        click.echo("No run with performance data.")
+        return
+    click.echo(_tables.wrap(say_totals(rows)) + "\n")
+    header, cells = build_table(by, rows[:_ROWS_MAX])
+    _tables.table(header, cells, right=len(header) - 1)
+    if len(rows) > _ROWS_MAX:
+        click.echo(f"… and {len(rows) - _ROWS_MAX} more: --json has them all.")

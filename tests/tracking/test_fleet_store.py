@@ -1,0 +1,107 @@
+"""Sums over all runs of a store: by SQL, by MLflow's search, and the same by both."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from sqlalchemy.dialects import postgresql
+
+from mlflow_perf.tracking import fleet_store
+from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
+from mlflow_perf.tracking.fleet_store import FIGURES, GROUPS, MONDAY_MS, Sums, build_statement
+
+_DAY = 86_400.0
+_WEEK_1 = MONDAY_MS / 1000 + 2900 * 7 * _DAY
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a store with runs of known figures, of other tools, deleted, and half written."""
+    folder = tmp_path_factory.mktemp("fleet")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client = MlflowClient(uri)
+    for name, count in (("a", 4), ('b"; DROP TABLE runs', 2)):
+        experiment = client.create_experiment(name, artifact_location=str(folder))
+        parent = client.create_run(experiment, run_name="nightly", tags={"mlflow.user": "ada"})
+        runs = [
+            FinishedRun(
+                f"run {i}",
+                "FAILED" if i == 1 else "FINISHED",
+                _WEEK_1 + i * 3.5 * _DAY,
+                _WEEK_1 + i * 3.5 * _DAY + 60,
+                {"run_cpu_hours": 2.0, "node_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5 + i},
+                tags={
+                    "mlflow_perf.component": f"c{i % 2}'",
+                    "mlflow_perf.status": "KILLED" if i == 2 else "FINISHED",
+                    "mlflow.user": "ada",
+                    **({"mlflow.parentRunId": parent.info.run_id} if i == 3 else {}),
+                },
+            )
+            for i in range(count)
+        ]
+        other = FinishedRun("other", "FINISHED", _WEEK_1, _WEEK_1 + 1, {"node_cpu_hours": 9.0})
+        half = {"mlflow_perf.component": "c0'", "mlflow.user": "ada"}
+        write_runs(
+            client,
+            experiment,
+            [*runs, other, FinishedRun("half", "RUNNING", _WEEK_1, _WEEK_1 + 1, {}, tags=half)],
+        )
+        found = client.search_runs([experiment], "attributes.run_name = 'run 0'")
+        client.log_metric(found[0].info.run_id, "run_gpu_hours", 3.0)
+        gone = client.create_run(experiment, tags={"mlflow_perf.component": "gone"})
+        client.log_metric(gone.info.run_id, "node_cpu_hours", 100.0)
+        client.delete_run(gone.info.run_id)
+    return uri
+
+
+def _read(by: str, monkeypatch: pytest.MonkeyPatch, *, sql: bool, **bounds: int) -> dict[Any, Sums]:
+    with monkeypatch.context() as patch:
+        if not sql:
+            patch.setattr(fleet_store, "find_sql_store", lambda _: None)
+        return {sums.group: sums for sums in fleet_store.sum_runs(by, **bounds)}
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_sql_and_search_give_the_same_sums(
+    filled: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every grouping; the totals are those of the figures; what nobody logged is None."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
+    found = _read(by, monkeypatch, sql=True)
+    assert found == _read(by, monkeypatch, sql=False)
+    total = Sums("", 0, 0, dict.fromkeys(FIGURES))
+    for sums in found.values():
+        total = total.add(sums)
+    assert (total.runs, total.failed) == (8, 3)
+    assert total.figures["cpu_hours"] == 12.0
+    assert total.figures["unused_cpu_hours"] == 0.5 * 6 + (0 + 1 + 2 + 3) + (0 + 1)
+    assert total.figures["gpu_hours"] == 6.0
+    assert total.figures["unused_gpu_hours"] is None
+    assert total.figures["cost"] is None
+
+
+def test_groups_are_named_by_what_they_are(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workflow by its parent's name, a week by its number; runs without one are a group too."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
+    assert {*_read("workflow", monkeypatch, sql=True)} == {None, "nightly"}
+    assert {*_read("component", monkeypatch, sql=True)} == {"c0'", "c1'"}
+    assert {*_read("user", monkeypatch, sql=True)} == {getpass.getuser()}
+    week = int(_WEEK_1 * 1000)
+    assert {2900, 2901} == {*_read("week", monkeypatch, sql=True)}
+    late = _read("week", monkeypatch, sql=True, since_ms=week, until_ms=week + 7 * 86_400_000)
+    assert (late[2900].runs, {*late}) == (6, {2900})
+
+
+def test_other_databases_pivot_once() -> None:
+    """PostgreSQL gets one pivot and a join by hash, with every value bound."""
+    statement = build_statement(
+        {"cpu_hours": ["run_cpu_hours", "node_cpu_hours"]},
+        ["1"], "week", 5, None, is_sqlite=False,
+    )  # fmt: skip
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    text = str(statement.compile(dialect=dialect))
+    assert text.count("FROM latest_metrics") == 1
+    assert "run_cpu_hours" not in text
