@@ -13,6 +13,6 @@ def test_a_page_shows_each_component_and_escapes_its_name() -> None:
     picture = draw_scaling(study)
     assert picture.count("<circle") == 3
     assert "shortest on 8, fewest node-hours on 1 of 1, 2, 4, 8 nodes" in picture
-    page = render_scaling([study, study])
+    page = render_scaling([study, study_scaling("other", points)])
     assert page.count("<img") == 2
     assert "<script>" not in page.partition("</head>")[2]
