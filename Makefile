@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
 export UV_LINK_MODE ?= copy
 
-.PHONY: setup demo ui test test-launchers lint hooks metrics compat bench docs clean
+.PHONY: setup demo ui test test-launchers test-frameworks lint hooks metrics compat bench docs clean
 
 setup: $(STAMP)
 
@@ -63,6 +63,12 @@ test-launchers: setup
 	$(VENV)-launchers/bin/python -m pip install --quiet 'torch>=2.4' 'ray>=2.30' 'distributed>=2024.1'
 	PATH="$(CURDIR)/$(BIN):$$PATH" LAUNCHERS_PYTHON="$(CURDIR)/$(VENV)-launchers/bin/python" $(BIN)/python -m pytest tests/test_real_launchers.py tests/pipelines/test_launch.py $(ARGS)
 
+# PyTorch, Lightning, transformers and the boosting libraries, too large for the environment of development.
+test-frameworks:
+	test -x $(VENV)-frameworks/bin/python || $(PYTHON) -m venv $(VENV)-frameworks
+	$(VENV)-frameworks/bin/python -m pip install --quiet --editable '.[lightgbm,lightning,test,torch,transformers,xgboost]' scikit-learn
+	PATH="$(CURDIR)/$(VENV)-frameworks/bin:$$PATH" $(VENV)-frameworks/bin/python -m pytest tests/frameworks tests/session/test_launch_styles.py $(ARGS)
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -89,4 +95,4 @@ bench: setup
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-frameworks $(VENV)-launchers demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
