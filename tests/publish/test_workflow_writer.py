@@ -93,3 +93,14 @@ def test_a_link_signs_nobody_in() -> None:
     """What is printed, and may be sent around, holds no password."""
     link = Place("https://me:secret@host/mlflow/").link("r1", "7")
     assert link.startswith("https://host/mlflow/#/experiments/7/runs/r1")
+
+
+@pytest.mark.usefixtures("store")
+def test_a_place_is_the_default_where_a_script_chose_another(tmp_path: Path) -> None:
+    """A pipeline's own `mlflow.set_tracking_uri` does not lead the runner elsewhere."""
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/of-the-script.db")
+    place = Place(f"sqlite:///{tmp_path}/mine.db")
+    place.make_default()
+    assert mlflow.get_tracking_uri() == place.uri

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,10 @@ class Place:
     def make_default(self) -> None:
         """Make this place the default of everything in this process that uses MLflow."""
         os.environ["MLFLOW_TRACKING_URI"] = self.uri
+        mlflow = sys.modules.get("mlflow")
+        # A pipeline's script may have chosen a store for itself.
+        if mlflow is not None and mlflow.get_tracking_uri() != self.uri:
+            mlflow.set_tracking_uri(self.uri)
 
     def link(self, run_id: str, experiment_id: str) -> str:
         """Return the address of a run's page; for an embedded store, that of `mlflow ui`."""
