@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any
 
-from mlflow_perf.recorders.steps.loop import Loop, innermost_loop, open_loop
+from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
 
 
 class Patches:
@@ -78,6 +78,98 @@ def time_aside(name: str) -> Callable[[Any], Any]:
         return timed
 
     return make
+
+
+class LoopDriver:
+    """Drives the loop `step` of one trainer by the trainer's own events."""
+
+    def __init__(self) -> None:
+        self._loop: Loop | None = None
+        self._evaluation_ns = 0
+
+    def start(self) -> None:
+        """Open the loop; its first item is waited for."""
+        self.stop()
+        around = innermost_loop()
+        if around is not None and around.is_automatic:
+            around.drop()  # the pass over the trainer's own loader, from before it was followed
+        self._loop = open_loop("step")
+        if self._loop is not None:
+            enter(self._loop)
+            self._loop.wait()
+
+    def begin(self) -> None:
+        """Begin a step; a trainer that trained before it was followed begins its loop so."""
+        if self._loop is None or self._loop.is_closed:
+            self.start()
+        if self._loop is not None:
+            self._loop.begin()
+
+    def end(self) -> None:
+        """End a step."""
+        if self._loop is not None:
+            self._loop.end()
+
+    def begin_evaluation(self) -> None:
+        """Begin an evaluation beside the steps."""
+        self._evaluation_ns = perf_counter_ns()
+
+    def end_evaluation(self) -> None:
+        """End it; a second call does nothing."""
+        if self._loop is not None and self._evaluation_ns:
+            self._loop.add("evaluation", perf_counter_ns() - self._evaluation_ns)
+        self._evaluation_ns = 0
+
+    def stop(self) -> None:
+        """Close the loop."""
+        if self._loop is not None:
+            leave(self._loop)
+            self._loop = None
+
+
+class LoopDrivers:
+    """The drivers of all trainers of a library."""
+
+    def __init__(self) -> None:
+        self._drivers: weakref.WeakKeyDictionary[Any, LoopDriver] = weakref.WeakKeyDictionary()
+
+    def drive(self, trainer: Any, method: str | None) -> None:
+        """Call a method of the driver of a trainer; None for an event that says nothing."""
+        if method is not None:
+            getattr(self._drivers.setdefault(trainer, LoopDriver()), method)()
+
+
+def callback_class(
+    base: Any, events: Mapping[str, str], make: Callable[..., Any], *arguments: Any
+) -> type:
+    """Return a class of callbacks that drive a loop.
+
+    Args:
+        base: Class of the library's callbacks.
+        events: Method of a callback → method of `LoopDriver`.
+        make: Makes such a callback, with the arguments: for ranks that are spawned.
+        *arguments: As above.
+    """
+
+    class StepCallback(base):  # type: ignore[misc]  # the base is known when the package is
+        """Drives a loop of steps by the events of its trainer."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.driver = LoopDriver()
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return make, arguments
+
+    def react(method: str) -> Callable[..., None]:
+        def on_event(callback: Any, *_: Any, **__: Any) -> None:
+            getattr(callback.driver, method)()
+
+        return on_event
+
+    for event, method in events.items():
+        setattr(StepCallback, event, react(method))
+    return StepCallback
 
 
 class BoosterLoops:

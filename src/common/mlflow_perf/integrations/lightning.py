@@ -1,42 +1,63 @@
-"""Lightning's training steps: a callback that every new Trainer gets, and that one may pass."""
+"""Lightning's training steps: every Trainer is followed, or the one that gets the callback."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.integrations._training_loops import Patches, time_aside
-from mlflow_perf.recorders.steps.loop import Loop, enter, leave, open_loop
+from mlflow_perf.integrations._training_loops import (
+    LoopDrivers,
+    Patches,
+    callback_class,
+    time_aside,
+)
+
+__all__ = ["follow", "make_callback", "unfollow"]
+
+EVENTS = {
+    "on_train_start": "start",
+    "on_train_batch_start": "begin",
+    "on_train_batch_end": "end",
+    "on_validation_start": "begin_evaluation",
+    "on_validation_end": "end_evaluation",
+    "on_train_end": "stop",
+    "on_exception": "stop",
+}
+"""Hook of a Trainer → method of `LoopDriver`."""
 
 _patches = Patches()
+_drivers = LoopDrivers()
 
 
 def follow(module: ModuleType) -> None:
-    """Give each Trainer that is made from now on the callback, and time its checkpoints.
+    """Follow each Trainer of this process, also one that trains already.
 
     Args:
         module: `lightning.pytorch.trainer.trainer`, or `pytorch_lightning.trainer.trainer`.
     """
     package = module.__name__.removesuffix(".trainer.trainer")
 
-    def add_callback(original: Any) -> Any:
-        def initialise(trainer: Any, *args: Any, **kwargs: Any) -> None:
-            original(trainer, *args, **kwargs)
-            if not any(isinstance(c, _callback_class(package)) for c in trainer.callbacks):
-                trainer.callbacks.append(make_callback(package))
+    def drive_by_hooks(original: Any) -> Any:
+        def call_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
+            if not any(type(callback).__name__ == "StepCallback" for callback in trainer.callbacks):
+                _drivers.drive(trainer, EVENTS.get(hook_name))
+            return original(trainer, hook_name, *args, **kwargs)
 
-        return initialise
+        return call_hooks
 
-    _patches.replace(module.Trainer, "__init__", add_callback)
+    _patches.replace(sys.modules[f"{package}.trainer.call"], "_call_callback_hooks", drive_by_hooks)
     _patches.replace(module.Trainer, "save_checkpoint", time_aside("checkpoint"))
+    connectors = sys.modules.get(f"{package}.trainer.connectors.logger_connector.logger_connector")
+    connector = getattr(connectors, "_LoggerConnector", None)
+    if connector is not None:
+        _patches.replace(connector, "log_metrics", time_aside("logging"))
 
 
 def unfollow() -> None:
-    """Take everything back; a Trainer that has the callback keeps it."""
+    """Take everything back."""
     _patches.undo()
 
 
@@ -49,52 +70,14 @@ def make_callback(package: str = "lightning.pytorch") -> Any:
     Raises:
         MissingDependencyError: When Lightning is not installed.
     """
-    return _callback_class(package)()
+    return _make_class(package)()
 
 
 @functools.cache
-def _callback_class(package: str) -> type:
+def _make_class(package: str) -> type:
     try:
         __import__(f"{package}.callbacks")
     except ImportError as error:
         raise MissingDependencyError(package.partition(".")[0], "lightning") from error
-    base: Any = sys.modules[f"{package}.callbacks"].Callback
-
-    class StepCallback(base):  # type: ignore[misc]  # the base is known when the package is
-        """Drives a loop of steps by the hooks of a Trainer."""
-
-        _loop: Loop | None = None
-        _evaluation_ns = 0
-
-        def on_train_start(self, *_: Any) -> None:
-            self._loop = open_loop("step")
-            if self._loop is not None:
-                enter(self._loop)
-                self._loop.wait()
-
-        def on_train_batch_start(self, *_: Any) -> None:
-            if self._loop is not None:
-                self._loop.begin()
-
-        def on_train_batch_end(self, *_: Any) -> None:
-            if self._loop is not None:
-                self._loop.end()
-
-        def on_validation_start(self, *_: Any) -> None:
-            self._evaluation_ns = perf_counter_ns()
-
-        def on_validation_end(self, *_: Any) -> None:
-            if self._loop is not None:
-                self._loop.add("evaluation", perf_counter_ns() - self._evaluation_ns)
-
-        def on_train_end(self, *_: Any) -> None:
-            if self._loop is not None:
-                leave(self._loop)
-                self._loop = None
-
-        on_exception = on_train_end
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return make_callback, (package,)  # ranks that are spawned get one of their own
-
-    return StepCallback
+    base = sys.modules[f"{package}.callbacks"].Callback
+    return callback_class(base, EVENTS, make_callback, package)

@@ -91,13 +91,14 @@ def _end_update(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
 def _time_fetch(original: Any) -> Any:
     def fetch(iterator: Any) -> Any:
         loop = _passes.get(iterator)
-        if loop is None:
+        if loop is None or loop.is_closed:
             outer = innermost_loop()
             if outer is not None and (outer.is_aside or not outer.is_in_step):
-                return original(iterator)  # the fetch is that loop's own wait
+                return _fetch_for(outer, original, iterator)
             loop = open_loop("step")
             if loop is None:
                 return original(iterator)
+            loop.is_automatic = True
             _passes[iterator] = loop
             enter(loop)
             weakref.finalize(iterator, _end_pass, loop)
@@ -115,6 +116,16 @@ def _time_fetch(original: Any) -> Any:
         return item
 
     return fetch
+
+
+def _fetch_for(loop: Loop, original: Any, iterator: Any) -> Any:
+    """Fetch an item for a loop that another library drives, or the job's code: it is its wait."""
+    start_ns = perf_counter_ns()
+    try:
+        return original(iterator)
+    finally:
+        if not loop.is_aside:
+            loop.fetched_ns = (loop.fetched_ns or 0) + perf_counter_ns() - start_ns
 
 
 def _name_pass(loop: Loop) -> None:

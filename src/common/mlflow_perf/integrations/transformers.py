@@ -1,4 +1,4 @@
-"""Steps of transformers' Trainer: a callback that every new Trainer gets, or that one may pass."""
+"""Steps of transformers' Trainer: every one is followed, or the one that gets the callback."""
 
 from __future__ import annotations
 
@@ -7,35 +7,53 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.integrations._training_loops import Patches, time_aside
-from mlflow_perf.recorders.steps.loop import Loop, enter, leave, open_loop
+from mlflow_perf.integrations._training_loops import (
+    Aside,
+    LoopDrivers,
+    Patches,
+    callback_class,
+    time_aside,
+)
+
+__all__ = ["follow", "make_callback", "unfollow"]
+
+EVENTS = {
+    "on_train_begin": "start",
+    "on_step_begin": "begin",
+    "on_step_end": "end",
+    "on_train_end": "stop",
+}
+"""Event of a Trainer → method of `LoopDriver`."""
 
 _patches = Patches()
+_drivers = LoopDrivers()
 
 
 def follow(module: ModuleType) -> None:
-    """Give each Trainer the callback, and time its evaluations and checkpoints.
+    """Follow each Trainer of this process, also one that trains already.
 
     Args:
         module: `transformers.trainer`.
     """
+
+    def drive_by_events(original: Any) -> Any:
+        def call_event(handler: Any, event: str, *args: Any, **kwargs: Any) -> Any:
+            if not any(type(callback).__name__ == "StepCallback" for callback in handler.callbacks):
+                _drivers.drive(handler, EVENTS.get(event))
+            if event != "on_log":
+                return original(handler, event, *args, **kwargs)
+            with Aside("logging"):
+                return original(handler, event, *args, **kwargs)
+
+        return call_event
+
+    _patches.replace(module.CallbackHandler, "call_event", drive_by_events)
     _patches.replace(module.Trainer, "evaluate", time_aside("evaluation"))
     _patches.replace(module.Trainer, "_save_checkpoint", time_aside("checkpoint"))
 
-    def add_callback(original: Any) -> Any:
-        def initialise(trainer: Any, *args: Any, **kwargs: Any) -> None:
-            original(trainer, *args, **kwargs)
-            given = trainer.callback_handler.callbacks
-            if not any(isinstance(callback, _callback_class()) for callback in given):
-                trainer.add_callback(make_callback())
-
-        return initialise
-
-    _patches.replace(module.Trainer, "__init__", add_callback)
-
 
 def unfollow() -> None:
-    """Take everything back; a Trainer that has the callback keeps it."""
+    """Take everything back."""
     _patches.undo()
 
 
@@ -45,42 +63,13 @@ def make_callback() -> Any:
     Raises:
         MissingDependencyError: When transformers is not installed.
     """
-    return _callback_class()()
+    return _make_class()()
 
 
 @functools.cache
-def _callback_class() -> type:
+def _make_class() -> type:
     try:
         from transformers import TrainerCallback
     except ImportError as error:
         raise MissingDependencyError("transformers", "transformers") from error
-
-    class StepCallback(TrainerCallback):  # type: ignore[misc]  # where the package has no types
-        """Drives a loop of steps by the events of a Trainer."""
-
-        _loop: Loop | None = None
-
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
-            self.on_train_end()
-            self._loop = open_loop("step")
-            if self._loop is not None:
-                enter(self._loop)
-                self._loop.wait()
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            if self._loop is not None:
-                self._loop.begin()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            if self._loop is not None:
-                self._loop.end()
-
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            if self._loop is not None:
-                leave(self._loop)
-                self._loop = None
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return make_callback, ()
-
-    return StepCallback
+    return callback_class(TrainerCallback, EVENTS, make_callback)

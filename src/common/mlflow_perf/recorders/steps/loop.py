@@ -97,8 +97,10 @@ class Loop:
         parts: Its parts by name; none when it is closed.
         begun_ns: When the present step began.
         last_ns: When the present step ends at the latest, if it was cut off; None for now.
+        fetched_ns: The part of the present wait that a loader took, where that is known.
         length_ns: How long it was open; 0 until it is closed.
         is_divided: Whether the code divides its steps into parts by itself.
+        is_automatic: Whether it is a guess, which gives way to a trainer's own steps.
         is_aside: Whether it does something that is no step, such as an evaluation.
     """
 
@@ -108,8 +110,10 @@ class Loop:
         self.is_closed = False
         self.outer: Loop | None = None
         self.last_ns: int | None = None
+        self.fetched_ns: int | None = None
         self.length_ns = 0
         self.is_divided = False
+        self.is_automatic = False
         self.is_aside = False
         self._recorder = recorder
         self.parts: dict[str, Part] = {}
@@ -134,6 +138,9 @@ class Loop:
         """Begin a step: its item has come."""
         self.begun_ns = perf_counter_ns()
         self.is_in_step = True
+        if self.fetched_ns is not None:  # the rest of the time between the steps was no wait
+            self._beside_ns = max(0, self.begun_ns - self._wait_ns - self.fetched_ns)
+            self.fetched_ns = None
 
     def end(self, at_ns: int | None = None) -> None:
         """End the step, and begin to wait for the next item.
@@ -195,6 +202,13 @@ class Loop:
         self.is_closed = True
         self.length_ns = perf_counter_ns() - self._opened_ns
         self._fold(perf_counter_ns(), flush=True)
+        self.parts.clear()
+        _open.discard(self)
+
+    def drop(self) -> None:
+        """End the loop without what it holds: another one has these steps."""
+        self.forget()
+        self.is_in_step, self.is_closed = False, True
         self.parts.clear()
         _open.discard(self)
 
