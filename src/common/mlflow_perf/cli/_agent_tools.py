@@ -1,0 +1,168 @@
+"""The tools of `mlflow-perf mcp`: each returns text of bounded length, without paths or secrets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from mlflow_perf.analysis.component_history import DEFAULT_METRIC, read_history
+from mlflow_perf.analysis.explanations import explain, hide_private
+from mlflow_perf.analysis.fleet import sum_fleet
+from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.core.format import clock_time, parse_age
+from mlflow_perf.core.json_io import to_json
+from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, RunNotFoundError
+from mlflow_perf.tracking.load import bare_id, is_run_id
+from mlflow_perf.tracking.perf_run import TAG
+from mlflow_perf.tracking.search import find_runs, get_run
+
+ANSWER_MAX = 8000
+"""The longest answer, in characters: about 2,000 tokens."""
+
+_RUNS_MAX = 50
+_ROWS_MAX = 20
+_HISTORY_MAX = 200
+
+
+def search_runs(component: str = "", filter: str = "", limit: int = 10) -> Any:  # noqa: A002
+    """Find runs with performance data, newest first: id, component, status, duration, verdict.
+
+    Args:
+        component: Only runs of this component; empty for all.
+        filter: A condition in MLflow's search language, such as "params.rows = '9'".
+        limit: At most so many runs, up to 50.
+    """
+    found = find_runs(
+        component or None,
+        filter_string=filter,
+        max_results=max(1, min(limit, _RUNS_MAX)),
+        documents=False,
+    )
+    return [
+        {
+            "run_id": run.run_id,
+            "component": run.component,
+            "status": run.status,
+            "started": clock_time(run.started),
+            "duration_sec": run.metrics.get("run_duration_sec", run.duration_sec),
+            "held_back_by": run.tags.get(f"{TAG}bottleneck"),
+        }
+        for run in found
+    ]
+
+
+def explain_run(run_id: str) -> Any:
+    """Explain what a run's time went into: findings, phases and functions, as Markdown."""
+    return explain(_check_id(run_id))
+
+
+def compare_runs(run_id: str, other_run_id: str) -> Any:
+    """Explain what changed from one run to another: time, functions, parameters, metrics."""
+    return explain(_check_id(run_id), _check_id(other_run_id))
+
+
+def history(component: str, metric: str = DEFAULT_METRIC) -> Any:
+    """Return a metric of a component over its past, and the runs at which its level changed."""
+    data = read_history(component, metric, last=_HISTORY_MAX).as_dict()
+    points = data.pop("points")
+    return {**data, "runs": len(points), "newest_points": points[-_ROWS_MAX:]}
+
+
+def advise(run_id: str = "", component: str = "") -> Any:
+    """Return how many CPUs, how much memory, nodes and GPUs a run or a component should ask for."""
+    if bool(run_id) == bool(component):
+        raise RunNotFoundError("Give one of run_id and component.")
+    if component:
+        found = find_runs(component, max_results=_HISTORY_MAX, documents=True)
+        if not found:
+            raise RunNotFoundError(f"No run of the component {component!r} holds figures.")
+        return right_size(found).as_dict()
+    steps = load_step_runs([get_run(_check_id(run_id))])[0].steps
+    sizes = {name: right_size([run]).as_dict() for name, run in list(steps.items())[:_ROWS_MAX]}
+    return next(iter(sizes.values())) if len(sizes) == 1 else {"steps": sizes}
+
+
+def fleet(by: str = "experiment", since: str = "30d") -> Any:
+    """Sum up hours and cost that all runs held and left unused, most unused first.
+
+    Args:
+        by: experiment, user, component, workflow or week.
+        since: How far back, such as 24h, 30d or 4w.
+    """
+    rows = sum_fleet(by, since=time.time() - parse_age(since))
+    shown = [row.as_dict() for row in rows[:_ROWS_MAX]]
+    return {"groups": len(rows), "most_unused": shown}
+
+
+def profile(run_id: str, other_run_id: str = "") -> Any:
+    """Return the functions that a run's time went into, or that account for a change."""
+    sides = []
+    for name in filter(None, (run_id, other_run_id)):
+        run = get_run(_check_id(name))
+        nodes = [] if run.document is None else run.document.all_nodes()
+        sides.append([node for node in nodes if isinstance(node.extra.get("profile"), dict)])
+        if not sides[-1]:
+            raise RunNotFoundError(f"The run {name!r} has no profile.")
+    if len(sides) == 2:
+        change = compare_profiles(*sides)
+        if change is None:
+            raise RunNotFoundError("The two runs have no functions that can be compared.")
+        rows = [one.as_dict() for one in change.functions[:_ROWS_MAX]]
+        return {"change_s": change.change_s, "sentence": change.sentence, "functions": rows}
+    found = max(sides[0], key=lambda node: node.duration_sec or 0.0).extra["profile"]
+    functions = found.get("functions")
+    return {"functions": functions[:_ROWS_MAX] if isinstance(functions, list) else []}
+
+
+TOOLS: tuple[Callable[..., Any], ...] = (
+    search_runs, explain_run, compare_runs, history, advise, fleet, profile,
+)  # fmt: skip
+"""The tools, by the names that an agent sees."""
+
+
+def make_server() -> Any:
+    """Return the server with all tools, which are marked as read-only.
+
+    Raises:
+        MissingDependencyError: When fastmcp is not installed.
+    """
+    try:
+        from fastmcp import FastMCP
+    except ImportError as error:
+        raise MissingDependencyError("fastmcp", "mcp") from error
+    server: Any = FastMCP("mlflow-perf")
+    for tool in TOOLS:
+        server.tool(_bound(tool), annotations={"readOnlyHint": True, "openWorldHint": False})
+    return server
+
+
+def _bound(tool: Callable[..., Any]) -> Callable[..., str]:
+    """Return a tool with its answer as text: hidden parts, bounded length, errors as a sentence."""
+
+    @wraps(tool)
+    def answer(*args: Any, **kwargs: Any) -> str:
+        try:
+            found = tool(*args, **kwargs)
+        except MlflowPerfError as error:
+            found = f"Error: {error}"
+        clean = hide_private(found)
+        text = clean if isinstance(clean, str) else to_json(clean)
+        return text if len(text) <= ANSWER_MAX else f"{text[:ANSWER_MAX]}\n… cut: ask for less."
+
+    answer.__annotations__ = {**tool.__annotations__, "return": "str"}
+    return answer
+
+
+def _check_id(run: str) -> str:
+    """Return a run id; a path would let an agent read files of this machine.
+
+    Raises:
+        RunNotFoundError: When it is none.
+    """
+    if not is_run_id(run):
+        raise RunNotFoundError("Give the id of a run of MLflow.")
+    return bare_id(run)

@@ -1,0 +1,21 @@
+"""`mlflow-perf mcp`: the read-only tools for agents, over standard input and output."""
+
+from __future__ import annotations
+
+import click
+
+from mlflow_perf.cli import _options
+
+
+@click.command()
+def command() -> None:
+    """Serve search_runs, explain_run, compare_runs, history, advise, fleet and profile to an agent.
+
+    The tools only read, their answers are bounded, and no path or password leaves. They read the
+    store that MLFLOW_TRACKING_URI names, with the rights of the user who starts the server. Needs
+    the extra `mcp`.
+    """
+    from mlflow_perf.cli._agent_tools import make_server
+
+    _options.prepare()
+    make_server().run(transport="stdio", show_banner=False)

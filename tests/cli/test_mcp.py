@@ -1,0 +1,85 @@
+"""`mlflow-perf mcp`: the tools as an agent's client sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mlflow_perf.cli import _agent_tools
+from mlflow_perf.cli._agent_tools import ANSWER_MAX, TOOLS, make_server
+
+fastmcp = pytest.importorskip("fastmcp")
+
+
+def _call(server: Any, tool: str, **arguments: Any) -> str:
+    async def ask() -> str:
+        async with fastmcp.Client(server) as client:
+            answer = await client.call_tool(tool, arguments)
+            text: str = answer.content[0].text
+            return text
+
+    return asyncio.run(ask())
+
+
+def test_every_tool_answers_in_bounded_text(log_run: Callable[..., str]) -> None:
+    """Each tool, with a run's id or a component; the errors are sentences too."""
+    ids = [log_run({"duration_sec": value}, component="asked") for value in (10.0, 20.0)]
+    server = make_server()
+    asked: list[tuple[str, dict[str, Any], str]] = [
+        ("search_runs", {"component": "asked"}, ids[0]),
+        ("explain_run", {"run_id": ids[0]}, "### Findings"),
+        ("compare_runs", {"run_id": ids[0], "other_run_id": ids[1]}, "### What changed"),
+        ("history", {"component": "asked"}, '"newest_points"'),
+        ("advise", {"component": "asked"}, '"memory_mb"'),
+        ("fleet", {"by": "component"}, "unused_cpu_hours"),
+        ("profile", {"run_id": ids[0]}, "has no profile"),
+        ("explain_run", {"run_id": "/etc/passwd"}, "Give the id of a run"),
+        ("history", {"component": "askd"}, "Did you mean 'asked'"),
+    ]
+    assert {tool.__name__ for tool in TOOLS} == {name for name, _, _ in asked}
+    for name, arguments, expected in asked:
+        text = _call(server, name, **arguments)
+        assert expected in text, name
+        assert len(text) <= ANSWER_MAX + 100
+
+
+def test_a_long_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is longer than the bound, and it says that it was cut."""
+    monkeypatch.setattr(_agent_tools, "sum_fleet", lambda *_, **__: [_Row("x" * 900)] * 30)
+    text = _call(make_server(), "fleet")
+    assert len(text) < ANSWER_MAX + 100
+    assert text.endswith("ask for less.")
+
+
+class _Row:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def as_dict(self) -> dict[str, str]:
+        return {"group": self.name}
+
+
+@pytest.mark.e2e
+def test_the_command_serves_over_stdio(store: str, log_run: Callable[..., str]) -> None:
+    """A client starts the command, lists read-only tools, and asks one."""
+    run_id = log_run({})
+    from fastmcp.client.transports import StdioTransport
+
+    async def ask() -> tuple[list[Any], str]:
+        transport = StdioTransport(
+            sys.executable, ["-m", "mlflow_perf", "mcp"], env={"MLFLOW_TRACKING_URI": store}
+        )
+        async with fastmcp.Client(transport) as client:
+            tools = await client.list_tools()
+            answer = await client.call_tool("search_runs", {"limit": 50})
+            return tools, answer.content[0].text
+
+    tools, text = asyncio.run(ask())
+    assert {tool.name for tool in tools} == {tool.__name__ for tool in TOOLS}
+    assert all(tool.annotations.readOnlyHint for tool in tools)
+    assert run_id in {row["run_id"] for row in json.loads(text)}
