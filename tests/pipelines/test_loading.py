@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.loading import load_job, load_jobs, parse_settings
+from mlflow_perf.pipelines.loading import load_job, parse_settings
 
 WritePipeline = Callable[[str], Path]
 ONE = """
@@ -182,123 +180,6 @@ def test_a_function_that_builds_the_pipeline_is_named(write_pipeline: WritePipel
     assert load_job(f"{path}:build", {"rows": "8"})[0].inputs["n"]._data == 8
     with pytest.raises(PipelineError, match=r"if a function builds it, name it \(.*:FUNCTION\)"):
         load_job(str(path), {})
-
-
-SUBMITS = """
-    import sys
-    from azure.ai.ml import MLClient
-    from azure.ai.ml.entities import AmlCompute, Data, Environment
-    from azure.identity import DefaultAzureCredential
-
-    @dsl.pipeline()
-    def one(rows: int, folder):
-        a = make(rows=rows, folder=folder)
-
-    def main(rows):
-        credential = DefaultAzureCredential()
-        credential.get_token("https://management.azure.com/.default")
-        client = MLClient(credential, "subscription", "group", "workspace")
-        client.compute.get("cpu-cluster")
-        client.compute.begin_create_or_update(AmlCompute(name="small")).result()
-        asset = client.data.create_or_update(Data(name="raw", path=str(HERE), type="uri_folder"))
-        environment = client.environments.create_or_update(Environment(name="e", image="ubuntu"))
-        job = one(rows=rows, folder=Input(type="uri_folder", path=f"azureml:raw:{asset.version}"))
-        made = client.jobs.create_or_update(job, experiment_name="mine")
-        client.jobs.stream(made.name)
-        assert client.jobs.get(made.name).status == "Completed"
-        client.online_endpoints.begin_create_or_update("endpoint").result()
-        raise SystemExit("not reached")
-
-    if __name__ == "__main__":
-        main(int(sys.argv[1]))
-"""
-
-
-def test_what_a_script_submits_is_the_job(write_pipeline: WritePipeline, tmp_path: Path) -> None:
-    """MLClient is stood in for: data, compute and environments answer, and the job is taken."""
-    pytest.importorskip("azure.identity")
-    import azure.ai.ml
-
-    from mlflow_perf.pipelines.read_graph import read_graph
-    from mlflow_perf.pipelines.sources import Sources
-
-    real, sources = azure.ai.ml.MLClient, Sources()
-    path = write_pipeline(SUBMITS)
-    jobs, _ = load_jobs(str(path), {}, sources=sources, arguments=["7"])
-    graph = read_graph(jobs[0], source=path, sources=sources)
-    assert graph.experiment == "mine"
-    assert graph.steps["a"].values["rows"] == 7
-    assert graph.steps["a"].values["folder"] == tmp_path
-    assert azure.ai.ml.MLClient is real
-    with pytest.raises(PipelineError, match=r"IndexError: .* give them after `--`"):
-        load_jobs(str(path), {})
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ("components.get('x', '1')", "takes the component x 1 of the workspace"),
-        ("models.get('m', 1)", "calls MLClient.models.get, which only Azure ML has"),
-        ("batch_endpoints.invoke('e')", "calls MLClient.batch_endpoints.invoke"),
-    ],
-)
-def test_a_call_that_only_azure_answers_is_refused(
-    write_pipeline: WritePipeline, call: str, message: str
-) -> None:
-    """The refusal names the call, even where the script catches it."""
-    path = write_pipeline(f"""
-        from azure.ai.ml import MLClient
-        client = MLClient.from_config(None)
-        try:
-            found = client.{call}
-        except Exception:
-            pass
-        found.use()
-    """)
-    with pytest.raises(PipelineError, match=re.escape(message)):
-        load_job(str(path), {})
-
-
-def test_a_notebook_runs_its_cells(write_pipeline: WritePipeline, tmp_path: Path) -> None:
-    """%%writefile writes, other magics are left out, and the submitted job is taken."""
-    head = write_pipeline("").read_text().replace("Path(__file__).parent", 'Path(".").resolve()')
-    cells = [
-        "%load_ext autoreload\nname = 'written.txt'",
-        "%%writefile {name}\nhello",
-        head + "\n!pip install nothing\n@dsl.pipeline()\ndef p():\n    a = make(rows=3)\n",
-        "from azure.ai.ml import MLClient\njob = MLClient(None).jobs.create_or_update(p())\njob",
-    ]
-    notebook = {"cells": [{"cell_type": "code", "source": [text]} for text in cells]}
-    path = tmp_path / "pipe.ipynb"
-    path.write_text(json.dumps(notebook))
-    job, _ = load_job(str(path), {})
-    assert list(job.jobs) == ["a"]
-    assert (tmp_path / "written.txt").read_text() == "hello"
-
-
-def test_a_script_finds_files_beside_it(
-    write_pipeline: WritePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Relative paths start at the current folder, as in Python, else at the script's own."""
-    path = write_pipeline('step = load_component("make/component.yaml")\n' + dedent(ONE))
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert load_job(str(path), {})[0].display_name == "one"
-    assert Path.cwd() == tmp_path / "elsewhere"
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        ("azureml.core", "line 1 imports azureml: the first SDK of Azure ML"),
-        ("azure.nothing.here", "imports azure.nothing, which is not installed: pip install azure"),
-        ("numqy", "imports numqy, which is not installed: pip install numqy"),
-    ],
-)
-def test_a_missing_module_is_named(tmp_path: Path, module: str, message: str) -> None:
-    """The message names what the file imports, not azure-ai-ml, which is there."""
-    with pytest.raises(PipelineError, match=re.escape(message)):
-        load_job(_written(tmp_path, f"import {module}"), {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""Scripts and notebooks run as their authors would run them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.loading import load_job
+
+WritePipeline = Callable[[str], Path]
+ONE = """
+    @dsl.pipeline()
+    def one(rows: int = 3):
+        a = make(rows=rows)
+"""
+
+
+def test_a_notebook_runs_its_cells(write_pipeline: WritePipeline, tmp_path: Path) -> None:
+    """%%writefile writes, other magics are left out, and the submitted job is taken."""
+    head = write_pipeline("").read_text().replace("Path(__file__).parent", 'Path(".").resolve()')
+    cells = [
+        "%load_ext autoreload\nname = 'written.txt'",
+        "%%writefile {name}\nhello",
+        head + "\n!pip install nothing\n@dsl.pipeline()\ndef p():\n    a = make(rows=3)\n",
+        "from azure.ai.ml import MLClient\njob = MLClient(None).jobs.create_or_update(p())\njob",
+    ]
+    notebook = {"cells": [{"cell_type": "code", "source": [text]} for text in cells]}
+    path = tmp_path / "pipe.ipynb"
+    path.write_text(json.dumps(notebook))
+    job, _ = load_job(str(path), {})
+    assert list(job.jobs) == ["a"]
+    assert (tmp_path / "written.txt").read_text() == "hello"
+
+
+def test_a_script_finds_files_beside_it(
+    write_pipeline: WritePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths start at the current folder, as in Python, else at the script's own."""
+    path = write_pipeline('step = load_component("make/component.yaml")\n' + dedent(ONE))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_job(str(path), {})[0].display_name == "one"
+    assert Path.cwd() == tmp_path / "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("azureml.core", "line 1 imports azureml: the first SDK of Azure ML"),
+        ("azure.nothing.here", "imports azure.nothing, which is not installed: pip install azure"),
+        ("numqy", "imports numqy, which is not installed: pip install numqy"),
+    ],
+)
+def test_a_missing_module_is_named(tmp_path: Path, module: str, message: str) -> None:
+    """The message names what the file imports, not azure-ai-ml, which is there."""
+    path = tmp_path / "file.py"
+    path.write_text(f"import {module}")
+    with pytest.raises(PipelineError, match=re.escape(message)):
+        load_job(str(path), {})
