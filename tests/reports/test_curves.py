@@ -91,3 +91,12 @@ def test_others_and_idle_fill_the_jobs_limit() -> None:
     curves = build_curves([NodeCurves.from_document(0, one)])
     assert curves is not None
     assert curves.values["others_cpu_cores"] == [[3] * 20]
+
+
+def test_the_last_fraction_of_an_interval_draws_no_false_drop() -> None:
+    """A counter that did not move in the last millisecond was not idle: it has the whole's rate."""
+    columns = {"elapsed_sec": [0.0, 1.0, 2.0, 2.01], "cpu_stall_sec": [0.0, 1.0, 2.0, 2.0]}
+    node = NodeDocument(started=0.0, duration_sec=2.01, reports=columns)
+    curves = build_curves([NodeCurves.from_document(0, node)])
+    assert curves is not None
+    assert curves.values["cpu_stall_sec"] == [[100.0, 100.0, 100.0, pytest.approx(99.0, abs=0.1)]]

@@ -84,6 +84,9 @@ class NodeCurves:
             return np.full(len(column), np.nan)
         counter = column.astype(np.float64)
         rates = np.maximum(counter[1:] - counter[:-1], 0.0) / self.steps
+        if len(rates) > 1 and self.steps[-1] < self.steps[-2] / 2:
+            # In the last fraction of an interval a rate is noise: the two are told as one.
+            rates[-1] = np.average(rates[-2:], weights=self.steps[-2:])
         # The first report is at the start, so it gets the rate of the first interval.
         rates = np.concatenate((rates[:1], rates))
         return np.minimum(rates * 100.0, 100.0) if curve.source is CurveSource.SHARE else rates
