@@ -15,6 +15,8 @@ _MOST_CELLS = 5000
 _MOST_ROWS = 50
 _LEAST_SHARE = 0.0004
 _OTHER = "(other)"
+_MOST_WHOLE_STACKS = 10_000
+_BEGINNING = 3
 
 
 def describe_functions(raws: Sequence[RawStacks]) -> list[dict[str, Any]]:
@@ -169,14 +171,25 @@ def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Pro
     """Return the whole tree of what all processes have sampled."""
     widest = max((cell[1] for raw in raws for cell in raw.cells), default=0.0)
     grower = TreeGrower(widest, duration_sec)
+    sums: list[dict[int, float]] = []
     for raw in raws:
+        sums.append({})
+        for _, _, stack, wall, cpu, _ in raw.cells:
+            sums[-1][stack] = sums[-1].get(stack, 0.0) + wall + cpu
+    # Of very many stacks the rare ones are known by their beginning alone.
+    every = sorted((seconds for of_raw in sums for seconds in of_raw.values()), reverse=True)
+    least = every[_MOST_WHOLE_STACKS] if len(every) > _MOST_WHOLE_STACKS else 0.0
+    for raw, of_raw in zip(raws, sums, strict=True):
         leaves: dict[int, int] = {}
         for start, length, stack, wall, cpu, _ in raw.cells:
             if stack not in leaves:
                 root, _, path = raw.stacks[stack]
                 node = grower.find_node(-1, Function(root, "", 0, True))
-                for one in path:
+                is_whole = of_raw[stack] >= least
+                for one in path if is_whole else path[:_BEGINNING]:
                     node = grower.find_node(node, raw.functions[one])
+                if not is_whole and len(path) > _BEGINNING:
+                    node = grower.find_node(node, Function(_OTHER, "", 0, True))
                 leaves[stack] = node
             grower.add_time(leaves[stack], start + length / 2 - started, wall, cpu)
     return grower.tree
@@ -186,9 +199,11 @@ def prune_tree(tree: Profile) -> Profile:
     """Return a tree of bounded size: small branches join one named `(other)` beside them."""
     totals = [[0.0, 0.0] for _ in tree.parents]
     for node, times in tree.sum_nodes().items():
-        for one in tree.list_path(node):
-            totals[one][0] += times[0]
-            totals[one][1] += times[1]
+        totals[node] = list(times)
+    for node in range(len(totals) - 1, -1, -1):  # a child comes after its parent
+        if (parent := tree.parents[node]) >= 0:
+            totals[parent][0] += totals[node][0]
+            totals[parent][1] += totals[node][1]
     whole = [
         sum(totals[node][i] for node, parent in enumerate(tree.parents) if parent < 0) or 1.0
         for i in range(2)

@@ -28,7 +28,10 @@ DEFAULT_HZ = 100.0
 
 # A job of 200 ms needs more samples than a second of a job of an hour.
 _PACE = ((0.3, 0.004), (20.0, 0.01), (120.0, 0.02), (float("inf"), 0.05))
-_OWN_SHARE = 0.005  # of one CPU, however many threads and however deep their stacks
+# Of the job's time, however many threads and however busy the machine; not of its first seconds.
+_OWN_SHARE = 0.01
+_UNBOUND_SEC = 5.0
+_LONGEST_SEC = 0.05
 _FIRST_COST_SEC = 4e-5
 _GOLDEN = 0.6180339887498949
 _QUICK_SWITCH_SEC = 1e-4
@@ -149,19 +152,22 @@ class StackSampler(Thread):
             self._last = time.monotonic()
             while True:
                 blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-                ended = self._gate.acquire(timeout=self._next_wait())
+                due = time.monotonic() + (wait := self._next_wait())
+                ended = self._gate.acquire(timeout=wait)
                 # The timer wakes this thread once. If it slept again, it waited for the lock.
                 usage = resource.getrusage(resource.RUSAGE_THREAD)
                 if ended:
                     self._finish()
                     return
-                begin = time.thread_time()
+                begin = time.monotonic()
                 slept = usage.ru_nvcsw - blocked
                 waited = slept > 1
                 # Beside our own, those of the thread that let go of the lock and took it again.
                 note_switches(slept + 2 if waited else slept)
                 self._sample(waited=waited)
-                cost = time.thread_time() - begin
+                cost = time.monotonic() - begin
+                # The job's thread stood still for a part of the time until this one had its CPU.
+                cost += 0.5 * max(0.0, begin - due) if waited else 0.0
                 # A stack that is new has to be named, once.
                 self._cost_sec += 0.1 * (min(cost, 4 * self._cost_sec) - self._cost_sec)
         # The job goes on, with fewer samples, whatever its frames and threads are like.
@@ -177,7 +183,8 @@ class StackSampler(Thread):
         else:
             age = time.monotonic() - self._began
             period = next(period for until, period in _PACE if age < until)
-        period = max(period, min(1.0, self._cost_sec / _OWN_SHARE))
+        if time.monotonic() - self._began > _UNBOUND_SEC:
+            period = max(period, min(_LONGEST_SEC, self._cost_sec / _OWN_SHARE))
         # Equal periods would meet a job that works in a rhythm always at the same beat.
         return period * (0.5 + self._looks * _GOLDEN % 1.0)
 
