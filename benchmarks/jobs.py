@@ -1,10 +1,10 @@
 """Real jobs, measured by us and by `time -v`: do CPU, wall time and memory agree?
 
-`python -m benchmarks jobs` runs each job with `report()` around its body, with it as a decorator,
-as `mlflow-perf run -- time -v COMMAND`. Each comparison is of a process with itself, so that a
-busy machine does not matter: in the last row with `time -v`, in the first two with the kernel's
-`getrusage` around the body, from which `time -v` has its figures too. There the peak is that of the
-process, and ours is the job's and our own together (`perf_mem_mb`). `time -v` knows the largest
+`python -m benchmarks jobs` runs each job as `mlflow-perf run -- time -v COMMAND`, with `report()`
+around its body, and with it as a decorator. In the first, all figures are compared with those of
+`time -v`. In the others, CPU and wall time are compared with the kernel's `getrusage` around the
+body, from which `time -v` has its figures too, less what our own threads used meanwhile; the peak
+of the memory is compared with that of the job without us. `time -v` knows the largest
 of several processes, where we add them up. Each figure is the median of `--times` runs. A job whose
 packages are missing is named and left out.
 
@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 GNU_TIME = "/usr/bin/time"
-MODES = ("report()", "decorator", "mlflow-perf run")
+MODES = ("mlflow-perf run", "report()", "decorator")
 
 # Imports are in the body: the block is all but the start of Python.
 BODIES = {
@@ -76,21 +76,24 @@ PACKAGES = {
 }
 # Says what the kernel counted over the body, as `time -v` does over a process.
 PRELUDE = """
-import json, os, resource, time
+import json, os, resource, sys, time
 from contextlib import contextmanager
 
 def count():
     own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF,
                                                        resource.RUSAGE_CHILDREN))
     cpu = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
-    return cpu, time.perf_counter(), max(own.ru_maxrss, ended.ru_maxrss) / 1024
+    if "mlflow_perf" in sys.modules:
+        from mlflow_perf.core.own_cost import own_cpu_sec
+        cpu -= own_cpu_sec()
+    return cpu, time.perf_counter()
 
 @contextmanager
 def counted():
-    cpu, wall, _ = count()
+    cpu, wall = count()
     yield
-    more_cpu, end, mem = count()
-    truth = {"cpu": more_cpu - cpu, "wall": end - wall, "mem": mem}
+    more_cpu, end = count()
+    truth = {"cpu": more_cpu - cpu, "wall": end - wall}
     open(os.environ["TRUTH"], "w").write(json.dumps(truth))
 
 def body():
@@ -147,9 +150,10 @@ def measure(job: str, times: int) -> Iterator[tuple[str, Figures, Figures]]:
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="perf-jobs-") as folder:
             place = Path(folder)
-            for mode in MODES[:2]:
-                found[mode].append(run_wrapped(job, mode, place))
-            found[MODES[2]].append(run_under_wrapper(job, place))
+            timed, ours = run_under_wrapper(job, place)
+            found[MODES[0]].append((timed, ours))
+            for mode in MODES[1:]:
+                found[mode].append(run_wrapped(job, mode, place, timed.mem))
     for mode, pairs in found.items():
         sides = zip(*pairs, strict=True)
         truth, ours = (
@@ -194,10 +198,11 @@ def make_command(job: str, mode: str, folder: Path) -> list[str]:
     return [sys.executable, "job.py"]
 
 
-def run_wrapped(job: str, mode: str, folder: Path) -> tuple[Figures, Figures]:
+def run_wrapped(job: str, mode: str, folder: Path, peak_mb: float) -> tuple[Figures, Figures]:
     """Run a job that reports by itself; return what its body counted, and what we tell."""
     run(make_command(job, mode, folder), folder)
-    return Figures(**json.loads((folder / "truth.json").read_text())), read_report(folder)
+    counted = json.loads((folder / "truth.json").read_text())
+    return Figures(**counted, mem=peak_mb), read_report(folder)
 
 
 def run_under_wrapper(job: str, folder: Path) -> tuple[Figures, Figures]:
@@ -250,13 +255,20 @@ def read_time(folder: Path) -> Figures:
 
 
 def read_report(folder: Path) -> Figures:
-    """Return what the newest report in the folder tells."""
-    newest = max(folder.glob("**/perf/node-0.json"), key=lambda path: path.stat().st_mtime)
+    """Return what the newest report in the folder tells.
+
+    Raises:
+        SystemExit: When the job left none.
+    """
+    found = list(folder.glob("**/perf/node-0.json"))
+    if not found:
+        raise SystemExit(f"The job left no report below {folder}; it ran with exit code 0.")
+    newest = max(found, key=lambda path: path.stat().st_mtime)
     [node] = json.loads(newest.read_text())["nodes"].values()
-    summary, is_wrapped = node["summary"], node["component"] == "job"
-    ours = summary["perf_mem_mb"] if is_wrapped else 0.0  # of another process
-    peak = summary["job_max_mem_mb"] + ours
-    return Figures(summary["job_cpu_hours"] * 3600, summary["duration_sec"], peak)
+    summary = node["summary"]
+    return Figures(
+        summary["job_cpu_hours"] * 3600, summary["duration_sec"], summary["job_max_mem_mb"]
+    )
 
 
 if __name__ == "__main__":
