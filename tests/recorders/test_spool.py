@@ -73,6 +73,14 @@ def test_remove_leaves_what_is_not_ours(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
+def test_remove_leaves_no_file_of_the_stack_sampler(tmp_path: Path) -> None:
+    """The file that asks for samples goes with the folder, as after a killed job."""
+    folder = spool.create(tmp_path)
+    (folder / spool.SAMPLING).write_text("{}")
+    spool.remove(folder)
+    assert not folder.exists()
+
+
 def test_folders_take_the_names_of_earlier_ones(tmp_path: Path) -> None:
     """Many sessions in turn use few names, and never the name of a folder that exists."""
     names = set()

@@ -41,6 +41,8 @@ _RECORD = struct.Struct("<ddII")
 _BYTES = struct.Struct("<QQII")
 _put = _RECORD.pack_into
 _SUFFIX = ".spool"
+SAMPLING = "profile.json"
+"""File in a spool folder that asks the processes of the job to be sampled."""
 # Room for 340 records, then four times as much with each new file, up to 21,800: ten thousand
 # short-lived processes take 80 MB, and a process with many records makes few snapshots. A snapshot
 # takes about 20 ns per byte, so that all of them together cost less than 0.1 µs per record.
@@ -214,7 +216,7 @@ def remove(folder: Path) -> None:
     """Delete the spool files of a folder, and the folder if nothing else is in it."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            if path.suffix == _SUFFIX and not path.is_dir():
+            if (path.suffix == _SUFFIX or path.name == SAMPLING) and not path.is_dir():
                 path.unlink(missing_ok=True)
         folder.rmdir()
 

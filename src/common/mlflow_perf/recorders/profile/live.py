@@ -14,9 +14,6 @@ from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
 from mlflow_perf.recorders.profile.windows import StackWindow
 
-NAME = "profile.json"
-"""File in a spool folder that asks the processes of the job to be sampled."""
-
 _log = get_logger(__name__)
 
 
@@ -43,7 +40,7 @@ def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None)
         OSError: When the folder cannot be written.
     """
     asked = {"rate_hz": rate_hz, "command_of": command_of}
-    (folder / NAME).write_text(json.dumps(asked), encoding="ascii")
+    (folder / spool.SAMPLING).write_text(json.dumps(asked), encoding="ascii")
     _live.folder = folder
 
 
@@ -101,7 +98,7 @@ def join(folder: Path | None = None) -> None:
     """
     place = os.environ.get(spool.VARIABLE, "") if folder is None else str(folder)
     try:
-        asked = json.loads(Path(place, NAME).read_text(encoding="ascii"))
+        asked = json.loads(Path(place, spool.SAMPLING).read_text(encoding="ascii"))
         rate_hz, command_of = asked["rate_hz"], asked["command_of"]
     except (OSError, ValueError, KeyError, TypeError):
         return
