@@ -88,7 +88,7 @@ def test_a_job_on_this_server_links_to_the_page(
     try:
         with mlflow_perf.report("linked") as perf:
             assert perf._recording is not None
-            finder = perf._recording._finder
+            finder = perf._recording.finder
             assert finder.page_probe is not None
             finder.page_probe.result(60)
             assert perf._recording.run.has_page

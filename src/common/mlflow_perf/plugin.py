@@ -21,7 +21,7 @@ class NodeRunContext:
 
     def __init__(self) -> None:
         # MLflow is being imported now. Its classes are there once its fluent module is.
-        if _wants_runs():
+        if _wants_runs() or _find_notes():
             sys.meta_path.insert(0, _WhenImported())
 
     def in_context(self) -> bool:
@@ -54,6 +54,11 @@ def _wants_runs() -> bool:
     return _is_set("MLFLOW_PERF_AUTOLOG") and not _is_set("MLFLOW_PERF_DISABLE")
 
 
+def _find_notes() -> str | None:
+    """Return the folder in which the session above this process looks for notes of its runs."""
+    return os.environ.get("MLFLOW_PERF_SPOOL")
+
+
 class _WhenImported:
     """Finds no module; it is asked for each, and so notices that MLflow's classes are there."""
 
@@ -71,10 +76,15 @@ def _follow_runs() -> None:
     global _switch  # noqa: PLW0603 - one for the process
     if _switch is None:
         try:
-            from mlflow_perf.tracking.run_events import listen
-
             switch = _Switch()
-            listen(switch)
+            if _wants_runs():
+                from mlflow_perf.tracking.run_events import listen
+
+                listen(switch)
+            if folder := _find_notes():
+                from mlflow_perf.tracking.run_notes import note_runs
+
+                note_runs(folder)
             _switch = switch
         except Exception:  # noqa: BLE001, S110 - whatever is wrong here, MLflow goes on
             pass

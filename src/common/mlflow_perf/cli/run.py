@@ -20,8 +20,11 @@ from mlflow_perf.session.run_finder import check_run
 )
 @click.option("--name", metavar="N", help="The component; default: the command's or script's name.")
 @click.option("--interval", type=float, metavar="S", help="Seconds between two samples; default 1.")
-@click.option("--run-id", metavar="R", help="The MLflow run to report to; default: one of its own.")
+@click.option(
+    "--run-id", metavar="R", help="The MLflow run to report to; default: the one that CMD starts."
+)
 @click.option("--scrape", multiple=True, metavar="URL", help="Also read this Prometheus endpoint.")
+@click.option("--own-run", is_flag=True, help="Report to a run of its own, even if CMD starts one.")
 @click.option("--hold", is_flag=True, hidden=True, help="Leave the report in the journal.")
 @click.argument("argv", metavar="-- CMD …", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -31,12 +34,16 @@ def command(
     interval: float | None,
     run_id: str | None,
     scrape: tuple[str, ...],
+    own_run: bool,
     hold: bool,
 ) -> None:
     """Run a command, and report to MLflow what it used, wasted and waited for.
 
     The command keeps its own output, input, terminal, signals and exit code (128 + n if signal n
     ended it). Metrics, artifacts and the run's status are the same as with report().
+
+    A command that starts exactly one MLflow run has its report in that run; any other one has a run
+    of its own, linked to those that it started.
     """
     if code := check_command(argv):
         what = "command not found" if code == NOT_FOUND else "cannot be executed"
@@ -50,7 +57,9 @@ def command(
     settings = Settings.load(name=name, interval=interval, run_id=run_id, scrape=scrape or None)
     if settings.run_id is not None:
         check_run(settings.run_id, settings.start_timeout)
-    code = run_command(argv, settings.name or name_component(argv), settings, hold=hold)
+    code = run_command(
+        argv, settings.name or name_component(argv), settings, hold=hold, own_run=own_run
+    )
     for stream in (sys.stdout, sys.stderr):
         # A stream that was closed before the start is None.
         with contextlib.suppress(OSError, ValueError, AttributeError):

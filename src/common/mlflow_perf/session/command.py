@@ -25,6 +25,7 @@ from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_o
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.records import MB
+from mlflow_perf.session.command_runs import CommandRuns
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.recording import Recording
@@ -92,7 +93,9 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
     return Outcome("FAILED", f"exit code {code}") if code else Outcome()
 
 
-def run_command(argv: Sequence[str], name: str, settings: Settings, *, hold: bool = False) -> int:
+def run_command(
+    argv: Sequence[str], name: str, settings: Settings, *, hold: bool = False, own_run: bool = False
+) -> int:
     """Run a command to its end, report it, and return its exit code.
 
     Where it cannot be started as a child, it replaces this process and is not reported.
@@ -102,6 +105,7 @@ def run_command(argv: Sequence[str], name: str, settings: Settings, *, hold: boo
         name: The component.
         settings: The settings.
         hold: Whether to leave the report in the journal, for another program to send.
+        own_run: Whether to report to a run of its own, even if the command starts one.
 
     Raises:
         MlflowPerfError: When a setting cannot be used; the command is not started then.
@@ -114,15 +118,26 @@ def run_command(argv: Sequence[str], name: str, settings: Settings, *, hold: boo
         _log.warning("The command runs without a report: no process can be started (%s).", error)
         recording.abandon()
         execute(argv)
-    code, end = _follow(child, recording, RemoteTasks(argv, child.pid))
+    may_join = not (own_run or hold or settings.live)
+    runs = CommandRuns(recording, recording.spool_path, may_join=may_join)
+    code, end = _follow(child, recording, RemoteTasks(argv, child.pid), runs)
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
-        _try_step(lambda: recording.finish(end))
+        _try_step(lambda: _finish(recording, runs, end))
     return code
 
 
+def _finish(recording: Recording, runs: CommandRuns, end: Outcome) -> None:
+    """Send the report to the command's run, or to one of its own."""
+    if runs.decide():
+        recording.finish(end)
+        runs.link()
+    else:
+        recording.abandon()
+
+
 def _follow(
-    child: HeldChild | _PlainChild, recording: Recording, tasks: RemoteTasks
+    child: HeldChild | _PlainChild, recording: Recording, tasks: RemoteTasks, runs: CommandRuns
 ) -> tuple[int, Outcome]:
     """Record a command until it has ended, and return its exit code and the outcome of all ranks.
 
@@ -130,6 +145,7 @@ def _follow(
         child: The command, which has not started yet.
         recording: What records it.
         tasks: What finds the tasks that it starts elsewhere.
+        runs: What finds the MLflow runs that it starts.
     """
     counts = read_oom_counts()
 
@@ -138,9 +154,10 @@ def _follow(
             counts.setdefault(file, count)
         if tasks.look():
             _log.warning("%s", explain_remote(str(tasks.launcher)))
+        _try_step(runs.look)
 
     try:
-        _try_step(lambda: recording.start(wait=False, root_pid=child.pid))
+        _try_step(lambda: recording.start(wait=False, root_pid=child.pid, postpone=runs.may_join))
     finally:
         child.release()
     _try_step(lambda: recording.note_command(RankCommand(child.pid)))

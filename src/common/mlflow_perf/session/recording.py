@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.json_io import round_columns
@@ -41,7 +42,9 @@ from mlflow_perf.session.run_sources import (
 )
 from mlflow_perf.session.stack_recording import StackRecording
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_notes import note_reported
 
 _charged_sec = 0.0
 """Our CPU time in this process that belongs to the recordings so far."""
@@ -79,7 +82,7 @@ class Recording:
         self.document = PerfDocument()
         self.summary: dict[str, float] = {}
         self.sent = False
-        self._finder = RunFinder(
+        self.finder = RunFinder(
             self.run,
             self.node,
             start_timeout_sec=settings.start_timeout,
@@ -99,12 +102,15 @@ class Recording:
         self._finished = False
 
     @bring()
-    def start(self, *, wait: bool = True, root_pid: int | None = None) -> None:
+    def start(
+        self, *, wait: bool = True, root_pid: int | None = None, postpone: bool = False
+    ) -> None:
         """Find or create the run, then take the first sample.
 
         Args:
             wait: Whether to wait for a new run.
             root_pid: First process of the job; default: this one.
+            postpone: Whether to create a new run only at the end, or at `begin_own_run`.
 
         Raises:
             SettingError: When the store's address can never be used.
@@ -116,7 +122,7 @@ class Recording:
         try:
             # Another rank reports for a command that does not sample.
             if self.node.samples or root_pid is None:
-                self._finder.find(wait=wait)
+                self.finder.find(wait=wait, postpone=postpone)
         except SettingError:
             self.abandon()
             raise
@@ -168,11 +174,23 @@ class Recording:
         """Take back what `gather` and `start` did, because nothing is recorded."""
         current.deactivate()
         proxystore.uninstall()
+        self.finder.drop()
         if self._journal is not None:
             self._journal.remove()
         if self._spool is not None:
             self._spool.leave()
             self._spool.remove()
+
+    @property
+    def spool_path(self) -> Path | None:
+        """Folder in which the processes of the job leave what they record."""
+        return None if self._spool is None else self._spool.path
+
+    def join(self, run: StartedRun) -> None:
+        """Report to a run that the command started, in whatever store it is."""
+        self.finder.drop()
+        self.run.use(run.run_id, tracking_uri=run.tracking_uri, experiment_id=run.experiment_id)
+        self._note_run()
 
     def note_command(self, command: RankCommand) -> None:
         """Tell the rank that samples on this node of this rank's command, or of its end."""
@@ -204,8 +222,7 @@ class Recording:
         )
 
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
-        folder = None if self._spool is None else self._spool.path
-        name = None if folder is None else folder.name
+        name = None if self.spool_path is None else self.spool_path.name
         return JournalFacts(oom_kills=read_oom_counts(), spool=name, **begun)
 
     def _list_facts(self) -> dict[str, float]:
@@ -261,12 +278,12 @@ class Recording:
                 return
             if self._collector is None and self.run.run_id is None:
                 # Interrupted before it began. The server may still create the run.
-                self._finder.close(0.0)
+                self.finder.close(0.0)
                 if self._journal is not None:
                     self._journal.leave()
                 return
             # Half of the time at most: the rest is for sending.
-            self._finder.close((deadline - time.monotonic()) / 2)
+            self.finder.close((deadline - time.monotonic()) / 2)
             if outcome.status != "KILLED":
                 load_mlflow(self.run.tracking_uri, deadline=deadline)
             delivery = self._make_delivery(outcome)
@@ -280,6 +297,7 @@ class Recording:
                 )
             if self._spool is not None:
                 self._spool.remove()
+            note_reported(self.run.run_id if self.sent else None)
             if self.sent and delivery.index == 0 and not self.settings.quiet:
                 write_closing_line(delivery.run, delivery.document)
         finally:
@@ -312,7 +330,7 @@ class Recording:
         try:
             if not self._finished and self._collector is not None:
                 deadline = time.monotonic() + limit_sec
-                self._finder.settle(limit_sec / 2)
+                self.finder.settle(limit_sec / 2)
                 dispatch(self._make_delivery(outcome), None, deadline=deadline)
         finally:
             self._sending.release()

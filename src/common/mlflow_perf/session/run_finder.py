@@ -170,13 +170,14 @@ class RunFinder:
         self._pending: BackgroundCall[None] | None = None
         self.page_probe: BackgroundCall[Any] | None = None
 
-    def find(self, *, wait: bool = True) -> None:
+    def find(self, *, wait: bool = True, postpone: bool = False) -> None:
         """Find or create the run; while the server is slow or away, a thread goes on with it.
 
         Args:
             wait: Whether the start may wait for a new run; otherwise a thread creates it. A store
                 that does not exist yet is then left alone until `settle`, because the command that
                 is starting may make it.
+            postpone: Whether to leave it at that in any case: the command may start a run.
 
         Raises:
             SettingError: When the store's address can never be used.
@@ -203,7 +204,7 @@ class RunFinder:
             raise SettingError(f"The MLflow store {shown} cannot be used: {file} is not a folder")
         if not wait:
             run.started = time.time()
-            if is_unmade(run.tracking_uri):
+            if postpone or is_unmade(run.tracking_uri):
                 self._is_postponed = True
                 return
         try:
@@ -302,6 +303,22 @@ class RunFinder:
                 discard_run(info.run_id, tracking_uri=uri)
             raise TimeoutError("the job's report went elsewhere before its run was made")
         self._on_made()
+
+    def begin_postponed(self) -> None:
+        """Create the postponed run now, in the background, unless its store does not exist yet."""
+        if self._is_postponed and not is_unmade(self._run.tracking_uri):
+            self._is_postponed = False
+            with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
+                self._pending = BackgroundCall(self._make, name="new-run")
+
+    def drop(self) -> None:
+        """Create no run any more; one that was created is deleted."""
+        self._is_postponed = False
+        self._claim.withdraw()
+        run_id, uri = self._run.run_id, self._run.tracking_uri
+        if run_id is not None and self._run.own_run:
+            with contextlib.suppress(RuntimeError):
+                BackgroundCall(lambda: discard_run(run_id, tracking_uri=uri), name="discard")
 
     def settle(self, timeout_sec: float) -> None:
         """Wait for the run that is being created, but not longer than the time.

@@ -36,6 +36,7 @@ from mlflow_perf.session.signals import SignalWatch
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_events import StartedRun
+from mlflow_perf.tracking.run_notes import is_reported, note_reported
 
 _MAX_OPEN = 256  # runs; more are those that somebody creates and never ends
 _BACKDATED_SEC = 1.0
@@ -142,7 +143,9 @@ class RunRecorder:
             recording = None if os.getpid() != self._pid else open_runs.pop(run_id, None)
         if recording is None:
             return
-        if is_deleted:
+        # `mlflow run` starts the run, and its script reports to it.
+        below = None if self._spool is None else self._spool.path
+        if is_deleted or is_reported(below, run_id):
             recording.discard()
             return
         self._wait_for(self._send(recording), recording)
@@ -176,6 +179,7 @@ class RunRecorder:
         return self._pages[uri]
 
     def _say(self, delivery: Delivery) -> None:
+        note_reported(delivery.run.run_id)
         if self._settings.quiet or delivery.index:
             return
         if delivery.is_brief:

@@ -68,6 +68,12 @@ class RunHandle:
         place = f"experiments/{quote(self.experiment_id, safe='')}/runs/{run_id}"
         return f"{address}/#/{place}?workflowType=machine_learning"
 
+    def use(self, run_id: str, *, tracking_uri: str, experiment_id: str) -> None:
+        """Report to a run that somebody else created, perhaps in another store."""
+        with self.lock:
+            self.tracking_uri, self.run_id, self.own_run = tracking_uri, run_id, False
+            self.experiment_id, self.experiment_name = experiment_id, None
+
     def claim(self) -> Claim:
         """Return the permission to create this handle's run."""
         return Claim(self)

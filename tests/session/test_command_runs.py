@@ -1,0 +1,112 @@
+"""A wrapped command's report joins the run that the command starts, or is linked with its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+pytestmark = pytest.mark.e2e
+
+ONE = """
+import mlflow
+with mlflow.start_run() as run:
+    mlflow.log_metric("accuracy", 0.9)
+    with mlflow.start_run(nested=True):
+        pass
+"""
+SEVERAL = """
+import mlflow
+for _ in range(2):
+    with mlflow.start_run(run_name="mine"):
+        pass
+"""
+OTHER_STORE = """
+import mlflow
+mlflow.set_tracking_uri("sqlite:///other.db")
+mlflow.set_experiment("mine")
+with mlflow.start_run():
+    mlflow.log_metric("accuracy", 0.9)
+"""
+
+
+def wrap(code: str, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a script below the wrapper."""
+    command = [sys.executable, "-m", "mlflow_perf", "run", "--name", "job", *options, "--"]
+    return subprocess.run(
+        [*command, sys.executable, "-c", code], env={**os.environ, **environ},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def list_runs(uri: str | None = None, experiment: str | None = None) -> list[Run]:
+    """Return the runs of the test's experiment, or of another one."""
+    client = MlflowClient(uri)
+    known = os.environ["MLFLOW_EXPERIMENT_ID"]
+    if experiment is not None:
+        found = client.get_experiment_by_name(experiment)
+        assert found is not None
+        known = found.experiment_id
+    return list(client.search_runs([known]))
+
+
+def test_the_report_joins_the_only_run(store: str) -> None:
+    """Cost stands beside accuracy; nested runs belong to theirs, and no other run is made."""
+    done = wrap(ONE)
+    assert done.returncode == 0, done.stderr
+    runs = list_runs()
+    assert len(runs) == 2
+    (joined,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert {"accuracy", "duration_sec"} <= joined.data.metrics.keys()
+    assert joined.data.tags["mlflow_perf.component"] == "job"
+    assert joined.info.status == "FINISHED"
+    assert joined.info.run_id in done.stderr
+    assert list(Path(os.environ["MLFLOW_PERF_DIR"]).iterdir()) == []
+
+
+@pytest.mark.parametrize(("code", "options"), [(SEVERAL, []), (ONE, ["--own-run"])])
+def test_any_other_command_has_a_run_of_its_own_linked_both_ways(
+    store: str, code: str, options: list[str]
+) -> None:
+    """Both sides say where the other one is; nobody becomes somebody's child."""
+    done = wrap(code, *options)
+    assert done.returncode == 0, done.stderr
+    runs = {run.info.run_id: run for run in list_runs()}
+    (own,) = [run for run in runs.values() if "mlflow_perf.started_runs" in run.data.tags]
+    started = json.loads(own.data.tags["mlflow_perf.started_runs"])
+    assert len(started) == (2 if code == SEVERAL else 1)
+    assert "duration_sec" in own.data.metrics
+    for run_id in started:
+        assert runs[run_id].data.tags["mlflow_perf.measured_by"] == own.info.run_id
+        assert "duration_sec" not in runs[run_id].data.metrics
+        assert "mlflow.parentRunId" not in runs[run_id].data.tags
+
+
+def test_a_run_in_another_store_is_joined_there(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that chooses its store gets its report in that store, and no dangling parent."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_ID")
+    done = wrap(OTHER_STORE)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "0")
+    (run,) = list_runs(f"sqlite:///{tmp_path / 'other.db'}", "mine")
+    assert {"accuracy", "duration_sec"} <= run.data.metrics.keys()
+    assert "mlflow.parentRunId" not in run.data.tags
+
+
+def test_a_command_that_reports_by_itself_is_not_counted_twice(store: str) -> None:
+    """Under the switch the script's own reports stay as they are, and the wrapper adds none."""
+    done = wrap(ONE, MLFLOW_PERF_AUTOLOG="true")
+    assert done.returncode == 0, done.stderr
+    runs = list_runs()
+    assert len(runs) == 2
+    assert all("duration_sec" in run.data.metrics for run in runs)
+    assert "job" not in {run.data.tags["mlflow_perf.component"] for run in runs}
