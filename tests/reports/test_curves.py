@@ -95,7 +95,10 @@ def test_others_and_idle_fill_the_jobs_limit() -> None:
 
 def test_the_last_fraction_of_an_interval_draws_no_false_drop() -> None:
     """A counter that did not move in the last millisecond was not idle: it has the whole's rate."""
-    columns = {"elapsed_sec": [0.0, 1.0, 2.0, 2.01], "cpu_stall_sec": [0.0, 1.0, 2.0, 2.0]}
+    columns: dict[str, list[float | None]] = {
+        "elapsed_sec": [0.0, 1.0, 2.0, 2.01],
+        "cpu_stall_sec": [0.0, 1.0, 2.0, 2.0],
+    }
     node = NodeDocument(started=0.0, duration_sec=2.01, reports=columns)
     curves = build_curves([NodeCurves.from_document(0, node)])
     assert curves is not None
