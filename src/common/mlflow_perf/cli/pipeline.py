@@ -140,20 +140,12 @@ def run(
     graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
     given = parse_pythons(pythons, graphs)
     failed: list[StepFailedError] = []
+    run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:
+        choose = partial(choose_pythons, graph, given, own=environments == "own", say=_say)
+        find = None if size is None else partial(choose_sizes, size, graph, budget_mb=budget_mb)
         try:
-            _run_graph(
-                graph,
-                partial(choose_pythons, graph, given, own=environments == "own", say=_say),
-                to=to,
-                on=on,
-                retries=retries,
-                find_sizes=None
-                if size is None
-                else partial(choose_sizes, size, graph, budget_mb=budget_mb),
-                monitor=monitor,
-                as_json=as_json,
-            )
+            run_one(graph, choose, find_sizes=find)
         except StepFailedError as error:
             failed.append(error)
     if failed:

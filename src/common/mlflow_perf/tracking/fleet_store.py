@@ -144,7 +144,7 @@ def build_statement(
     from sqlalchemy import Float, and_, case, cast, func, or_, select
     from sqlalchemy.orm import aliased
 
-    run, metric = models.SqlRun, models.SqlLatestMetric
+    run = models.SqlRun
 
     def join_tag(key: str) -> tuple[Any, Any]:
         own = aliased(models.SqlTag)
@@ -163,22 +163,7 @@ def build_statement(
         "week": (run.start_time - MONDAY_MS) // WEEK_MS,
     }[by]
     keys = [key for names in logged.values() for key in names]
-    values: dict[str, Any] = {}
-    if is_sqlite:
-        for key in keys:
-            own = aliased(metric)
-            mine = (own.key == key, own.run_uuid == run.run_uuid, own.is_nan.is_(False))
-            values[key] = select(own.value).where(*mine).scalar_subquery()
-        pivot = None
-    else:
-        columns = [
-            func.max(case((metric.key == key, metric.value))).label(f"v{i}")
-            for i, key in enumerate(keys)
-        ]
-        found = select(metric.run_uuid, *columns)
-        found = found.where(metric.key.in_(keys), metric.is_nan.is_(False))
-        pivot = found.group_by(metric.run_uuid).subquery()
-        values = {key: pivot.c[f"v{i}"] for i, key in enumerate(keys)}
+    values, pivot = _select_values(keys, is_sqlite=is_sqlite)
     sums = [
         func.sum(cast(func.coalesce(*(values[key] for key in names), None), Float)).label(name)
         for name, names in logged.items()
@@ -204,6 +189,30 @@ def build_statement(
     if until_ms is not None:
         statement = statement.where(run.start_time < until_ms)
     return statement.group_by(group)
+
+
+def _select_values(keys: Sequence[str], *, is_sqlite: bool) -> tuple[dict[str, Any], Any]:
+    """Return metric → the expression of a run's value, and the subquery to join, if any."""
+    from mlflow.store.tracking.dbmodels import models
+    from sqlalchemy import case, func, select
+    from sqlalchemy.orm import aliased
+
+    run, metric = models.SqlRun, models.SqlLatestMetric
+    if is_sqlite:
+        values: dict[str, Any] = {}
+        for key in keys:
+            own = aliased(metric)
+            mine = (own.key == key, own.run_uuid == run.run_uuid, own.is_nan.is_(False))
+            values[key] = select(own.value).where(*mine).scalar_subquery()
+        return values, None
+    columns = [
+        func.max(case((metric.key == key, metric.value))).label(f"v{i}")
+        for i, key in enumerate(keys)
+    ]
+    found = select(metric.run_uuid, *columns)
+    found = found.where(metric.key.in_(keys), metric.is_nan.is_(False))
+    pivot = found.group_by(metric.run_uuid).subquery()
+    return {key: pivot.c[f"v{i}"] for i, key in enumerate(keys)}, pivot
 
 
 def _list_logged(session: Any) -> dict[str, list[str]]:
