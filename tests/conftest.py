@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import settings
 from tests.faults.nursery import Job, Nursery
@@ -116,37 +114,6 @@ def _no_leaked_sampler() -> Iterator[None]:
     assert not left, f"threads left alive: {left}"
 
 
-# Servers that serve the whole session; a module may leave them, and their children, running.
-_session_processes: set[int] = set()
-
-
-def _list_children() -> dict[int, str]:
-    """Return pid → command of every process below this one that no session fixture runs."""
-    this = psutil.Process()
-    found = {}
-    for child in this.children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            above = {parent.pid for parent in child.parents()}
-            command = " ".join(child.cmdline())
-            # multiprocessing keeps its helpers until the interpreter ends.
-            own = not above & _session_processes and child.pid not in _session_processes
-            if own and child.status() != "zombie" and "from multiprocessing" not in command:
-                found[child.pid] = command[:200]
-    return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_leaked_process() -> Iterator[None]:
-    """Fail the module that leaves a process running: it would load and disturb later tests."""
-    before = _list_children()
-    yield
-    until = time.monotonic() + 20
-    while (left := _list_children().keys() - before.keys()) and time.monotonic() < until:
-        time.sleep(0.05)
-    commands = [command for pid, command in _list_children().items() if pid in left]
-    assert not commands, f"processes left running: {commands}"
-
-
 @pytest.fixture(scope="session")
 def _migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an empty MLflow database; making one takes five seconds, copying it none."""
@@ -223,7 +190,6 @@ def _server(_migrated_store: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             ],
             env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    _session_processes.add(process.pid)
     try:
         _wait_for(f"http://127.0.0.1:{port}/health", process)
         yield f"http://127.0.0.1:{port}"
