@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,12 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> MlflowClient:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _migrated_store: Path) -> MlflowClient:
     """Return a client of a store of its own: the sums are over all runs of it."""
     copy = tmp_path / "own.db"
-    MlflowClient(store).search_experiments()  # makes the tables
-    copy.write_bytes(Path(store.removeprefix("sqlite:///")).read_bytes())
+    shutil.copy(_migrated_store, copy)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{copy}")
-    own = MlflowClient(f"sqlite:///{copy}")
-    for experiment in own.search_experiments():
-        if experiment.experiment_id != "0":
-            own.delete_experiment(experiment.experiment_id)
-    return own
+    return MlflowClient(f"sqlite:///{copy}")
 
 
 def test_the_groups_come_most_unused_first(
