@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
 
 from mlflow_perf.core.own_cost import bring, brought_bytes
 
@@ -31,26 +32,22 @@ def brought_mb(before: int) -> float:
     return (brought_bytes() - before) / 2**20
 
 
-def test_a_library_that_the_job_imports_too_is_the_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@alone
+def test_a_library_that_the_job_imports_too_is_the_jobs(tmp_path: Path) -> None:
     """It and what it needs count as the job's from then on; what only we need stays ours."""
+    # Alone: what other tests have freed would be used again, and the process would not grow.
     for name, text in _MODULES.items():
         (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
+    sys.path.insert(0, str(tmp_path))
     finders, before = list(sys.meta_path), brought_bytes()
-    try:
-        with bring():
-            top = import_module("watched_top")
-        assert sys.meta_path == finders
-        assert brought_mb(before) == pytest.approx(90, abs=3)
-        top.use()  # our libraries among themselves
-        assert brought_mb(before) == pytest.approx(90, abs=3)
-        import_as_job("watched_frame")
-        assert brought_mb(before) == pytest.approx(40, abs=3)
-        assert type(sys.modules["watched_frame"].__spec__) is ModuleSpec
-        import_as_job("watched_top")
-        assert brought_mb(before) == pytest.approx(0, abs=3)
-    finally:
-        for name in _MODULES:
-            sys.modules.pop(name, None)
+    with bring():
+        top = import_module("watched_top")
+    assert sys.meta_path == finders
+    assert brought_mb(before) == pytest.approx(90, abs=3)
+    top.use()  # our libraries among themselves
+    assert brought_mb(before) == pytest.approx(90, abs=3)
+    import_as_job("watched_frame")
+    assert brought_mb(before) == pytest.approx(40, abs=3)
+    assert type(sys.modules["watched_frame"].__spec__) is ModuleSpec
+    import_as_job("watched_top")
+    assert brought_mb(before) == pytest.approx(0, abs=3)

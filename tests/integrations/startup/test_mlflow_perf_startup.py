@@ -10,17 +10,24 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.alone import alone
 
 from mlflow_perf.integrations import startup
 
 NAME = "mlflow_perf_test_module"
 
 
+def write_module(folder: Path) -> Path:
+    """Put a module that tells its loaders into a folder, and return the folder."""
+    text = "def f():\n    return __loader__, __spec__.loader\n"
+    (folder / f"{NAME}.py").write_text(text)
+    return folder
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a module that can be imported and has not been."""
-    (tmp_path / f"{NAME}.py").write_text("def f():\n    return __loader__, __spec__.loader\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(write_module(tmp_path))
     yield NAME
     startup.forget(NAME)
     sys.modules.pop(NAME, None)
@@ -44,14 +51,17 @@ def test_called_at_once_for_what_is_imported_already(module: str) -> None:
     assert seen == [imported]
 
 
-def test_module_is_as_without_us(module: str) -> None:
+@alone
+def test_module_is_as_without_us(tmp_path: Path) -> None:
     """The module has its own loader and source, and the import system forgets us."""
+    # Alone: a library that other tests import, beartype, puts loaders of its own into the process.
+    sys.path.insert(0, str(write_module(tmp_path)))
     before = list(sys.meta_path)
-    startup.call(module, lambda found: None)
-    imported = importlib.import_module(module)
+    startup.call(NAME, lambda found: None)
+    imported = importlib.import_module(NAME)
     assert {type(loader).__name__ for loader in imported.f()} == {"SourceFileLoader"}
     assert "return" in inspect.getsource(imported.f)
-    startup.forget(module)
+    startup.forget(NAME)
     assert sys.meta_path == before
 
 
