@@ -17,10 +17,10 @@ from mlflow_perf.publish.workflow_writer import Place, Tracking
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[str]:
     """Return the address of a new store, which is MLflow's during the test."""
-    uri, before = f"sqlite:///{tmp_path}/mlflow.db", mlflow.get_tracking_uri()
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
     mlflow.set_tracking_uri(uri)
     yield uri
-    mlflow.set_tracking_uri(before)
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # takes the setting back
 
 
 def test_a_workflow_is_logged_to_its_parent(store: str, tmp_path: Path) -> None:
