@@ -182,7 +182,8 @@ def merge_findings(
         which = [str(index) for index, _ in same]
         places = f"{'nodes' if len(same) > 1 else 'node'} {join_some(which)}"
         text = worst.evidence if len(same) == len(nodes) else f"{worst.evidence} ({places})"
-        merged.append(replace(worst, share=share, evidence=text))
+        # The confidence was that among the findings of one node: it is made again, by `_rank`.
+        merged.append(replace(worst, share=share, evidence=text, confidence=1.0))
     return _rank(_join_steps(merged, _find_in_steps(loops, 0.0, merged)))
 
 
