@@ -178,6 +178,8 @@ def two_workspaces(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", uri)
     monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", (tmp_path / "root").as_uri())
     monkeypatch.setattr(handlers, "_tracking_store", None)
+    # A server that opens its store makes it the process's own: the next test has another.
+    monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)
     monkeypatch.setattr(helpers, "_workspace_store", None)
     api = "/ajax-api/2.0/mlflow"
     answer = client.post("/ajax-api/3.0/mlflow/workspaces", json={"name": "team"})
