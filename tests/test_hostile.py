@@ -132,7 +132,7 @@ def test_a_document_without_a_start_is_drawn(column: str, started: float) -> Non
 
 
 def test_advice_on_endless_figures_has_an_end() -> None:
-    """Figures that are infinite, or whose sum is, get a size and a duration all the same."""
+    """Figures that are infinite, or whose sum is, count as missing: no advice is made of them."""
     odd = 1.7e308
     summary = {"duration_sec": odd, "job_max_mem_mb": odd, "mem_limit_mb": odd, "oom_kills": 1.0}
     summary |= {"node_cpu_hours": odd, "job_max_cpu_cores": odd, "cpu_limit_cores": odd}
@@ -145,7 +145,9 @@ def test_advice_on_endless_figures_has_an_end() -> None:
     workflow = build_workflow(runs[0], runs)
     assert workflow is not None
     json.dumps(workflow.as_dict())
-    assert (right_size(runs).memory_mb or 0) > 0
+    size = right_size(runs)
+    assert (size.cpus, size.memory_mb) == (None, None)
+    assert any("no advice on memory" in line for line in size.evidence)
 
 
 def test_an_endpoint_of_endless_numbers_is_read() -> None:
