@@ -159,11 +159,18 @@ def _begin_sampling() -> None:
     def begin() -> None:
         gate.acquire(True, 0.1)
         with _importing:
+            # Beside a thread that computes, each file of an import would wait 5 ms for its turn.
+            usual = sys.getswitchinterval()
+            sys.setswitchinterval(1e-4)
+            quick = sys.getswitchinterval()  # rounded
             try:
                 from mlflow_perf.recorders.profile import live
             # An interpreter without mlflow-perf, or with another version of it.
             except Exception:  # noqa: BLE001
                 return
+            finally:
+                if sys.getswitchinterval() == quick:
+                    sys.setswitchinterval(usual)
         live.join()
 
     import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
