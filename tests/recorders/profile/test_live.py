@@ -74,8 +74,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", ["in_fork", "in_spawn", "in_server", "in_killed"])
 def test_each_way_to_start_a_process_is_sampled(found: dict[str, float], name: str) -> None:
-    """Fork, spawn and forkserver, and a process that is killed: half a CPU second each."""
-    assert found.get(name, 0.0) == pytest.approx(0.5, abs=0.2)
+    """Fork, spawn and forkserver, and a process that is killed: half a CPU second each.
+
+    A child computes before its sampler is there, longest on a machine that others load.
+    """
+    assert 0.1 <= found.get(name, 0.0) <= 0.7
 
 
 def test_a_process_below_no_session_is_not_sampled(tmp_path: Path) -> None:
