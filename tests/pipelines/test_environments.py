@@ -41,6 +41,15 @@ def test_this_python_suffices_if_it_has_all_packages(line: str, satisfied: bool)
     assert is_satisfied(EnvironmentSpec("e", requirements=(line,))) is satisfied
 
 
+@pytest.mark.parametrize(("version", "is_said"), [(">=3.10", False), ("2.1", True)])
+def test_only_a_python_that_is_not_here_is_named(version: str, is_said: bool) -> None:
+    """The runner's own interpreter serves where it is of the version that is asked for."""
+    graph = _graph(a=EnvironmentSpec("c.yml", requirements=("pytest>=3",), python=version))
+    said: list[str] = []
+    assert choose_pythons(graph, {}, own=True, say=said.append)["a"] == StepPython()
+    assert bool(said) is is_said
+
+
 def test_images_are_named_and_given_interpreters_come_first(tmp_path: Path) -> None:
     """An image is not used, and that is said once with its steps; --python has the last word."""
     image = EnvironmentSpec("img", image="img")

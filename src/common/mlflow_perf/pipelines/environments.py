@@ -95,7 +95,7 @@ def choose_pythons(
                 say(f"{spec.image} is not used: {', '.join(names)} run with this Python")
             continue
         python = _find_python(spec.python)
-        if python is None:
+        if python is None and not _is_own_version(spec.python):
             say(f"{spec.name} asks for Python {spec.python}, which is not here: this one is used")
         if not (python is None and is_satisfied(spec)):
             to_make.append((spec, python or Path(sys.executable)))
@@ -129,20 +129,26 @@ def is_satisfied(spec: EnvironmentSpec) -> bool:
     return True
 
 
+def _is_own_version(version: str) -> bool:
+    """Return whether the runner's interpreter is of a version, such as `3.11` or `>=3.10`."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if not version or version == own:
+        return True
+    if re.fullmatch(r"[\d.]+", version) is not None:
+        return False
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(version).contains(".".join(map(str, sys.version_info[:3])))
+    except InvalidSpecifier:
+        return False
+
+
 @lru_cache(maxsize=16)
 def _find_python(version: str) -> Path | None:
     """Return another interpreter of a version; None if the runner's is meant, or none is here."""
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if not version or version == own:
+    if _is_own_version(version):
         return None
-    if re.fullmatch(r"[\d.]+", version) is None:
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-        try:
-            if SpecifierSet(version).contains(".".join(map(str, sys.version_info[:3]))):
-                return None
-        except InvalidSpecifier:
-            return None
     try:
         found = subprocess.run(
             [_find_uv(), "python", "find", "--no-python-downloads", version],
