@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 
 import click
 
 from mlflow_perf.cli import _options
+from mlflow_perf.cli._wrapped import flush_output, prepare_command
 from mlflow_perf.core.background_call import BackgroundCall
-from mlflow_perf.core.settings import Settings, read_setting
+from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
-from mlflow_perf.session.command import check_command, judge_end
-from mlflow_perf.session.held_child import NOT_FOUND, HeldChild
+from mlflow_perf.session.command import judge_end
+from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
@@ -40,12 +40,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         raise click.UsageError("A command is missing: mlflow-perf group NAME -- CMD …")
     if not name.strip():
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
-    if code := check_command(argv):
-        what = "command not found" if code == NOT_FOUND else "cannot be executed"
-        click.echo(f"mlflow-perf: {argv[0]}: {what}", err=True)
-        sys.exit(code)
-    if read_setting("disable"):
-        os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+    prepare_command(argv)
     settings = Settings.load()
     run_id = _begin(name, settings.start_timeout)
     child = HeldChild(argv)
@@ -57,9 +52,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         child.allow_interrupt()
         if run_id is not None:
             _finish(run_id, end, settings)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+    flush_output()
     # A thread that waits for a dead server must not delay the exit, nor fail during it.
     os._exit(code)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import sys
 
 import click
 
-from mlflow_perf.core.settings import Settings, read_setting
-from mlflow_perf.session.command import check_command, name_component, run_command
-from mlflow_perf.session.held_child import NOT_FOUND
+from mlflow_perf.cli._wrapped import flush_output, prepare_command
+from mlflow_perf.core.settings import Settings
+from mlflow_perf.session.command import name_component, run_command
 from mlflow_perf.session.run_finder import check_run
 
 
@@ -45,12 +43,7 @@ def command(
     A command that starts exactly one MLflow run has its report in that run; any other one has a run
     of its own, linked to those that it started.
     """
-    if code := check_command(argv):
-        what = "command not found" if code == NOT_FOUND else "cannot be executed"
-        click.echo(f"mlflow-perf: {argv[0]}: {what}", err=True)
-        sys.exit(code)
-    if read_setting("disable"):
-        os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+    prepare_command(argv)
     if hold:
         # The last line of the log is the command's: it tells a pipeline why a step failed.
         logging.getLogger("mlflow_perf").setLevel(logging.CRITICAL)
@@ -60,9 +53,6 @@ def command(
     code = run_command(
         argv, settings.name or name_component(argv), settings, hold=hold, own_run=own_run
     )
-    for stream in (sys.stdout, sys.stderr):
-        # A stream that was closed before the start is None.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+    flush_output()
     # A thread that waits for a dead server must not delay the exit, nor fail during it.
     os._exit(code)

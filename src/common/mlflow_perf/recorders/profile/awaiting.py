@@ -51,11 +51,7 @@ def list_awaiting(thread: int) -> list[list[CodeType]]:
 def _follow(awaited: Any) -> Iterator[CodeType]:
     """Yield the code of a coroutine, of what it awaits, and so on."""
     for _ in range(_MOST_DEPTH):
-        for code, inner in (
-            ("cr_code", "cr_await"),
-            ("gi_code", "gi_yieldfrom"),
-            ("ag_code", "ag_await"),
-        ):
+        for code, inner in _KINDS:
             if hasattr(awaited, code):
                 yield getattr(awaited, code)
                 awaited = getattr(awaited, inner)

@@ -1,0 +1,35 @@
+"""What the commands that start another command share: its check, and the end of our output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import click
+
+from mlflow_perf.core.settings import read_setting
+from mlflow_perf.session.command import check_command
+from mlflow_perf.session.held_child import NOT_FOUND
+
+
+def prepare_command(argv: tuple[str, ...]) -> None:
+    """End with the shell's code where a command cannot start; become it where we are switched off.
+
+    Args:
+        argv: The command.
+    """
+    if code := check_command(argv):
+        what = "command not found" if code == NOT_FOUND else "cannot be executed"
+        click.echo(f"mlflow-perf: {argv[0]}: {what}", err=True)
+        sys.exit(code)
+    if read_setting("disable"):
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+
+
+def flush_output() -> None:
+    """Write out what stands in our streams; a fault there must not replace the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A stream that was closed before the start is None.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
