@@ -79,7 +79,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(make_run: MakeRun, serve: Ser
     serve(_make_past(make_run, 10, 11))
     with pytest.raises(SettingError, match="did you mean 'duration_sec'"):
         read_history("train", "duraton_sec")
-    with pytest.raises(RunNotFoundError, match="Did you mean 'train'"):
+    with pytest.raises(RunNotFoundError, match="did you mean 'train'"):
         read_history("trian")
     with pytest.raises(SettingError, match="no parameter 'columns'"):
         read_history("train", same_params=["columns"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from mlflow_perf.analysis.compare import calculate_change_pct
 from mlflow_perf.analysis.history import change_points
 from mlflow_perf.analysis.metric_text import find_direction
 from mlflow_perf.analysis.step_runs import find_same_hardware
+from mlflow_perf.core.format import suggest
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import find_runs
@@ -125,13 +125,13 @@ def read_history(
     found = find_runs(component, filter_string=query, max_results=last)
     finished = [run for run in found if run.status == "FINISHED"]
     if not finished:
-        near = _find_near(component)
-        hint = f" Did you mean {near!r}?" if near else ""
-        raise RunNotFoundError(f"There is no finished run of the component {component!r}.{hint}")
-    keys = {key for run in finished for key in _list_keys(run)}
+        runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
+        names = {name for run in runs for name in (run.component, *run.components) if name}
+        hint = suggest(component, names)
+        raise RunNotFoundError(f"There is no finished run of the component {component!r}{hint}")
+    keys = {key for run in finished for key in run.metric_keys}
     if metric not in keys:
-        close = difflib.get_close_matches(metric, keys, 1)
-        hint = f": did you mean {close[0]!r}?" if close else "."
+        hint = suggest(metric, keys)
         raise SettingError(f"No run of {component!r} has the metric {metric!r}{hint}")
     newest = finished[0]
     kept = finished if any_hardware else find_same_hardware(finished, newest)
@@ -143,9 +143,10 @@ def read_history(
             raise SettingError(f"The newest run, {newest.label}, has no parameter {unknown[0]!r}.")
         wanted = [newest.params[name] for name in same_params]
         kept = [run for run in kept if [run.params.get(name) for name in same_params] == wanted]
-    read = [(run, read_value(run, metric)) for run in reversed(kept)]
+    upward = find_direction(metric) != "higher"
     points, baseline = [], None
-    for run, value in read:
+    for run in reversed(kept):
+        value = run.read_worst(metric, upward=upward)
         if value is not None and run.run_id is not None:
             points.append(Point(run.run_id, run.started, value))
             if run.tags.get(f"{TAG}baseline", "false").lower() not in ("false", "0", "no", ""):
@@ -161,14 +162,6 @@ def read_history(
         for edge, before, after in zip(edges, medians, medians[1:], strict=False)
     ]
     return History(component, metric, points, changes, baseline, len(found) - len(points))
-
-
-def read_value(run: PerfRun, metric: str) -> float | None:
-    """Return a run's value of a metric: the worst node's if it is of nodes; None if it has none."""
-    of_nodes = [summary[metric] for summary in run.nodes.values() if metric in summary]
-    if of_nodes:
-        return min(of_nodes) if find_direction(metric) == "higher" else max(of_nodes)
-    return {**run.metrics, **run.figures}.get(metric)
 
 
 def find_past(
@@ -206,14 +199,3 @@ def find_past(
     if not others:
         raise RunNotFoundError(f"There is no other finished run of {name!r} to compare with.")
     return others if any_hardware else find_same_hardware(others, judged[0])
-
-
-def _list_keys(run: PerfRun) -> set[str]:
-    return {*run.metrics, *run.figures, *(key for node in run.nodes.values() for key in node)}
-
-
-def _find_near(component: str) -> str | None:
-    """Return the nearest name among the components of the newest runs."""
-    runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
-    names = {name for run in runs for name in (run.component, *run.components) if name}
-    return next(iter(difflib.get_close_matches(component, names, 1)), None)

@@ -184,15 +184,9 @@ def _name_functions(step: str, old: Sequence[StepRuns], fresh: Sequence[StepRuns
 
 
 def _read_values(limit: Limit, step: str, sides: Sequence[StepRuns]) -> tuple[float, ...]:
-    """Return each run's value: the worst node's if it is a node's metric, else the run's own."""
-    values = []
-    for run in [side.steps[step] for side in sides if step in side.steps]:
-        of_nodes = [summary[limit.key] for summary in run.nodes.values() if limit.key in summary]
-        if of_nodes:
-            values.append(max(of_nodes) if limit.upward else min(of_nodes))
-        elif limit.key in (of_run := {**run.metrics, **run.figures}):
-            values.append(of_run[limit.key])
-    return tuple(values)
+    runs = [side.steps[step] for side in sides if step in side.steps]
+    values = (run.read_worst(limit.key, upward=limit.upward) for run in runs)
+    return tuple(value for value in values if value is not None)
 
 
 def _decide(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import statistics
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.metric_text import find_direction
 from mlflow_perf.analysis.step_runs import StepRuns
+from mlflow_perf.core.format import suggest
 from mlflow_perf.errors import SettingError
 
 _AUTO = re.compile(r"(?:(?P<key>[^=<>]+?)\s*=\s*)?auto")
@@ -94,33 +94,29 @@ def parse_limit(text: str) -> Limit:
     Raises:
         SettingError: When the text is none of these.
     """
-    auto = _AUTO.fullmatch(text.strip())
+    text = text.strip()
+    auto, match = _AUTO.fullmatch(text), _LIMIT.fullmatch(text)
     if auto is not None:
-        step, _, key = (part.strip() for part in (auto["key"] or _AUTO_KEY).rpartition(":"))
-        upward = find_direction(key) != "higher"
-        return Limit(
-            text.strip(), key, 0.0, upward, relative=True, percent=True, step=step or None,
-            is_auto=True,
-        )  # fmt: skip
-    match = _LIMIT.fullmatch(text.strip())
-    if match is None or (match["percent"] and not match["sign"]):
+        key, operator, sign, size, percent = auto["key"] or _AUTO_KEY, "=", "", 0.0, True
+    elif match is not None and (match["sign"] or not match["percent"]):
+        key, operator, sign = match["key"], match["operator"], match["sign"]
+        size, percent = float(match["number"]), bool(match["percent"])
+    else:
         raise SettingError(
             f"The limit {text!r} cannot be read. Write KEY=+10% (may rise by 10%), KEY=-10% "
             "(may fall by 10%), KEY=+5 (may rise by 5), KEY=90, KEY<=90, KEY>=50 or KEY=auto."
         )
-    operator, sign, size = match["operator"], match["sign"], float(match["number"])
     if operator != "=" and sign:
         raise SettingError(f"The limit {text!r} has a sign: {operator} takes a value.")
     if not math.isfinite(size):
         raise SettingError(f"The limit {text!r} is not a finite number.")
-    step, _, key = (part.strip() for part in match["key"].rpartition(":"))
+    step, _, key = (part.strip() for part in key.rpartition(":"))
     upward = find_direction(key) != "higher"
     if sign or operator != "=":
         upward = "+" in sign or operator == "<="
-    return Limit(
-        text.strip(), key, size, upward, relative=bool(sign), percent=bool(match["percent"]),
-        step=step or None,
-    )  # fmt: skip
+    is_auto = auto is not None
+    relative = is_auto or bool(sign)
+    return Limit(text, key, size, upward, relative, percent, step or None, is_auto)
 
 
 def resolve_limit(limit: Limit, sides: Sequence[StepRuns]) -> Limit:
@@ -128,8 +124,7 @@ def resolve_limit(limit: Limit, sides: Sequence[StepRuns]) -> Limit:
     keys: dict[str, set[str]] = {}
     for side in sides:
         for step, run in side.steps.items():
-            of_nodes = {key for summary in run.nodes.values() for key in summary}
-            keys.setdefault(step, set()).update(of_nodes, run.figures, run.metrics)
+            keys.setdefault(step, set()).update(run.metric_keys)
     whole_key = f"{limit.step}:{limit.key}"
     if limit.step is not None and any(whole_key in known for known in keys.values()):
         # The name of an operation may contain a colon.
@@ -141,6 +136,5 @@ def resolve_limit(limit: Limit, sides: Sequence[StepRuns]) -> Limit:
             kind, name, known = "step", limit.step, set(keys)
     if name in known:
         return limit
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f": did you mean {near[0]!r}?" if near else "."
+    hint = suggest(name, known)
     raise SettingError(f"No run has the {kind} {name!r} of the limit {limit.text!r}{hint}")

@@ -43,15 +43,21 @@ class Machine:
         name: Its name.
         cpus: CPUs.
         memory_mb: Memory, in MB of 2^20 bytes.
-        price: Price of an hour, in the table's own currency.
         gpus: GPUs.
+        price: Price of an hour, in the table's own currency; NaN if unknown.
     """
 
     name: str
     cpus: float
     memory_mb: float
-    price: float
     gpus: float = 0.0
+    price: float = math.nan
+
+    def holds(self, size: RightSize) -> bool:
+        """Return whether a node of the right size fits beside the system."""
+        needs_mb = (size.memory_mb or 0) / USABLE
+        enough = self.cpus >= (size.cpus or 1) and self.gpus >= size.gpus
+        return enough and self.memory_mb >= needs_mb
 
 
 @dataclass(frozen=True)
@@ -115,12 +121,7 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
         size: What to ask for.
         machines: The machines to choose from.
     """
-    needs_mb = (size.memory_mb or 0) / USABLE
-    enough = [
-        m
-        for m in machines
-        if m.cpus >= (size.cpus or 1) and m.memory_mb >= needs_mb and m.gpus >= size.gpus
-    ]
+    enough = [machine for machine in machines if machine.holds(size)]
     gpus = f", {size.gpus} GPUs" if size.gpus else ""
     wanted = f"{size.cpus or 1} CPUs, {(size.memory_mb or 0) / _GIB:.3g} GiB{gpus}"
     if not enough:
@@ -175,4 +176,4 @@ def _read_machine(row: Mapping[str, str | None], columns: Mapping[str, str], whe
     title = (row.get(columns["name"]) or "").strip()
     if not title:
         raise SettingError(f"{where}: the machine has no name.")
-    return Machine(title, numbers["cpus"], numbers["memory"], numbers["price"], numbers["gpus"])
+    return Machine(title, numbers["cpus"], numbers["memory"], numbers["gpus"], numbers["price"])

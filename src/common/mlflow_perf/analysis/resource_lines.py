@@ -3,60 +3,41 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from mlflow_perf.analysis.machines import USABLE
+from mlflow_perf.analysis.machines import Machine
 from mlflow_perf.analysis.rightsize import RightSize
-
-
-@dataclass(frozen=True)
-class AzureSize:
-    """One virtual machine of Azure.
-
-    Attributes:
-        name: Its name in Azure.
-        cpus: Virtual CPUs.
-        memory_mb: Memory, in MB of 2^20 bytes.
-        gpus: Number of GPUs.
-    """
-
-    name: str
-    cpus: int
-    memory_mb: int
-    gpus: int = 0
-
 
 _GIB = 1024
 
 # Common sizes that Azure ML offers, from the smallest; laid out as the table it is.
 # fmt: off
-AZURE_SIZES: tuple[AzureSize, ...] = (
-    AzureSize("Standard_F2s_v2", 2, 4 * _GIB),
-    AzureSize("Standard_D2s_v3", 2, 8 * _GIB),
-    AzureSize("Standard_E2s_v3", 2, 16 * _GIB),
-    AzureSize("Standard_F4s_v2", 4, 8 * _GIB),
-    AzureSize("Standard_D4s_v3", 4, 16 * _GIB),
-    AzureSize("Standard_E4s_v3", 4, 32 * _GIB),
-    AzureSize("Standard_F8s_v2", 8, 16 * _GIB),
-    AzureSize("Standard_D8s_v3", 8, 32 * _GIB),
-    AzureSize("Standard_E8s_v3", 8, 64 * _GIB),
-    AzureSize("Standard_F16s_v2", 16, 32 * _GIB),
-    AzureSize("Standard_D16s_v3", 16, 64 * _GIB),
-    AzureSize("Standard_E16s_v3", 16, 128 * _GIB),
-    AzureSize("Standard_F32s_v2", 32, 64 * _GIB),
-    AzureSize("Standard_D32s_v3", 32, 128 * _GIB),
-    AzureSize("Standard_E32s_v3", 32, 256 * _GIB),
-    AzureSize("Standard_F64s_v2", 64, 128 * _GIB),
-    AzureSize("Standard_D64s_v3", 64, 256 * _GIB),
-    AzureSize("Standard_E64s_v3", 64, 432 * _GIB),
-    AzureSize("Standard_NC4as_T4_v3", 4, 28 * _GIB, 1),
-    AzureSize("Standard_NC8as_T4_v3", 8, 56 * _GIB, 1),
-    AzureSize("Standard_NC16as_T4_v3", 16, 110 * _GIB, 1),
-    AzureSize("Standard_NC24ads_A100_v4", 24, 220 * _GIB, 1),
-    AzureSize("Standard_NC48ads_A100_v4", 48, 440 * _GIB, 2),
-    AzureSize("Standard_NC64as_T4_v3", 64, 440 * _GIB, 4),
-    AzureSize("Standard_NC96ads_A100_v4", 96, 880 * _GIB, 4),
-    AzureSize("Standard_ND96asr_v4", 96, 900 * _GIB, 8),
+AZURE_SIZES: tuple[Machine, ...] = (
+    Machine("Standard_F2s_v2", 2, 4 * _GIB),
+    Machine("Standard_D2s_v3", 2, 8 * _GIB),
+    Machine("Standard_E2s_v3", 2, 16 * _GIB),
+    Machine("Standard_F4s_v2", 4, 8 * _GIB),
+    Machine("Standard_D4s_v3", 4, 16 * _GIB),
+    Machine("Standard_E4s_v3", 4, 32 * _GIB),
+    Machine("Standard_F8s_v2", 8, 16 * _GIB),
+    Machine("Standard_D8s_v3", 8, 32 * _GIB),
+    Machine("Standard_E8s_v3", 8, 64 * _GIB),
+    Machine("Standard_F16s_v2", 16, 32 * _GIB),
+    Machine("Standard_D16s_v3", 16, 64 * _GIB),
+    Machine("Standard_E16s_v3", 16, 128 * _GIB),
+    Machine("Standard_F32s_v2", 32, 64 * _GIB),
+    Machine("Standard_D32s_v3", 32, 128 * _GIB),
+    Machine("Standard_E32s_v3", 32, 256 * _GIB),
+    Machine("Standard_F64s_v2", 64, 128 * _GIB),
+    Machine("Standard_D64s_v3", 64, 256 * _GIB),
+    Machine("Standard_E64s_v3", 64, 432 * _GIB),
+    Machine("Standard_NC4as_T4_v3", 4, 28 * _GIB, 1),
+    Machine("Standard_NC8as_T4_v3", 8, 56 * _GIB, 1),
+    Machine("Standard_NC16as_T4_v3", 16, 110 * _GIB, 1),
+    Machine("Standard_NC24ads_A100_v4", 24, 220 * _GIB, 1),
+    Machine("Standard_NC48ads_A100_v4", 48, 440 * _GIB, 2),
+    Machine("Standard_NC64as_T4_v3", 64, 440 * _GIB, 4),
+    Machine("Standard_NC96ads_A100_v4", 96, 880 * _GIB, 4),
+    Machine("Standard_ND96asr_v4", 96, 900 * _GIB, 8),
 )
 # fmt: on
 
@@ -96,16 +77,10 @@ def kubernetes_lines(size: RightSize) -> str:
     return "\n".join(lines)
 
 
-def find_azure_size(size: RightSize) -> AzureSize | None:
+def find_azure_size(size: RightSize) -> Machine | None:
     """Return the smallest common machine of Azure that is enough; None if none is."""
-    enough = (
-        m
-        for m in sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
-        if m.cpus >= (size.cpus or 1)
-        and m.memory_mb * USABLE >= (size.memory_mb or 0)
-        and m.gpus >= size.gpus
-    )
-    return next(enough, None)
+    ordered = sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
+    return next((m for m in ordered if m.holds(size)), None)
 
 
 def azureml_lines(size: RightSize) -> str:
@@ -118,6 +93,6 @@ def azureml_lines(size: RightSize) -> str:
         gpus = f", {machine.gpus} GPU" if machine.gpus else ""
         lines.append(
             f"  instance_type: {machine.name}"
-            f"  # {machine.cpus} CPUs, {machine.memory_mb // _GIB} GiB{gpus}"
+            f"  # {machine.cpus:g} CPUs, {machine.memory_mb // _GIB:g} GiB{gpus}"
         )
     return "\n".join(lines)

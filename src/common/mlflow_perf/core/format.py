@@ -145,6 +145,14 @@ def join_some(names: Iterable[object], most: int = 5, *, separator: str = ", ") 
     return separator.join(listed[:most]) + more
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: `: did you mean 'x'?`, else a stop."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, 1)
+    return f": did you mean {near[0]!r}?" if near else "."
+
+
 def clean_name(text: str, *, keep: str = "") -> str:
     """Return a text with `_` in place of all but ASCII letters, digits and `keep`."""
     return re.sub(rf"[^\w{re.escape(keep)}]", "_", text, flags=re.ASCII)

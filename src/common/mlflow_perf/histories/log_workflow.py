@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.publish.workflow_writer import Tracking
@@ -14,9 +13,6 @@ from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.paging import iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
 
 _KEY = f"{TAG}imported_key"
 _SOURCE = f"{TAG}imported_from"
@@ -69,10 +65,17 @@ def log_workflow(
     query = f"tags.`{_SOURCE}` = '{workflow.source}'"
     before = list(iterate_pages(client.search_runs, [experiment_id], query))
     known = {run.data.tags.get(_KEY): run for run in before}
-    keys = {_shorten(task.key): task for task in workflow.tasks}
+    keys = {
+        hashlib.sha256(task.key.encode("utf-8", "replace")).hexdigest()[:32]: task
+        for task in workflow.tasks
+    }
     new = {key: task for key, task in keys.items() if key not in known}
-    parent = _find_parent(known[key] for key in keys if key in known)
-    began, ended = _find_times(workflow.tasks)
+    # A trace may have grown since its first import: its new tasks go below the same parent.
+    parents = (known[key].data.tags.get(PARENT_TAG) for key in keys if key in known)
+    parent = next(filter(None, parents), None)
+    tasks = workflow.tasks
+    began = min((t.started for t in tasks if t.started is not None), default=0.0)
+    ended = max((t.started or began) + t.duration_sec for t in tasks)
     if parent is None:
         tags = {
             _SOURCE: f"{workflow.source} workflow",
@@ -84,7 +87,7 @@ def log_workflow(
     shared = {PARENT_TAG: parent, _SOURCE: workflow.source}
     runs = [_make_run(task, began, {**shared, _KEY: key}) for key, task in new.items()]
     write_runs(client, experiment_id, runs, watch=lambda done: watch(done, len(runs)))
-    statuses = {task.status for task in workflow.tasks}
+    statuses = {task.status for task in tasks}
     status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
     if new:
         tracking.metrics(parent, {"duration_sec": max(0.0, ended - began)})
@@ -93,17 +96,6 @@ def log_workflow(
         parent, name, workflow.name, workflow.source, len(new), len(keys) - len(new),
         workflow.left_out,
     )  # fmt: skip
-
-
-def _find_parent(known: Iterable[Run]) -> str | None:
-    """Return the parent of tasks that were imported before: a trace may have grown since."""
-    return next((p for run in known if (p := run.data.tags.get(PARENT_TAG))), None)
-
-
-def _find_times(tasks: Sequence[Task]) -> tuple[float, float]:
-    """Return when the first task began and the last one ended."""
-    began = min((t.started for t in tasks if t.started is not None), default=0.0)
-    return began, max((t.started or began) + t.duration_sec for t in tasks)
 
 
 def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
@@ -120,7 +112,3 @@ def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
         params={name: f"{value:.10g}" for name, value in task.params.items()},
         tags={**task.tags, **tags, f"{TAG}component": task.component},
     )
-
-
-def _shorten(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]

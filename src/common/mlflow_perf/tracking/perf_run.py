@@ -182,6 +182,26 @@ class PerfRun:
         return {k: v for k, v in self.metrics.items() if k.startswith("run_")}
 
     @property
+    def metric_keys(self) -> set[str]:
+        """Keys of all metrics that `read_worst` finds."""
+        return {
+            *self.metrics,
+            *self.figures,
+            *(key for node in self.nodes.values() for key in node),
+        }
+
+    def read_worst(self, key: str, *, upward: bool) -> float | None:
+        """Return a metric's value: the worst node's, else the run's own; None if it has none.
+
+        Args:
+            key: Key of the metric.
+            upward: Whether higher values are worse.
+        """
+        if of_nodes := [node[key] for node in self.nodes.values() if key in node]:
+            return max(of_nodes) if upward else min(of_nodes)
+        return self.figures.get(key, self.metrics.get(key))
+
+    @property
     def node_count(self) -> int:
         """Number of nodes that reported."""
         if self.document is not None:
