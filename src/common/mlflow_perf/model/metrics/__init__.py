@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from mlflow_perf.model.metrics.formulas import SHARE_COLUMN, SHARE_THRESHOLDS_PCT, Figures
+from mlflow_perf.model.metrics.names import group_metric, name_metric
 from mlflow_perf.model.metrics.node_metrics import METRICS, Metric, make_gpu_metrics
 from mlflow_perf.model.metrics.run_metrics import RUN_METRICS, RunMetric
 
@@ -20,7 +21,9 @@ __all__ = [
     "Metric",
     "RunMetric",
     "find_metric",
+    "group_metric",
     "make_gpu_metrics",
+    "name_metric",
 ]
 
 _OF_ONE_GPU = re.compile(r"gpu(\d+)_")
