@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from mlflow_perf.analysis.fleet import add_rows, sum_fleet
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
-from mlflow_perf.tracking.fleet_store import FIGURES, GROUPS
+from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS
 
 _AT_ONCE = 5000
 _OTHER_METRICS = 20

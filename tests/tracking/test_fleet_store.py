@@ -11,7 +11,8 @@ from sqlalchemy.dialects import postgresql
 
 from mlflow_perf.tracking import fleet_store
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
-from mlflow_perf.tracking.fleet_store import FIGURES, GROUPS, MONDAY_MS, Sums, build_statement
+from mlflow_perf.tracking.fleet_sql import build_statement
+from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, Choice, Sums
 
 _DAY = 86_400.0
 _WEEK_1 = MONDAY_MS / 1000 + 2900 * 7 * _DAY
@@ -99,9 +100,69 @@ def test_other_databases_pivot_once() -> None:
     """PostgreSQL gets one pivot and a join by hash, with every value bound."""
     statement = build_statement(
         {"cpu_hours": ["run_cpu_hours", "node_cpu_hours"]},
-        ["1"], "week", 5, None, is_sqlite=False,
+        Choice("week", ["1"], 5), is_sqlite=False,
     )  # fmt: skip
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     text = str(statement.compile(dialect=dialect))
     assert text.count("FROM latest_metrics") == 1
     assert "run_cpu_hours" not in text
+
+
+@pytest.fixture(scope="module")
+def manifold(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a store with a run of three components, and a run of two nodes without a sum."""
+    folder = tmp_path_factory.mktemp("manifold")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("m", artifact_location=str(folder))
+    names = {"mlflow_perf.component": "first", "mlflow_perf.components": '["a/b", "late one"]'}
+    figures = {
+        "run_cpu_hours": 1.0,
+        "a/b/run_cpu_hours": 20.0,
+        "a/b/node_cpu_hours": 7.0,
+        "late one/node_cpu_hours": 300.0,
+        "late one/node_unused_cpu_hours": 4.0,
+        "of_the_job/run_cpu_hours": 1e6,
+    }
+    several = FinishedRun("several", "FAILED", _WEEK_1, _WEEK_1 + 60, figures, tags=names)
+    wide = FinishedRun(
+        "wide", "FINISHED", _WEEK_1, _WEEK_1 + 60, {}, tags={"mlflow_perf.component": "first"}
+    )
+    damaged = {"mlflow_perf.component": "first", "mlflow_perf.components": "[not JSON"}
+    broken = FinishedRun("broken", "FINISHED", _WEEK_1, _WEEK_1 + 60, {}, tags=damaged)
+    write_runs(client, experiment, [several, wide, broken])
+    run_id = client.search_runs([experiment], "attributes.run_name = 'wide'")[0].info.run_id
+    for step, value, at in ((0, 9000.0, 5), (0, 2000.0, 6), (1, 3000.0, 7)):
+        client.log_metric(run_id, "node_cpu_hours", value, step=step, timestamp=at)
+    return uri
+
+
+@pytest.mark.parametrize("sql", [True, False])
+def test_all_components_and_all_nodes_count(
+    manifold: str, sql: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each component's figures; of a node that reported twice the later ones; a run counts once."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", manifold)
+    (whole,) = _read("experiment", monkeypatch, sql=sql).values()
+    assert (whole.runs, whole.failed) == (3, 1)
+    assert whole.figures["cpu_hours"] == 1.0 + 20.0 + 300.0 + 5000.0
+    assert whole.figures["unused_cpu_hours"] == 4.0
+    assert whole.figures["cost"] is None
+    found = _read("component", monkeypatch, sql=sql)
+    assert {
+        name: (one.runs, one.failed, one.figures["cpu_hours"]) for name, one in found.items()
+    } == {
+        "first": (3, 1, 5001.0),
+        "a/b": (1, 1, 20.0),
+        "late one": (1, 1, 300.0),
+    }
+    assert _read("week", monkeypatch, sql=sql, since_ms=int(_WEEK_1 * 1000) + 1) == {}
+
+
+def test_postgresql_adds_up_nodes_and_components() -> None:
+    """The pivot sums up the nodes of a run, and reads only runs of the asked time."""
+    choice = Choice("experiment", ["1"], 5)
+    statement = build_statement({"cpu_hours": ["node_cpu_hours"]}, choice, is_sqlite=False)
+    text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    assert text.count("start_time >=") == 2
+    assert "NOT (EXISTS" in text

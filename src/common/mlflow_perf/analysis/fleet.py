@@ -12,7 +12,8 @@ from typing import Any
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.core.format import quantity
 from mlflow_perf.errors import MlflowPerfError, SettingError
-from mlflow_perf.tracking.fleet_store import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums, sum_runs
+from mlflow_perf.tracking.fleet_store import sum_runs
+from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
 from mlflow_perf.tracking.load import make_client
 from mlflow_perf.tracking.paging import iterate_pages
 from mlflow_perf.tracking.perf_run import TAG

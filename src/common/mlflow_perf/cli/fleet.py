@@ -12,7 +12,7 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import parse_age
 from mlflow_perf.errors import SettingError
 from mlflow_perf.reports.digest import build_table, say_totals, to_html, to_markdown
-from mlflow_perf.tracking.fleet_store import GROUPS
+from mlflow_perf.tracking.fleet_sums import GROUPS
 
 _ROWS_MAX = 40
 _DIGESTS = {".md": to_markdown, ".html": to_html}

@@ -1,0 +1,74 @@
+"""What is summed up over the runs of a store, and how runs are grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FIGURES = ("cpu_hours", "unused_cpu_hours", "gpu_hours", "unused_gpu_hours", "cost", "unused_cost")
+"""What is summed up: the metric `run_<name>` of each run, `node_<name>` of a run without it."""
+
+GROUPS = ("experiment", "user", "component", "workflow", "week")
+"""What runs are summed up by."""
+
+WEEK_MS = 7 * 86_400_000
+MONDAY_MS = 4 * 86_400_000
+"""The first Monday of Unix time: 5 January 1970."""
+
+FAILED = ("FAILED", "KILLED")
+"""Statuses of runs that count as failed."""
+
+USER_TAG = "mlflow.user"
+"""MLflow's tag with the name of the user."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which runs are summed up, and how they are grouped.
+
+    Attributes:
+        by: One of `GROUPS`.
+        experiments: Ids of the experiments that may be read.
+        since_ms: Only runs that started then or later, Unix time in milliseconds.
+        until_ms: Only runs that started before.
+    """
+
+    by: str
+    experiments: Sequence[str]
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of one group.
+
+    Attributes:
+        group: The id of an experiment, a user, a component, the name of the parent run, or the
+            number of the week since the first Monday of 1970; None for runs without one.
+        runs: How many runs.
+        failed: How many of them failed or were killed.
+        figures: Each of `FIGURES`; None where no run has it.
+    """
+
+    group: Any
+    runs: int
+    failed: int
+    figures: Mapping[str, float | None]
+
+    def add(self, other: Sums) -> Sums:
+        """Return the sums of both, as one group."""
+        figures = {}
+        for name in FIGURES:
+            known = [s.figures[name] or 0.0 for s in (self, other) if s.figures[name] is not None]
+            figures[name] = sum(known) if known else None
+        return Sums(self.group, self.runs + other.runs, self.failed + other.failed, figures)
+
+
+def add_up(sums: Iterable[Sums]) -> list[Sums]:
+    """Return the sums with those of one group added up."""
+    found: dict[Any, Sums] = {}
+    for one in sums:
+        found[one.group] = found[one.group].add(one) if one.group in found else one
+    return list(found.values())
