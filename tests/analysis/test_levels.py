@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import random
+
 import pytest
 
 from mlflow_perf.analysis.levels import split_levels
 
 
-def _curve(seed: int, *levels: tuple[int, float], noise: float = 0.2) -> npt.NDArray[np.float64]:
-    random = np.random.default_rng(seed)
-    return np.concatenate([value + noise * random.standard_normal(n) for n, value in levels])
+def _curve(seed: int, *levels: tuple[int, float], noise: float = 0.2) -> list[float]:
+    dice = random.Random(seed)
+    return [value + noise * dice.gauss(0, 1) for count, value in levels for _ in range(count)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -24,7 +24,7 @@ def test_each_change_of_any_curve_is_found_and_no_other(seed: int) -> None:
 
 def test_noise_and_a_slow_climb_are_one_level() -> None:
     """What drifts, or has a peak of one interval, has no change of level."""
-    climb = np.linspace(0, 10, 200) + _curve(1, (200, 0))
+    climb = [i / 20 + value for i, value in enumerate(_curve(1, (200, 0)))]
     peak = _curve(2, (200, 0))
     peak[77] = 9
     assert split_levels(range(201), [climb]) == []
@@ -33,7 +33,7 @@ def test_noise_and_a_slow_climb_are_one_level() -> None:
 
 def test_a_change_within_an_interval_is_placed_by_its_value() -> None:
     """Of an interval with a mean at a quarter of the step, the first three quarters are before."""
-    curve = np.array([0.0] * 5 + [1.0] + [4.0] * 5)
+    curve = [0.0] * 5 + [1.0] + [4.0] * 5
     assert split_levels(range(12), [curve]) == pytest.approx([5.75])
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from mlflow_perf.analysis.phases import Phase, describe_phase, find_phases, read_phases
-from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 
 def make_job(
@@ -86,3 +89,18 @@ def test_stored_phases_are_read_and_damaged_ones_left_out() -> None:
     assert read_phases(document) == [phase]
     assert describe_phase(phase) == "0 s to 4 s: load: waiting, 0.1 CPUs, 120 MB, in read_rows."
     assert len(read_phases(make_job([(9, 0, 1, 0), (9, 1, 1, 0)]))) == 2
+
+
+def test_phases_of_a_document_without_them_are_found_without_numpy(tmp_path: Path) -> None:
+    """`mlflow-perf show` of an older document does not pay for the import of NumPy."""
+    path = PerfDocument({0: make_job([(9, 0, 1, 0), (9, 1, 1, 0)])}).save(tmp_path / "old.json")
+    script = (
+        "import sys; from mlflow_perf.analysis.phases import read_phases;"
+        "from mlflow_perf.model.document import PerfDocument;"
+        f"print(len(read_phases(PerfDocument.from_json(open({str(path)!r}).read()).nodes[0])));"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["2", "False"]

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.analysis.finding_places import find_function, name_phase
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
 from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
-from mlflow_perf.analysis.time_shares import average_shares, read_spans, split_time
+from mlflow_perf.analysis.time_shares import Span, average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.recorders.steps.stats import LoopRecord
+
+if TYPE_CHECKING:
+    from mlflow_perf.recorders.steps.stats import LoopRecord
 
 TOO_SHORT_SEC = 1.0
 _LEAST_SHARE = 0.05
@@ -134,21 +136,21 @@ def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Fi
     return [replace(first, evidence=text), *rest]
 
 
-def judge_part(document: NodeDocument, start_sec: float, end_sec: float) -> str:
+def judge_part(spans: Sequence[Span], start_sec: float, end_sec: float) -> str:
     """Return the kind of finding with most time at stake in one part of a node's run.
 
     Args:
-        document: The node.
+        spans: The node's time.
         start_sec: Begin of the part, from the start of the run.
         end_sec: Its end.
     """
-    inside = []
-    spans = read_spans(document)
-    for span in spans:
-        begin, end = max(start_sec, span.start_sec), min(end_sec, span.start_sec + span.seconds)
-        if begin < end:
-            inside.append(replace(span, seconds=end - begin))
-    inside = inside or spans
+    inside = [
+        replace(span, seconds=seconds)
+        for span in spans
+        if (seconds := min(end_sec, span.start_sec + span.seconds) - max(start_sec, span.start_sec))
+        > 0
+    ]
+    inside = inside or list(spans)
     shares = average_shares(inside, [split_time(span) for span in inside])
     if not spans[0].own:
         shares["idle"] = shares.pop("waiting")

@@ -1,24 +1,27 @@
-"""Cuts a table of curves where their levels change: the numeric half of `phases`."""
+"""Cuts a table of curves where their levels change: the numeric half of `phases`.
+
+Plain Python: importing NumPy takes longer than the search, and readers of documents do without it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[np.float64]
+from itertools import accumulate, pairwise
+from operator import add, mul
+from statistics import fmean, median
 
 _SHORTEST = 2
 """A level lasts for at least so many intervals: one alone is a peak, or lies across a change."""
 
-_MOST_INTERVALS = 300
+_MOST_INTERVALS = 200
 _LEAST_NOISE = 0.35  # of the unit: figures of a quiet job do not change level by trifles
 _LEAST_CHANGE = 0.8  # of the unit, between two neighbouring levels
 
 
-def split_levels(edges: Sequence[float], curves: Sequence[Array], most: int = 12) -> list[float]:
+def split_levels(
+    edges: Sequence[float], curves: Sequence[Sequence[float]], most: int = 12
+) -> list[float]:
     """Return the times at which some curve changes its level, ascending.
 
     The levels that explain all curves together with the least squares and the fewest changes are
@@ -30,14 +33,14 @@ def split_levels(edges: Sequence[float], curves: Sequence[Array], most: int = 12
         curves: The mean of each interval, in units that are a change worth a cut; no NaN.
         most: Most levels.
     """
-    times = np.asarray(edges, np.float64)
-    if len(times) < 2 * _SHORTEST + 1 or not curves:
+    if len(edges) < 2 * _SHORTEST + 1 or not curves:
         return []
-    table = np.vstack([np.asarray(curve, np.float64) for curve in curves])
-    times, table = _thin(times, table)
-    lengths = np.diff(times)
-    noise = np.median(np.abs(np.diff(table, axis=1)), axis=1) / 0.954
-    scaled = table / np.maximum(noise, _LEAST_NOISE)[:, None]
+    times, table = _thin(edges, curves)
+    lengths = [end - begin for begin, end in pairwise(times)]
+    scaled = []
+    for curve in table:
+        noise = median(abs(after - before) for before, after in pairwise(curve)) / 0.954
+        scaled.append([value / max(noise, _LEAST_NOISE) for value in curve])
     penalty = 4.0 + 2.5 * math.log(len(lengths))
     while True:
         cuts = _drop_weak(_fit(scaled, lengths, penalty), table, lengths)
@@ -46,97 +49,115 @@ def split_levels(edges: Sequence[float], curves: Sequence[Array], most: int = 12
         penalty *= 1.5
 
 
-def _thin(times: Array, table: Array) -> tuple[Array, Array]:
+def _thin(
+    times: Sequence[float], table: Sequence[Sequence[float]]
+) -> tuple[Sequence[float], Sequence[Sequence[float]]]:
     """Merge neighbouring intervals, so that the search takes milliseconds however long the job."""
-    group = -(-table.shape[1] // _MOST_INTERVALS)
+    count = len(times) - 1
+    group = -(-count // _MOST_INTERVALS)
     if group == 1:
         return times, table
-    starts = np.arange(0, table.shape[1], group)
-    lengths = np.diff(times)
-    sums = np.add.reduceat(table * lengths, starts, axis=1)
-    return np.append(times[starts], times[-1]), sums / np.add.reduceat(lengths, starts)
+    lengths = [end - begin for begin, end in pairwise(times)]
+    starts = range(0, count, group)
+    merged = [[_mean(curve, lengths, i, i + group) for i in starts] for curve in table]
+    return [*(times[i] for i in starts), times[-1]], merged
 
 
-def _fit(scaled: Array, lengths: Array, penalty: float) -> list[int]:
+def _mean(curve: Sequence[float], lengths: Sequence[float], first: int, last: int) -> float:
+    """Return the mean of a curve over the intervals from `first` up to `last`."""
+    weights = lengths[first:last]
+    total: float = sum(map(mul, curve[first:last], weights))
+    return total / sum(weights)
+
+
+def _fit(scaled: Sequence[Sequence[float]], lengths: Sequence[float], penalty: float) -> list[int]:
     """Return the first interval of each level after the first one."""
     # A short interval at the end says little, and a long one no more than any other.
-    weights = np.minimum(lengths / np.median(lengths), 1.0)
-    count = len(weights)
-    mass = np.concatenate([[0.0], np.cumsum(weights)])
-    sums = np.hstack([np.zeros((len(scaled), 1)), np.cumsum(scaled * weights, axis=1)])
-    squares = np.concatenate([[0.0], np.cumsum((scaled**2 * weights).sum(axis=0))])
-    costs = np.full(count + 1, np.inf)
-    costs[0] = -penalty
-    begins = np.zeros(count + 1, np.int64)
-    for end in range(_SHORTEST, count + 1):
+    usual = median(lengths)
+    weights = [min(length / usual, 1.0) for length in lengths]
+    mass = [0.0, *accumulate(weights)]
+    sums, squares = [], [0.0] * len(mass)
+    for curve in scaled:
+        weighted = list(map(mul, curve, weights))
+        sums.append([0.0, *accumulate(weighted)])
+        squares[1:] = map(add, squares[1:], accumulate(map(mul, weighted, curve)))
+    costs, begins = [-penalty] + [math.inf] * len(weights), [0] * len(mass)
+    for end in range(_SHORTEST, len(mass)):
         last = end - _SHORTEST + 1
-        within = np.maximum(mass[end] - mass[:last], 1e-12)
-        spread = squares[end] - squares[:last]
-        spread = spread - ((sums[:, end, None] - sums[:, :last]) ** 2).sum(axis=0) / within
-        totals = costs[:last] + spread + penalty
-        best = int(np.argmin(totals))
-        costs[end], begins[end] = totals[best], best
+        explained = [0.0] * last
+        for curve in sums:
+            whole = curve[end]
+            explained = [e + (whole - s) ** 2 for e, s in zip(explained, curve, strict=False)]
+        total, own = mass[end], squares[end] + penalty
+        totals = [
+            cost + own - square - part / (total - before)
+            for cost, square, part, before in zip(costs, squares, explained, mass, strict=False)
+        ]
+        costs[end] = min(totals)
+        begins[end] = totals.index(costs[end])
     cuts: list[int] = []
-    end = int(begins[count])
+    end = begins[-1]
     while end > 0:
         cuts.insert(0, end)
-        end = int(begins[end])
+        end = begins[end]
     return cuts
 
 
-def _drop_weak(cuts: list[int], table: Array, lengths: Array) -> list[int]:
+def _drop_weak(
+    cuts: Sequence[int], table: Sequence[Sequence[float]], lengths: Sequence[float]
+) -> list[int]:
     """Return the cuts at which some curve jumps; the weakest go first, and their levels join."""
-    cuts = list(cuts)
-    while cuts:
-        edges = [0, *cuts, table.shape[1]]
+    kept = list(cuts)
+    while kept:
+        edges = [0, *kept, len(lengths)]
         jumps = [
-            _measure_jump(table, lengths, edges[i - 1], edges[i], edges[i + 1])
-            for i in range(1, len(edges) - 1)
+            max(_measure_jump(curve, lengths, *edges[i : i + 3]) for curve in table)
+            for i in range(len(kept))
         ]
-        weakest = int(np.argmin(jumps))
+        weakest = min(range(len(kept)), key=jumps.__getitem__)
         if jumps[weakest] >= _LEAST_CHANGE:
             break
-        cuts.pop(weakest)
-    return cuts
+        kept.pop(weakest)
+    return kept
 
 
-def _measure_jump(table: Array, lengths: Array, start: int, cut: int, end: int) -> float:
-    """Return the largest change of a level at a cut, no more than the curve jumps just there."""
+def _measure_jump(
+    curve: Sequence[float], lengths: Sequence[float], start: int, cut: int, end: int
+) -> float:
+    """Return the change of a curve's level at a cut, no more than it jumps just there."""
 
-    def mean(first: int, last: int) -> Array:
-        weights = lengths[first:last]
-        level: Array = (table[:, first:last] * weights).sum(axis=1) / weights.sum()
-        return level
+    def mean(first: int, last: int) -> float:
+        return _mean(curve, lengths, first, last)
 
-    def drift(first: int, last: int) -> Array:
-        """Return how much the curves climb per interval within a level."""
+    def drift(first: int, last: int) -> float:
+        """Return how much the curve climbs per interval within a level."""
         half = (last - first) // 2
         if half < 2:
-            return np.zeros(len(table))
-        climb: Array = (mean(last - half, last) - mean(first, first + half)) / (last - first - half)
-        return climb
+            return 0.0
+        return (mean(last - half, last) - mean(first, first + half)) / (last - first - half)
 
-    whole = np.abs(mean(cut, end) - mean(start, cut))
+    whole = abs(mean(cut, end) - mean(start, cut))
     # The interval on each side of the cut may lie across it.
     left = max(start, cut - 4), max(cut - 1, start + 1)
     right = min(cut + 1, end - 1), min(end, cut + 4)
     apart = (sum(right) - sum(left)) / 2
-    climb = np.abs(drift(start, cut) + drift(cut, end)) / 2 * apart
-    near = np.maximum(np.abs(mean(*right) - mean(*left)) - climb, 0.0)
-    return float(np.minimum(whole, 1.3 * near).max())
+    climb = abs(drift(start, cut) + drift(cut, end)) / 2 * apart
+    return min(whole, 1.3 * max(abs(mean(*right) - mean(*left)) - climb, 0.0))
 
 
-def _refine(cut: int, table: Array, times: Array) -> float:
+def _refine(cut: int, table: Sequence[Sequence[float]], times: Sequence[float]) -> float:
     """Return the time of a change, from how the intervals beside it lie between the levels."""
-    count = table.shape[1]
-    before = table[:, max(0, cut - 4) : max(cut - 1, 1)].mean(axis=1)
-    after = table[:, min(cut + 1, count - 1) : cut + 4].mean(axis=1)
-    clearest = int(np.argmax(np.abs(after - before)))
-    low, high = float(before[clearest]), float(after[clearest])
+    count = len(times) - 1
+    sides = []
+    for curve in table:
+        before = fmean(curve[max(0, cut - 4) : max(cut - 1, 1)])
+        after = fmean(curve[min(cut + 1, count - 1) : cut + 4])
+        sides.append((abs(after - before), before, after, curve))
+    _, low, high, clearest = max(sides, key=lambda side: side[0])
     if low == high:
         return float(times[cut])
     moment = float(times[cut - 1])
     for interval in (cut - 1, cut):
-        share = (high - float(table[clearest, interval])) / (high - low)
-        moment += min(1.0, max(0.0, share)) * float(times[interval + 1] - times[interval])
+        share = min(1.0, max(0.0, (high - clearest[interval]) / (high - low)))
+        moment += share * (times[interval + 1] - times[interval])
     return moment

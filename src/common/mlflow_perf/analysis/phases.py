@@ -5,23 +5,22 @@ Each phase says what held it back and which function its time went into.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
 from mlflow_perf.analysis.finding_places import find_function
 from mlflow_perf.analysis.findings import judge_part
+from mlflow_perf.analysis.levels import split_levels
+from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import one_decimal, quantity
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
-
-if TYPE_CHECKING:  # NumPy takes 0.1 s to import, and is not needed to read phases
-    import numpy as np
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.float64]
 
 _MOST = 12
 _SHORTEST_SEC = 1.0
@@ -117,26 +116,22 @@ def read_phases(document: NodeDocument) -> list[Phase]:
 
 def find_phases(document: NodeDocument) -> list[Phase]:
     """Return the phases of a node's run in the order of time; none for one that was too short."""
-    import numpy as np
-
-    from mlflow_perf.analysis.levels import split_levels
-
     document = _drop_late_rows(document)
-    times, curves = _read_curves(document)
+    times = _read_column(document, "elapsed_sec") or []
     if len(times) < 2 or times[-1] - times[0] < _SHORTEST_SEC:
         return []
-    begin, end = float(times[0]), float(times[-1])
+    begin, end = times[0], times[-1]
     operations = list(_list_operations(document, begin, end))
     shortest = max(_SHORTEST_SEC, _SHORTEST_SHARE * (end - begin))
     least = shortest / 2
     edges_inside = {edge for _, *edges in operations for edge in edges}
     fixed = sorted(edge for edge in edges_inside if begin + least < edge < end - least)
-    units = [curve / unit for curve, unit in curves.values()]
     # A change of the curves at an operation's edge is that edge.
-    near = max(1.5 * float(np.median(np.diff(times))), _NEAR_SHARE * (end - begin))
+    usual = median(after - before for before, after in pairwise(times))
+    near = max(1.5 * usual, _NEAR_SHARE * (end - begin))
     cuts = [
         cut
-        for cut in split_levels(times.tolist(), units, _MOST)
+        for cut in split_levels(times, list(_read_curves(document, times)), _MOST)
         if all(abs(cut - edge) > near for edge in fixed)
     ]
     edges = [begin]
@@ -145,45 +140,24 @@ def find_phases(document: NodeDocument) -> list[Phase]:
             edges.append(cut)
     if end - edges[-1] < shortest and len(edges) > 1 and edges[-1] not in fixed:
         edges.pop()
-    edges.append(end)
-    return [
-        _make_phase(document, operations, times, start, stop) for start, stop in pairwise(edges)
-    ]
-
-
-def _make_phase(
-    document: NodeDocument,
-    operations: Sequence[tuple[str, float, float]],
-    times: Array,
-    start: float,
-    end: float,
-) -> Phase:
-    import numpy as np
-
-    kind = judge_part(document, start, end)
-    function = find_function(kind, document, (start, end))
-    inside = [
-        name for name, a, b in operations if min(b, end) - max(a, start) > 0.5 * (end - start)
-    ]
-    counter = document.reports.get("job_cpu_sec") or document.reports.get("cpu_busy_sec")
-    cores = None
-    if counter is not None and counter[0] is not None:
-        values = np.array(counter, np.float64)
-        known = np.isfinite(values)
-        # An interval that lies across the cut belongs half to the other phase.
-        whole = times[(times >= start) & (times <= end)]
-        first, last = (whole[0], whole[-1]) if len(whole) >= 3 else (start, end)
-        used = np.interp([first, last], times[known], values[known])
-        cores = round(float(max(0.0, used[1] - used[0]) / (last - first)), 3)
-    peaks = [
-        value
-        for name in ("job_mem_mb", "job_mem_mb_max")
-        for moment, value in zip(times, document.reports.get(name) or [], strict=False)
-        if value is not None and start - 1e-6 <= moment <= end + 1e-6
-    ]
-    name = inside[0] if inside else function or _LABELS.get(kind, kind)
-    memory = round(max(peaks), 1) if peaks else None
-    return Phase(name, round(start, 3), round(end, 3), kind, cores, memory, function)
+    spans = read_spans(document)
+    phases = []
+    for start, stop in pairwise([*edges, end]):
+        kind = judge_part(spans, start, stop)
+        function = find_function(kind, document, (start, stop))
+        half = 0.5 * (stop - start)
+        inside = [name for name, a, b in operations if min(b, stop) - max(a, start) > half]
+        phase = Phase(
+            inside[0] if inside else function or _LABELS.get(kind, kind),
+            round(start, 3),
+            round(stop, 3),
+            kind,
+            _average_cores(document, times, start, stop),
+            _find_peak_memory(document, times, start, stop),
+            function,
+        )
+        phases.append(phase)
+    return phases
 
 
 def _drop_late_rows(document: NodeDocument) -> NodeDocument:
@@ -197,43 +171,76 @@ def _drop_late_rows(document: NodeDocument) -> NodeDocument:
     return replace(document, reports=reports)
 
 
-def _read_curves(document: NodeDocument) -> tuple[Array, dict[str, tuple[Array, float]]]:
-    """Return the times of the reports, and name → (mean of each interval, a change worth a cut)."""
-    import numpy as np
+def _read_column(document: NodeDocument, *names: str) -> list[float] | None:
+    """Return the sum of those columns that the reports have; None where a value is missing."""
+    rows = list(zip(*(document.reports[n] for n in names if n in document.reports), strict=False))
+    totals = [sum(v if v is not None else math.nan for v in row) for row in rows]
+    return totals if totals and all(map(math.isfinite, totals)) else None
 
-    reports = document.reports
-    times = np.array(reports.get("elapsed_sec") or [], np.float64)
-    if len(times) < 2:
-        return times, {}
-    steps = np.diff(times)
 
-    def column(*names: str) -> Array | None:
-        found = [np.array(reports[name], np.float64) for name in names if name in reports]
-        total = np.sum(found, axis=0) if found else None
-        return None if total is None or not np.isfinite(total).all() else total
+def _average_cores(
+    document: NodeDocument, times: Sequence[float], start: float, end: float
+) -> float | None:
+    """Return the CPUs that the job kept busy on average; None if unknown."""
+    counter = document.reports.get("job_cpu_sec") or document.reports.get("cpu_busy_sec")
+    if counter is None or counter[0] is None:
+        return None
+    known = [(at, value) for at, value in zip(times, counter, strict=False) if value is not None]
+    # An interval that lies across the cut belongs half to the other phase.
+    whole = [at for at in times if start <= at <= end]
+    first, last = (whole[0], whole[-1]) if len(whole) >= 3 else (start, end)
 
-    curves: dict[str, tuple[Array, float]] = {}
-    cpu = column("job_cpu_sec")
-    cpu = column("cpu_busy_sec") if cpu is None else cpu
+    def read_counter(moment: float) -> float:
+        place = min(max(bisect_left(known, (moment,)), 1), len(known) - 1)
+        (before, low), (after, high) = known[place - 1], known[place]
+        share = min(1.0, max(0.0, (moment - before) / (after - before)))
+        return low + share * (high - low)
+
+    if len(known) < 2:
+        return 0.0
+    return round(max(0.0, read_counter(last) - read_counter(first)) / (last - first), 3)
+
+
+def _find_peak_memory(
+    document: NodeDocument, times: Sequence[float], start: float, end: float
+) -> float | None:
+    peaks = [
+        value
+        for name in ("job_mem_mb", "job_mem_mb_max")
+        for moment, value in zip(times, document.reports.get(name) or [], strict=False)
+        if value is not None and start - 1e-6 <= moment <= end + 1e-6
+    ]
+    return round(max(peaks), 1) if peaks else None
+
+
+def _read_curves(document: NodeDocument, times: Sequence[float]) -> Iterator[list[float]]:
+    """Yield the mean of each interval, in units of a change that is worth a cut."""
+
+    def calculate_rates(column: Sequence[float]) -> list[float]:
+        return [
+            max(0.0, (column[i] - column[i - 1]) / (times[i] - times[i - 1]))
+            for i in range(1, len(times))
+        ]
+
+    cpu = _read_column(document, "job_cpu_sec") or _read_column(document, "cpu_busy_sec")
     if cpu is not None:
-        cores = np.maximum(np.diff(cpu), 0.0) / steps
-        curves["cpu"] = cores, max(0.3, 0.1 * float(np.percentile(cores, 95)))
-    memory = column("job_mem_mb")
+        cores = calculate_rates(cpu)
+        unit = max(0.3, 0.1 * sorted(cores)[int(0.95 * (len(cores) - 1))])
+        yield [value / unit for value in cores]
+    memory = _read_column(document, "job_mem_mb")
     if memory is not None:
-        means = (memory[1:] + memory[:-1]) / 2
-        curves["memory"] = means, max(48.0, 0.2 * float(memory.max()))
-    for name, scale_mb_s, names in (
-        ("disk", 2.0, ("job_io_read_mb", "job_io_write_mb")),
-        ("network", 8.0, ("net_io_ext_sent_mb", "net_io_ext_recv_mb")),
+        unit = max(48.0, 0.2 * max(memory))
+        yield [(before + after) / 2 / unit for before, after in pairwise(memory)]
+    for scale_mb_s, names in (
+        (2.0, ("job_io_read_mb", "job_io_write_mb")),
+        (8.0, ("net_io_ext_sent_mb", "net_io_ext_recv_mb")),
     ):
-        moved = column(*names)
+        moved = _read_column(document, *names)
         if moved is not None:
-            rates = np.maximum(np.diff(moved), 0.0) / steps
-            curves[name] = np.log2(1.0 + rates / scale_mb_s), 1.5
-    gpu = column("gpu_utilization_pct")
+            yield [math.log2(1.0 + rate / scale_mb_s) / 1.5 for rate in calculate_rates(moved)]
+    gpu = _read_column(document, "gpu_utilization_pct")
     if gpu is not None:
-        curves["gpu"] = gpu[1:], 15.0
-    return times, curves
+        yield [value / 15.0 for value in gpu[1:]]
 
 
 def _list_operations(

@@ -7,14 +7,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from mlflow_perf.analysis.usage import ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.recorders.steps.course import CourseRow
-from mlflow_perf.recorders.steps.metrics import StepMetrics
-from mlflow_perf.recorders.steps.stats import LoopRecord
+
+if TYPE_CHECKING:
+    from mlflow_perf.recorders.steps.course import CourseRow
+    from mlflow_perf.recorders.steps.stats import LoopRecord
 
 LEAST_STEPS = 5
 _SYNCHRONISES = re.compile(r"backward|sync|reduce|barrier|gather|communicat")
@@ -82,10 +84,16 @@ def read_loops(nodes: Iterable[NodeDocument]) -> dict[str, dict[int, LoopRecord]
     Steps that a later version wrote, or that are damaged, are left out: the rest of the document
     has its report without them.
     """
+    recorded = [node.steps for node in nodes if node.steps]
+    if not recorded:
+        return {}
+    # Most documents have no steps: `mlflow-perf show` does not wait for the recorder's import.
+    from mlflow_perf.recorders.steps.metrics import StepMetrics
+
     loops = StepMetrics()
-    for node in nodes:
+    for steps in recorded:
         with contextlib.suppress(DocumentError):
-            loops.merge(StepMetrics.from_dict(node.steps))
+            loops.merge(StepMetrics.from_dict(steps))
     return loops.records()
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.core.format import format_change, number, quantity
-from mlflow_perf.recorders.steps.stats import LoopRecord, sum_ranks
 from mlflow_perf.tracking.perf_run import PerfRun
+
+if TYPE_CHECKING:
+    from mlflow_perf.recorders.steps.stats import LoopRecord
 
 _MOST_PARTS = 8
 _LEAST_CHANGE = 0.05  # single runs vary by as much
@@ -15,6 +18,8 @@ _LEAST_CHANGE = 0.05  # single runs vary by as much
 
 def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
     """Return a loop in one sentence: steps, median, and what a mean step is made of."""
+    from mlflow_perf.recorders.steps.stats import sum_ranks  # slow, and rarely needed
+
     whole = sum_ranks(ranks)
     p50, p95 = whole.step.percentiles((50, 95))
     count = max(record.step.count for record in ranks.values())
@@ -39,6 +44,8 @@ def describe_step_changes(runs: Sequence[PerfRun | None]) -> Iterator[str]:
         runs: The same component in each of the compared runs, with its document; None for a run
             that does not have it.
     """
+    from mlflow_perf.recorders.steps.stats import sum_ranks
+
     first, last = (
         {} if run is None or run.document is None else read_loops(run.document.nodes.values())
         for run in (runs[0], runs[-1])
