@@ -42,7 +42,8 @@ COMMAND = (
 HEAD = """\
 from pathlib import Path
 from azure.ai.ml import (
-    Input, MpiDistribution, PyTorchDistribution, TensorFlowDistribution, dsl, load_component,
+    Input, MpiDistribution, PyTorchDistribution, RayDistribution, TensorFlowDistribution, dsl,
+    load_component,
 )
 HERE = Path(__file__).parent
 make = load_component(str(HERE / "make" / "component.yaml"))

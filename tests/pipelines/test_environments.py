@@ -58,7 +58,8 @@ def test_images_are_named_and_given_interpreters_come_first(tmp_path: Path) -> N
     said: list[str] = []
     given = parse_pythons([f"c={sys.executable}"], [graph])
     found = choose_pythons(graph, given, own=True, say=said.append, cache=tmp_path)
-    assert said == ["img is not used: a, b run with this Python"]
+    hint = " (or give --map img=CONDA.yml)"
+    assert said == [f"img is not used: a, b run with this Python{hint}"]
     assert found["c"].path is not None
     assert found["a"] == found["d"] == StepPython()
     assert choose_pythons(graph, {}, own=False, say=said.append)["c"] == StepPython()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -68,6 +69,38 @@ def test_torch_finds_its_place_on_parsls_nodes(option: str, variable: str) -> No
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.split() == ["3", "1", "1"]
+
+
+def _read_tasks(ranks: list[dict[str, str]]) -> list[tuple[str, int]]:
+    tasks = [json.loads(rank["TF_CONFIG"])["task"] for rank in ranks]
+    return [(task["type"], task["index"]) for task in tasks]
+
+
+def test_tensorflow_finds_its_workers_and_servers() -> None:
+    """Each rank has `TF_CONFIG`: the same cluster and its own task, workers before servers."""
+    step = Step("s", "c", "true", None, instances=3, servers=1, distribution="tensorflow")
+    expected = [("worker", 0), ("worker", 1), ("ps", 0)]
+    here = [rank.environment for rank in plan_ranks(step, {"PATH": "/nonexistent"})]
+    assert _read_tasks(here) == expected
+    assert [(p.index, p.count) for p in map(detect, here)] == [(0, 3), (1, 3), (2, 3)]
+    (cluster,) = {json.dumps(json.loads(rank["TF_CONFIG"])["cluster"]) for rank in here}
+    assert {kind: len(found) for kind, found in json.loads(cluster).items()} == {
+        "worker": 2,
+        "ps": 1,
+    }
+    prefix = {"PARSL_MPI_PREFIX": "srun --nodelist a,b,c"}
+    (start,) = plan_ranks(step, {"PATH": "/nonexistent", **prefix})
+    script = start.command[-1].removesuffix("true") + "echo $TF_CONFIG"
+    told = [
+        subprocess.run(
+            ["bash", "-c", script], env=start.environment | {"SLURM_PROCID": str(rank)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for rank in range(3)
+    ]  # fmt: skip
+    assert _read_tasks([{"TF_CONFIG": text} for text in told]) == expected
+    hosts = json.loads(told[0])["cluster"]
+    assert [a.partition(":")[0] for a in (*hosts["worker"], *hosts["ps"])] == ["a", "b", "c"]
 
 
 ALL_REDUCE = """

@@ -11,6 +11,7 @@ from azure.ai.ml.entities import BuildContext, Environment
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import EnvironmentSpec
 from mlflow_perf.pipelines.read_environment import read_environment
+from mlflow_perf.pipelines.sources import Sources
 
 
 def test_a_conda_file_becomes_pip_requirements(tmp_path: Path) -> None:
@@ -20,7 +21,8 @@ def test_a_conda_file_becomes_pip_requirements(tmp_path: Path) -> None:
         "dependencies:\n- python=3.8.5\n- pip=20\n- numpy=1.21\n- conda-forge::scipy>=1.5\n"
         "- pytorch==1.9.0=py38_cuda\n- cudatoolkit=11\n- r-base\n- pip:\n  - mlflow~=2.0 \n"
     )
-    found = read_environment(Environment(conda_file=str(path), image="i"), {}, "Step 'a'")
+    asked = Environment(conda_file=str(path), image="i")
+    found = read_environment(asked, Sources(), tmp_path, "Step 'a'")
     assert found == EnvironmentSpec(
         str(path),
         python="3.8",
@@ -35,17 +37,38 @@ def test_a_docker_context_gives_its_requirements(tmp_path: Path) -> None:
     """Of a Dockerfile's folder, the pip requirements are used; an image is only named."""
     (tmp_path / "requirements.txt").write_text("# ours\nnumpy\n\n")
     build = Environment(name="e", build=BuildContext(path=str(tmp_path)))
-    found = read_environment(build, {}, "x")
+    found = read_environment(build, Sources(), tmp_path, "x")
     assert found is not None
     assert found.requirements == ("numpy",)
-    alone = read_environment("azureml:curated@latest", {}, "x")
+    alone = read_environment("azureml:curated@latest", Sources(), tmp_path, "x")
     assert alone == EnvironmentSpec("azureml:curated@latest", image="azureml:curated@latest")
-    assert read_environment("azureml:mine:1", {"mine": build}, "x") == found
-    assert read_environment(None, {}, "x") is None
+    made = Sources(environments={"mine": build})
+    assert read_environment("azureml:mine:1", made, tmp_path, "x") == found
+    assert read_environment(None, Sources(), tmp_path, "x") is None
+
+
+def test_a_registered_environment_is_read_from_its_own_file(tmp_path: Path) -> None:
+    """The file that defines it in the pipeline's folder serves, or one that `--map` names."""
+    said: list[str] = []
+    conda = tmp_path / "conda.yml"
+    conda.write_text("dependencies:\n- pip:\n  - numpy\n")
+    (tmp_path / "env.yml").write_text("name: mine\nimage: img\nconda_file: conda.yml\n")
+    sources = Sources(say=said.append)
+    found = read_environment("azureml:mine@latest", sources, tmp_path, "x")
+    assert found is not None
+    assert (found.requirements, found.image) == (("numpy",), "img")
+    assert said == [f"azureml:mine@latest is taken from {tmp_path / 'env.yml'}"]
+    listed = tmp_path / "packages.txt"
+    listed.write_text("scipy\n")
+    for asked, file, wanted in (("azureml:curated@x", conda, "numpy"), ("img", listed, "scipy")):
+        given: Any = Environment(image="img") if asked == "img" else asked
+        spec = read_environment(given, Sources({asked: file}), tmp_path, "x")
+        assert spec is not None
+        assert spec.requirements == (wanted,)
 
 
 def test_a_file_that_is_no_conda_file_is_named() -> None:
     """The message names the step and what is missing."""
     bad: Any = Environment(name="e", conda_file={"packages": []})
     with pytest.raises(PipelineError, match="Step 'a': the environment e is no conda file"):
-        read_environment(bad, {}, "Step 'a'")
+        read_environment(bad, Sources(), Path(), "Step 'a'")

@@ -178,8 +178,8 @@ REFUSED = [
     ("a = make(file=Input(type='uri_file', path=str(HERE)))", "must be a file"),
     ("a = make(folder='text')", "Step 'a'"),
     (
-        "a = make(); a.distribution = TensorFlowDistribution(worker_count=2)",
-        "Step 'a' is distributed with tensorflow",
+        "a = make(); a.distribution = RayDistribution()",
+        "Step 'a' is distributed with ray",
     ),
     ("a = make(); a.resources = {'instance_count': 2}", "asks for 2 instances but names no dist"),
     ("a = make(); a.set_limits(timeout=-1)", "Step 'a': timeout is -1, but must be a number of"),

@@ -29,6 +29,21 @@ def make_path_input(kind: str, path: Path) -> Any:
     return Input(type=kind, path=str(path))
 
 
+def load_definition(kind: str, file: Path) -> Any:
+    """Return the `component` or `environment` that a YAML file defines.
+
+    Raises:
+        PipelineError: azure-ai-ml cannot read it.
+    """
+    from azure.ai import ml
+
+    try:
+        return getattr(ml, f"load_{kind}")(str(file))
+    # azure-ai-ml raises several kinds of exceptions for a file that is not as it should be.
+    except Exception as error:
+        raise PipelineError(f"{file} is no {kind}: {_describe(error)}") from error
+
+
 def connect_workspace(environ: Mapping[str, str] = os.environ) -> Any:
     """Return a client of the workspace that the environment or `config.json` names.
 

@@ -92,7 +92,8 @@ def choose_pythons(
     for spec, names in wanted.items():
         if not spec.requirements:
             if spec.image:
-                say(f"{spec.image} is not used: {', '.join(names)} run with this Python")
+                hint = "" if " " in spec.image else f" (or give --map {spec.image}=CONDA.yml)"
+                say(f"{spec.image} is not used: {', '.join(names)} run with this Python{hint}")
             continue
         python = _find_python(spec.python)
         if python is None and not _is_own_version(spec.python):

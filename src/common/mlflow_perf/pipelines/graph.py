@@ -110,7 +110,8 @@ class Step:
         environment: Environment variables of the component, overridden by the node's.
         instances: Number of nodes.
         processes: Ranks per node.
-        distribution: `mpi` or `pytorch`; None for a single process.
+        servers: How many of the nodes are parameter servers of TensorFlow.
+        distribution: `mpi`, `pytorch` or `tensorflow`; None for a single process.
         timeout_sec: Time limit of an attempt.
         retries: How often a failed attempt is repeated.
         wanted: The environment that the component asks for; None if it names none.
@@ -127,6 +128,7 @@ class Step:
     environment: dict[str, str] = field(default_factory=dict)
     instances: int = 1
     processes: int = 1
+    servers: int = 0
     distribution: str | None = None
     timeout_sec: float | None = None
     retries: int = 0

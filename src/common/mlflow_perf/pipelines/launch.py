@@ -6,12 +6,14 @@ the nodes that Parsl's MPI mode allocates.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,11 +24,13 @@ from mlflow_perf.pipelines.graph import Step
 _PARSL_PREFIX = "PARSL_MPI_PREFIX"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"
 _HOST_OPTIONS = ("-hosts", "--nodelist", "-node-list")
-# Sets each rank's place for torch.distributed, from the variables of the nodes' launcher.
-_AS_TORCH = """\
-export RANK="${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${ALPS_APP_PE:-0}}}}"
-export LOCAL_RANK=$((RANK % LOCAL_WORLD_SIZE)) NODE_RANK=$((RANK / LOCAL_WORLD_SIZE))
-"""
+_RANK = "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${ALPS_APP_PE:-0}}}}"
+# What gives each rank its place, from the variables of the nodes' launcher.
+_PLACES = {
+    "pytorch": f'export RANK="{_RANK}"\n'
+    "export LOCAL_RANK=$((RANK % LOCAL_WORLD_SIZE)) NODE_RANK=$((RANK / LOCAL_WORLD_SIZE))\n",
+    "tensorflow": f'place="TF_CONFIG_{_RANK}"; export TF_CONFIG="${{!place}}"\n',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +60,22 @@ def plan_ranks(
     """
     shell = (*wrapper, "bash", "-c", step.command)
     world, processes = step.ranks, step.processes
-    is_torch = step.distribution == "pytorch"
-    torch_world = {
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(processes),
-        "NNODES": str(step.instances),
-    }
     per_node = {_PER_NODE: str(processes)}
     prefix = tuple(environ.get(_PARSL_PREFIX, "").split())
     named = (prefix[i + 1] for i, word in enumerate(prefix[:-1]) if word in _HOST_OPTIONS)
     hosts = next(named, "").replace(",", " ").split()
     if prefix and (world > 1 or hosts not in ([], [socket.gethostname()])):
-        if is_torch:
-            per_node |= torch_world | _make_master((*hosts, "127.0.0.1")[0])
-            shell = (*wrapper, "bash", "-c", _AS_TORCH + step.command)
+        if step.distribution in _PLACES:
+            places = _make_places(step, hosts or ["127.0.0.1"])
+            per_node |= places[0] if step.distribution == "pytorch" else {
+                f"TF_CONFIG_{rank}": place["TF_CONFIG"] for rank, place in enumerate(places)
+            }  # fmt: skip
+            command = _PLACES[step.distribution] + step.command
+            shell = (*wrapper, "bash", "-c", command)
         return [Rank((*prefix, *shell), per_node, "std_log.txt")]
-    if is_torch:
-        torch_world |= _make_master("127.0.0.1")
-        places = [divmod(rank, processes) for rank in range(world)]
-        return [
-            Rank(
-                shell,
-                torch_world | {"RANK": str(rank), "LOCAL_RANK": str(local), "NODE_RANK": str(node)},
-                f"rank-{rank}.txt",
-            )
-            for rank, (node, local) in enumerate(places)
-        ]
+    if step.distribution in _PLACES:
+        places = _make_places(step, ["127.0.0.1"])
+        return [Rank(shell, place, f"rank-{rank}.txt") for rank, place in enumerate(places)]
     if world == 1 or step.distribution is None:
         return [Rank(shell, {}, "std_log.txt")]
     launcher = _find_mpiexec(environ.get("PATH", os.defpath))
@@ -112,11 +106,39 @@ def make_search_path(environ: Mapping[str, str], python: Path | None = None) -> 
     return os.pathsep.join([*map(str, folders), environ.get("PATH", os.defpath)])
 
 
-def _make_master(host: str) -> dict[str, str]:
-    """Return the address at which the ranks of torch.distributed meet."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return {"MASTER_ADDR": host, "MASTER_PORT": str(listener.getsockname()[1])}
+def _make_places(step: Step, hosts: Sequence[str]) -> list[dict[str, str]]:
+    """Return the variables by which the ranks of PyTorch or TensorFlow find each other."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(step.ranks)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        ports = [listener.getsockname()[1] for listener in listeners]
+    if step.distribution == "tensorflow":
+        addresses = [f"{hosts[i % len(hosts)]}:{port}" for i, port in enumerate(ports)]
+        workers = step.ranks - step.servers
+        cluster = {"worker": addresses[:workers], "ps": addresses[workers:]}
+        tasks = [(kind, i) for kind, found in cluster.items() for i in range(len(found))]
+        known = {kind: found for kind, found in cluster.items() if found}
+        return [
+            {
+                "TF_CONFIG": json.dumps({"cluster": known, "task": {"type": kind, "index": index}}),
+                "MLFLOW_PERF_NODE": str(rank),
+                "MLFLOW_PERF_NODE_COUNT": str(step.ranks),
+            }
+            for rank, (kind, index) in enumerate(tasks)
+        ]
+    shared = {
+        "WORLD_SIZE": str(step.ranks),
+        "LOCAL_WORLD_SIZE": str(step.processes),
+        "NNODES": str(step.instances),
+        "MASTER_ADDR": hosts[0],
+        "MASTER_PORT": str(ports[0]),
+    }
+    places = [divmod(rank, step.processes) for rank in range(step.ranks)]
+    return [
+        shared | {"RANK": str(rank), "LOCAL_RANK": str(local), "NODE_RANK": str(node)}
+        for rank, (node, local) in enumerate(places)
+    ]
 
 
 @lru_cache(maxsize=8)

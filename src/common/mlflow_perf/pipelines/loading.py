@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import json
 import logging
 import re
 import warnings
@@ -123,16 +124,23 @@ def _load_yaml(path: Path) -> Any:
 def _explain_yaml(path: Path, error: Exception) -> str:
     """Return what is wrong with a YAML file, and in which line."""
     text = str(error)
+    rows = path.read_text(encoding="utf-8", errors="replace").splitlines()
     lines = re.findall(r"line (\d+)", text)
     where = f"{path}, line {lines[-1]}" if lines else str(path)
-    found = re.search(r'"message": "(.*?)",\s*"path": "(.*?)"', text, re.DOTALL)
+    # Of each fault its message and path, in JSON; the message may hold a schema's answer in JSON.
+    found = re.search(r'"message": ("(?:[^"\\]|\\.)*"),\s*"path": "(.*?)"', text)
     if found is not None:
-        return f"{where}: {found[2]}: {found[1]}"
+        message, key = str(json.loads(found[1])), found[2]
+        if answer := re.search(r'\{\s*"(\w+)":.*\}', message, re.DOTALL):
+            key, told = answer[1], re.findall(r'"((?:[^"\\]|\\.){20,})"', answer[0])
+            message = "; or: ".join(told)
+            line = next((i for i, row in enumerate(rows, 1) if row.strip().startswith(key)), 0)
+            where = f"{path}, line {line}" if line else str(path)
+        return f"{where}: {key}: {' '.join(message.replace(chr(92) + 'n', ' ').split())[:400]}"
     problem = getattr(error.__cause__ or error.__context__, "problem", None)
     if problem:
         return f"{where} is no YAML: {problem}."
     if binding := re.search(r"\$\{\{.*?\}\}", text):
-        rows = path.read_text(encoding="utf-8").splitlines()
         line = next((i for i, row in enumerate(rows, 1) if binding[0] in row), 0)
         where = f"{path}, line {line}" if line else str(path)
         return f"{where}: {binding[0]} names nothing that this pipeline has."

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.azure import load_definition
+from mlflow_perf.pipelines.definitions import find_definition
 from mlflow_perf.pipelines.graph import EnvironmentSpec
+from mlflow_perf.pipelines.sources import Sources
 
 _CONDA = re.compile(r"^(?:[\w\-]+::)?([\w.\-]+)\s*(.*)$")
 _REGISTERED = re.compile(r"^(?:azureml:)?([\w.\-]+)(?:[@:][\w.\-]+)?$")
@@ -31,44 +35,68 @@ _NOT_PYTHON = re.compile(
 
 
 def read_environment(
-    environment: Any, made: Mapping[str, Any], where: str
+    environment: Any, sources: Sources, base: Path, where: str
 ) -> EnvironmentSpec | None:
     """Return what an environment asks for; None if there is none.
 
     Args:
         environment: An azure-ai-ml `Environment`, the text that names one, or None.
-        made: Environment by name of those that the pipeline's own script creates.
+        sources: Has the files of `--map`, and what the pipeline's own script creates.
+        base: Folder of the pipeline file; a file in it may define a registered environment.
         where: Name of the step, to begin the message with.
 
     Raises:
         PipelineError: The conda file cannot be read as one.
     """
-    if isinstance(environment, str):
-        found = _REGISTERED.match(environment)
-        name = found[1] if found else ""
-        if name not in made:
-            return EnvironmentSpec(environment, image=environment)
-        environment = made[name]
     if not environment:
         return None
-    image = str(getattr(environment, "image", None) or "")
-    build = getattr(environment, "build", None)
-    conda = environment.conda_file
-    if conda is None and build is not None:
-        base = Path(environment.base_path or ".")
-        folder = (base / str(build.path)).resolve()
-        listed = folder / "requirements.txt"
-        shown = f"the docker context {folder}"
-        if not listed.is_file():
-            return EnvironmentSpec(shown, image=shown)
-        # Its Dockerfile installs them; that is the part of it which a step of Python needs.
-        lines = (line.strip() for line in listed.read_text(encoding="utf-8").splitlines())
-        wanted = tuple(line for line in lines if line and not line.startswith("#"))
-        return EnvironmentSpec(str(listed), requirements=wanted, image=shown, folder=folder)
-    if conda is None:
+    name = environment if isinstance(environment, str) else str(environment.image or "")
+    if (given := sources.given.get(name)) is not None:
+        return _read_requirements(given) if given.suffix == ".txt" else _read_conda(given, where)
+    if isinstance(environment, str):
+        found = _REGISTERED.match(environment)
+        if found and found[1] in sources.environments:
+            environment = sources.environments[found[1]]
+        elif defined := find_definition("environment", environment, base):
+            sources.tell_definition(environment, defined[0])
+            environment = load_definition("environment", defined[0])
+        else:
+            return EnvironmentSpec(environment, image=environment)
+    image = str(environment.image or "")
+    if environment.conda_file is not None:
+        path = getattr(environment, "_conda_file_path", None)
+        found_spec = _read_conda(environment.conda_file, where, path=path, name=environment.name)
+        return replace(found_spec, image=image)
+    build = environment.build
+    if build is None:
         return EnvironmentSpec(image, image=image)
-    path = getattr(environment, "_conda_file_path", None)
-    shown = str(path or f"the environment {environment.name}")
+    folder = (Path(environment.base_path or ".") / str(build.path)).resolve()
+    shown = f"the docker context {folder}"
+    if not (folder / "requirements.txt").is_file():
+        return EnvironmentSpec(shown, image=shown)
+    # Its Dockerfile installs them; that is the part of it which a step of Python needs.
+    return replace(_read_requirements(folder / "requirements.txt"), image=shown)
+
+
+def _read_requirements(file: Path) -> EnvironmentSpec:
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    wanted = tuple(line for line in lines if line and not line.startswith("#"))
+    return EnvironmentSpec(str(file), requirements=wanted, folder=file.parent)
+
+
+def _read_conda(
+    conda: Any, where: str, *, path: Path | str | None = None, name: str | None = None
+) -> EnvironmentSpec:
+    """Return what a conda file asks for, given by its path or by its contents."""
+    if isinstance(conda, Path):
+        import yaml
+
+        path = conda
+        try:
+            conda = yaml.safe_load(conda.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise PipelineError(f"{where}: {path} is no conda file: {error}.") from error
+    shown = str(path or f"the environment {name}")
     dependencies = conda.get("dependencies") if isinstance(conda, Mapping) else None
     if not isinstance(dependencies, list):
         raise PipelineError(f"{where}: {shown} is no conda file: it has no list of dependencies.")
@@ -78,7 +106,6 @@ def read_environment(
         python=next((text for kind, text in entries if kind == "python"), ""),
         requirements=tuple(text for kind, text in entries if kind == "pip"),
         left_out=tuple(text for kind, text in entries if kind == "other"),
-        image=image,
         folder=Path(path).parent if path else None,
     )
 

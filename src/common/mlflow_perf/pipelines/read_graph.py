@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.azure import load_definition
 from mlflow_perf.pipelines.bindings import (
     Scope,
     find_bindings,
@@ -21,6 +22,7 @@ from mlflow_perf.pipelines.bindings import (
     resolve_binding,
     resolve_value,
 )
+from mlflow_perf.pipelines.definitions import find_definition
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
 from mlflow_perf.pipelines.read_environment import read_environment
 from mlflow_perf.pipelines.sources import Sources, find_cache_folder
@@ -29,7 +31,7 @@ from mlflow_perf.pipelines.values import check_literal
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _REGISTRY = re.compile(r"^azureml://registries/([^/]+)/components/([^/]+)")
 _ANONYMOUS = "azureml_anonymous"
-_DISTRIBUTIONS = ("mpi", "pytorch")
+_DISTRIBUTIONS = ("mpi", "pytorch", "tensorflow")
 # Why a kind of node cannot run here, which completes "which …", and what to do instead.
 _REFUSED = {
     "parallel_for": ("is control flow", "write its body once per item"),
@@ -62,14 +64,14 @@ def read_graph(job: Any, *, source: Path | None = None, sources: Sources | None 
     name = re.sub(r"[^\w\-]+", "_", job.display_name or job.name or file)
     if job.type != "pipeline":
         title = job.display_name or name
-        _refuse_kinds({name: job}, "")
+        _refuse_kinds({name: job}, scope)
         step = _read_step(name, job, scope, f"Step {name!r}")
         return _make_graph(job, name, title, {name: step}, source)
     settings = getattr(job, "settings", None)
     for setting in ("on_init", "on_finalize"):
         if getattr(settings, setting, None):
             raise PipelineError(f"The pipeline sets {setting}, which only Azure ML runs.")
-    _refuse_kinds(job.jobs, "")
+    _refuse_kinds(job.jobs, scope)
     component = job.component
     scope.inputs = _read_values(job, component, scope, "The pipeline")
     scope.output_types = _list_output_types(job.outputs)
@@ -97,15 +99,11 @@ def _make_graph(
     )
 
 
-def _refuse_kinds(jobs: Mapping[str, Any], prefix: str) -> None:
-    """Refuse what cannot run here, before any value of it is looked at.
-
-    Raises:
-        PipelineError: A node is of such a kind; the message names it and what to do.
-    """
+def _refuse_kinds(jobs: Mapping[str, Any], scope: Scope) -> None:
+    """Refuse what cannot run here, before any value of it is looked at."""
     for name, node in jobs.items():
         kind = str(getattr(node, "type", type(node).__name__))
-        where = f"{'Pipeline' if kind == 'pipeline' else 'Step'} {prefix + name!r}"
+        where = f"{'Pipeline' if kind == 'pipeline' else 'Step'} {scope.prefix + name!r}"
         component: Any = getattr(node, "component", None)
         if type(component).__name__ == "FlowComponent":
             raise PipelineError(
@@ -118,7 +116,13 @@ def _refuse_kinds(jobs: Mapping[str, Any], prefix: str) -> None:
             raise PipelineError(
                 f"{where} is of type {kind}, which {why}: {way_out}, or use --on azureml."
             )
-        if isinstance(component, str):
+        if isinstance(component, str) and (
+            defined := find_definition("component", component, scope.base)
+        ):
+            scope.sources.tell_definition(component, defined[0])
+            # azure-ai-ml has no public name for it.
+            component = node._component = load_definition("component", defined[0])  # noqa: SLF001
+        elif isinstance(component, str):
             registry = _REGISTRY.match(component)
             what = f"component {registry[2]} of the registry {registry[1]}" if registry else (
                 f"registered component {component.removeprefix('azureml:')}")  # fmt: skip
@@ -127,7 +131,8 @@ def _refuse_kinds(jobs: Mapping[str, Any], prefix: str) -> None:
                 "component.yaml, or use --on azureml."
             )
         if kind == "pipeline":
-            _refuse_kinds(component.jobs, f"{prefix}{name}.")
+            base = Path(getattr(component, "base_path", None) or scope.base)
+            _refuse_kinds(component.jobs, Scope(f"{scope.prefix}{name}.", base, scope.sources))
 
 
 def _read_steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
@@ -204,12 +209,18 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
     spread = node.distribution or getattr(component, "distribution", None)
     instances = _read_number(resources, "instance_count", 1, where)
     processes = _read_number(spread, "process_count_per_instance", 1, where)
+    servers = 0.0
     distribution = str(_read_field(spread, "type") or "").lower() or None
     if distribution is not None and distribution not in _DISTRIBUTIONS:
         raise PipelineError(
             f"{where} is distributed with {distribution}, which runs with --on azureml only: "
             f"here {' and '.join(_DISTRIBUTIONS)} run."
         )
+    if distribution == "tensorflow":
+        # Each worker and parameter server is an instance of its own.
+        workers = _read_number(spread, "worker_count", 0, where) or instances
+        servers = _read_number(spread, "parameter_server_count", 0, where)
+        instances, processes = workers + servers, 1
     if instances > 1 and distribution is None:
         raise PipelineError(
             f"{where} asks for {instances:g} instances but names no distribution: "
@@ -235,10 +246,11 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
         environment={key: str(value) for key, value in variables.items()},
         instances=int(instances),
         processes=int(processes),
+        servers=int(servers),
         distribution=distribution,
         timeout_sec=_read_number(getattr(node, "limits", None), "timeout", 0, where) or None,
         retries=int(_read_number(getattr(node, "retry_settings", None), "max_retries", 0, where)),
-        wanted=read_environment(environment, scope.sources.environments, where),
+        wanted=read_environment(environment, scope.sources, scope.base, where),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.definitions import find_definition
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")
 # azure-ai-ml drops the `azureml:` of an asset when it loads a YAML file.
@@ -63,6 +64,7 @@ class Sources:
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
     say: Callable[[str], object] = lambda _text: None
+    _told: set[str] = field(default_factory=set)
 
     def find(self, text: str, base: Path, *, where: str) -> Path:
         """Return the absolute path of an input; a public one is downloaded.
@@ -83,12 +85,23 @@ class Sources:
             return path
         if asset is not None and asset[1] in self.made:
             return self.find(self.made[asset[1]], base, where=where)
+        if asset is not None and (defined := find_definition("data", text, base)) is not None:
+            file, content = defined
+            self.tell_definition(text, file)
+            return self.find(str(content["path"]), file.parent, where=where)
         blob = _BLOB.match(text)
         url = f"https://{blob[2]}/{blob[1]}/{blob[3]}" if blob else text
         if url.startswith(("https://", "http://")):
             return self._download(url, where, text)
         shown = f"azureml:{text.removeprefix('azureml:')}" if asset else text
         return find_local_path(shown, base, where=where)
+
+    def tell_definition(self, address: str, file: Path) -> None:
+        """Say once that a file serves for a registered asset."""
+        text = f"{address} is taken from {file}"
+        if text not in self._told:
+            self._told.add(text)
+            self.say(text)
 
     def _find_stand_in(self, text: str, asset: re.Match[str] | None) -> Path | None:
         """Return the path that `--map` gives for an address; `NAME` alone is any version."""

@@ -37,9 +37,10 @@ class Nested:
 
     def __post_init__(self) -> None:
         """Make the keys equal to those that the database holds."""
-        self.key = _make_storable(self.key)
-        if self.parent is not None:
-            self.parent = (self.parent[0], _make_storable(self.parent[1]))
+        if isinstance(self.key, str):
+            self.key = storable(self.key)
+        if self.parent is not None and isinstance(self.parent[1], str):
+            self.parent = (self.parent[0], storable(self.parent[1]))
 
 
 def store_nested(store: Store, spans: list[Nested]) -> None:
@@ -72,7 +73,3 @@ def store_nested(store: Store, spans: list[Nested]) -> None:
         for s in spans
         for name, time, value in s.metrics
     )
-
-
-def _make_storable(key: Key) -> Key:
-    return storable(key) if isinstance(key, str) else key

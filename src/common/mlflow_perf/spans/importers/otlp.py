@@ -63,12 +63,7 @@ def _read_documents(source: Path, store: Store) -> list[dict[str, Any]]:
 
 
 def _read_span(span: dict[str, Any], shared: dict[str, Any]) -> Nested:
-    """Return a span with the attributes that it shares with its resource.
-
-    Raises:
-        KeyError: An id or a time is missing; `TypeError`, `ValueError`, `OverflowError`: a time is
-            not a number.
-    """
+    """Return a span with its resource's attributes; raise if an id or a time is missing."""
     scope, parent = f"otel:{span['traceId']}", span.get("parentSpanId")
     end = span.get("endTimeUnixNano")
     attributes = {**shared, **_attributes(span)}

@@ -1,0 +1,47 @@
+"""Find a registered asset by the YAML file that defines it, in the folder of its pipeline.
+
+`az ml data create --file data.yml` and its like register what such a file says in a workspace. Here
+the file itself serves.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_ADDRESS = re.compile(r"^(?:azureml:)?([A-Za-z0-9][\w.\-]*)(?:@[\w\-]+|:([\w.\-]+))?$")
+# The keys that the file of a kind has, besides `name`; one of each group.
+_KEYS = {
+    "data": ({"path"},),
+    "component": ({"command", "jobs"}, {"type"}),
+    "environment": ({"image", "conda_file", "build"},),
+}
+
+
+def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the file that defines a registered asset, and its contents; None if there is none.
+
+    Args:
+        kind: `data`, `component` or `environment`.
+        address: `azureml:NAME:VERSION`, `azureml:NAME@LABEL`, with or without `azureml:`.
+        folder: The pipeline file's folder.
+    """
+    parts = _ADDRESS.match(address)
+    if parts is None:
+        return None
+    import yaml
+
+    for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
+        try:
+            text = path.read_text(encoding="utf-8")
+            content = yaml.safe_load(text) if parts[1] in text else None
+        except (OSError, ValueError, yaml.YAMLError):  # other files of the folder may be anything
+            continue
+        if not isinstance(content, dict) or content.get("name") != parts[1]:
+            continue
+        version = str(content.get("version") or parts[2])
+        is_kind = all(keys & content.keys() for keys in _KEYS[kind])
+        if is_kind and parts[2] in (None, version):
+            return path.resolve(), content
+    return None

@@ -1,0 +1,70 @@
+"""Registered assets that a file in the pipeline's own folder defines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.pipelines.definitions import find_definition
+from mlflow_perf.pipelines.loading import load_job
+from mlflow_perf.pipelines.read_graph import read_graph
+from mlflow_perf.pipelines.sources import Sources
+
+_PIPELINE = """\
+type: pipeline
+jobs:
+  a:
+    type: command
+    component: azureml:mine@latest
+    inputs: {raw: {type: uri_folder, path: "azureml:raw@latest"}}
+"""
+_COMPONENT = """\
+type: command
+name: mine
+version: 3
+inputs: {raw: {type: uri_folder}}
+outputs: {out: {type: uri_folder}}
+command: cp -r ${{inputs.raw}} ${{outputs.out}}
+environment: azureml:some@latest
+"""
+
+
+def test_files_beside_the_pipeline_serve_for_what_is_registered(tmp_path: Path) -> None:
+    """A component and a data asset are taken from their files, and each is said once."""
+    said: list[str] = []
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data.yml").write_text("name: raw\ntype: uri_folder\npath: ./data\n")
+    (tmp_path / "mine.yml").write_text(_COMPONENT)
+    (tmp_path / "other.yml").write_text("name: [unclosed mine raw")
+    pipe = tmp_path / "pipeline.yml"
+    pipe.write_text(_PIPELINE)
+    sources = Sources(say=said.append)
+    job, path = load_job(str(pipe), {})
+    graph = read_graph(job, source=path.resolve(), sources=sources)
+    assert graph.steps["a"].values == {"raw": tmp_path / "data"}
+    assert graph.steps["a"].component == "mine"
+    assert [line.partition(" is taken from ")[2] for line in said] == [
+        str(tmp_path / "mine.yml"),
+        str(tmp_path / "data.yml"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "found"),
+    [
+        ("component", "azureml:mine@latest", True),
+        ("component", "mine:3", True),
+        ("component", "azureml:mine:2", False),
+        ("component", "azureml:yours@latest", False),
+        ("component", "azureml://registries/r/components/mine/versions/3", False),
+        ("data", "azureml:mine@latest", False),
+        ("environment", "azureml:mine@latest", False),
+    ],
+)
+def test_only_the_right_kind_and_version_serves(
+    tmp_path: Path, kind: str, address: str, found: bool
+) -> None:
+    """A file of another kind, name, version or registry is not taken."""
+    (tmp_path / "mine.yml").write_text(_COMPONENT)
+    assert (find_definition(kind, address, tmp_path) is not None) == found
