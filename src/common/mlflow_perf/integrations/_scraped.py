@@ -1,7 +1,6 @@
 """The growth of a Prometheus endpoint's metrics between its answers.
 
-It works on the metric families of the official client's parser: `name`, `type`, and `samples` with
-`name`, `labels` and `value`.
+It works on the metric families of the official client's parser.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from prometheus_client.core import Metric
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.model.sketch import Distribution
@@ -37,41 +38,24 @@ _FAILED = "vllm:nixl_num_failed_transfers"
 _logger = get_logger(__name__)
 
 
-class Family(Protocol):
-    """One metric of an answer, as `prometheus_client.Metric` is."""
-
-    name: str
-    type: str
-    documentation: str
-    samples: Sequence[Any]
-
-
 class Growth:
-    """How much a counter has grown. A counter that falls was reset, and has grown from zero since.
+    """How much a counter has grown since it was `base`.
 
-    Args:
-        base: Its value at the start of the job.
-
-    Attributes:
-        total: Growth since.
+    A counter that falls was reset, and has grown from zero since.
     """
 
     def __init__(self, base: float = 0.0) -> None:
-        self._last = base
+        self.last = base
         self.total = 0.0
 
     def update(self, value: float) -> None:
         """Take the current value."""
-        self.total += value - self._last if value >= self._last else value
-        self._last = value
-
-    def was_reset(self, value: float) -> bool:
-        """Return whether the current value is below the last one."""
-        return value < self._last
+        self.total += value - self.last if value >= self.last else value
+        self.last = value
 
     def restart(self) -> None:
         """Count from zero: the counter was reset."""
-        self._last = 0.0
+        self.last = 0.0
 
     def figures(self) -> dict[str, float]:
         """Return the figures for the summary."""
@@ -84,18 +68,17 @@ class Level:
     def __init__(self) -> None:
         self._count = 0
         self._sum = 0.0
-        self._least, self._greatest = math.inf, -math.inf
+        self._min, self._max = math.inf, -math.inf
 
     def update(self, value: float) -> None:
         """Take the current value."""
         self._count += 1
         self._sum += value
-        self._least, self._greatest = min(self._least, value), max(self._greatest, value)
+        self._min, self._max = min(self._min, value), max(self._max, value)
 
     def figures(self) -> dict[str, float]:
         """Return the figures for the summary."""
-        mean = self._sum / self._count
-        return {"min": self._least, "mean": mean, "max": self._greatest}
+        return {"min": self._min, "mean": self._sum / self._count, "max": self._max}
 
 
 class Histogram:
@@ -112,7 +95,7 @@ class Histogram:
             first: Whether the current values were there before the job.
         """
         count = self._parts.get("count")
-        if count is not None and count.was_reset(parts.get("count", math.inf)):
+        if count is not None and parts.get("count", math.inf) < count.last:
             # All parts were reset together, also those that have outgrown their last value.
             for growth in self._parts.values():
                 growth.restart()
@@ -186,7 +169,7 @@ class Scraped:
         self._failed_is_sum = False
         self._left_out = 0
 
-    def update(self, families: Iterable[Family], *, first: bool) -> dict[str, float]:
+    def update(self, families: Iterable[Metric], *, first: bool) -> dict[str, float]:
         """Take one answer.
 
         Args:
@@ -260,7 +243,7 @@ class Scraped:
         kept.update(value)
         return {key: kept.total if isinstance(kept, Growth) else value}
 
-    def _update_nixl(self, name: str, family: Family, *, first: bool) -> None:
+    def _update_nixl(self, name: str, family: Metric, *, first: bool) -> None:
         """Take the series of each engine; engines beyond a bound are added up."""
         if name == _FAILED:
             # vLLM 0.33 counts failed handshakes and notifications here too, as its help text says.
@@ -299,7 +282,7 @@ class Scraped:
 _Labels = tuple[tuple[str, str], ...]
 
 
-def _group_by_labels(family: Family) -> dict[_Labels, dict[float | str, float]]:
+def _group_by_labels(family: Metric) -> dict[_Labels, dict[float | str, float]]:
     """Return a metric's values by series: as `value`, or as the parts of a histogram."""
     series: dict[_Labels, dict[float | str, float]] = {}
     name = family.name

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter_ns
+from types import ModuleType
 from typing import Any
 
 from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
@@ -18,13 +20,7 @@ class Patches:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replace a function by what `make` returns for it.
-
-        Args:
-            owner: Its module or class.
-            name: Its name there; nothing happens where there is none.
-            make: Returns the new function.
-        """
+        """Replace a function of a module or class by what `make` returns for it, if it is there."""
         original = getattr(owner, name, None)
         if original is None or any(owner is o and name == n for o, n, _, _ in self._replaced):
             return
@@ -40,44 +36,23 @@ class Patches:
                 setattr(owner, name, original)
 
 
-class Aside:
-    """Times a block as a part of the present or the next step, such as an evaluation.
+@contextlib.contextmanager
+def aside(name: str) -> Iterator[None]:
+    """Time a block, or a decorated function, as a part of the present or the next step.
 
-    What runs within the block, other loops included, is not divided further.
-
-    Args:
-        name: Name of the part.
+    What runs within, other loops included, is not divided further.
     """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._loop: Loop | None = None
-
-    def __enter__(self) -> Aside:
-        loop = innermost_loop()
-        if loop is not None and not loop.is_aside and not loop.is_divided:
-            self._loop = loop
-            loop.is_aside = True
-            self._start_ns = perf_counter_ns()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._loop is not None:
-            self._loop.is_aside = False
-            self._loop.add(self._name, perf_counter_ns() - self._start_ns)
-
-
-def time_aside(name: str) -> Callable[[Any], Any]:
-    """Return what makes a function that is timed as an `Aside`."""
-
-    def make(original: Any) -> Any:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            with Aside(name):
-                return original(*args, **kwargs)
-
-        return timed
-
-    return make
+    loop = innermost_loop()
+    if loop is None or loop.is_aside or loop.is_divided:
+        yield
+        return
+    loop.is_aside = True
+    start_ns = perf_counter_ns()
+    try:
+        yield
+    finally:
+        loop.is_aside = False
+        loop.add(name, perf_counter_ns() - start_ns)
 
 
 class LoopDriver:
@@ -127,75 +102,70 @@ class LoopDriver:
             self._loop = None
 
 
-class LoopDrivers:
-    """The drivers of all trainers of a library."""
+class StepCallback:
+    """Drives a loop of steps by the events of its trainer; mixed into a library's own callbacks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.driver = LoopDriver()
+
+
+class TrainerEvents(Patches):
+    """Drives a loop for each trainer of a library by the events that it tells its callbacks.
+
+    Args:
+        methods: Event → method of `LoopDriver`.
+    """
+
+    def __init__(self, methods: Mapping[str, str]) -> None:
+        super().__init__()
+        self._methods = methods
         self._drivers: weakref.WeakKeyDictionary[Any, LoopDriver] = weakref.WeakKeyDictionary()
 
-    def drive(self, trainer: Any, method: str | None) -> None:
-        """Call a method of the driver of a trainer; None for an event that says nothing."""
-        if method is not None:
-            getattr(self._drivers.setdefault(trainer, LoopDriver()), method)()
+    def follow(self, owner: Any, name: str) -> None:
+        """Follow the function that tells all callbacks of an event: `(trainer, event, …)`."""
+
+        def make(original: Any) -> Any:
+            def tell(trainer: Any, event: str, *args: Any, **kwargs: Any) -> Any:
+                method = self._methods.get(event)
+                if method and not any(isinstance(c, StepCallback) for c in trainer.callbacks):
+                    getattr(self._drivers.setdefault(trainer, LoopDriver()), method)()
+                with aside("logging") if event == "on_log" else contextlib.nullcontext():
+                    return original(trainer, event, *args, **kwargs)
+
+            return tell
+
+        self.replace(owner, name, make)
+
+    def make_class(self, base: Any, make: Callable[..., Any], *arguments: Any) -> type:
+        """Return a class of callbacks, on the library's `base`, that drive the loop of one trainer.
+
+        `make` makes such a callback from the arguments, in ranks that are spawned.
+        """
+
+        def react(method: str) -> Callable[..., None]:
+            return lambda callback, *_, **__: getattr(callback.driver, method)()
+
+        reactions: dict[str, Any] = {e: react(method) for e, method in self._methods.items()}
+        reactions["__reduce__"] = lambda _: (make, arguments)
+        return type("StepCallback", (StepCallback, base), reactions)
 
 
-def callback_class(
-    base: Any, events: Mapping[str, str], make: Callable[..., Any], *arguments: Any
-) -> type:
-    """Return a class of callbacks that drive a loop.
-
-    Args:
-        base: Class of the library's callbacks.
-        events: Method of a callback → method of `LoopDriver`.
-        make: Makes such a callback, with the arguments: for ranks that are spawned.
-        *arguments: As above.
-    """
-
-    class StepCallback(base):  # type: ignore[misc]  # the base is known when the package is
-        """Drives a loop of steps by the events of its trainer."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.driver = LoopDriver()
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return make, arguments
-
-    def react(method: str) -> Callable[..., None]:
-        def on_event(callback: Any, *_: Any, **__: Any) -> None:
-            getattr(callback.driver, method)()
-
-        return on_event
-
-    for event, method in events.items():
-        setattr(StepCallback, event, react(method))
-    return StepCallback
-
-
-class BoosterLoops:
-    """Follows a class of boosters: each update is a step, and an evaluation after it its part.
-
-    Args:
-        updates: Names of the methods that boost once.
-        evaluations: Names of the methods that evaluate.
-    """
+class BoosterLoops(Patches):
+    """Follows boosters: each call of `updates` is a step, of `evaluations` after it its part."""
 
     def __init__(self, updates: tuple[str, ...], evaluations: tuple[str, ...]) -> None:
+        super().__init__()
         self._updates = updates
         self._evaluations = evaluations
-        self._patches = Patches()
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
 
-    def follow(self, booster_class: type) -> None:
-        """Replace the methods."""
+    def follow(self, module: ModuleType) -> None:
+        """Follow every booster of this process; `module` has their class, `Booster`."""
         for name in self._updates:
-            self._patches.replace(booster_class, name, self._time_update)
+            self.replace(module.Booster, name, self._time_update)
         for name in self._evaluations:
-            self._patches.replace(booster_class, name, self._time_evaluation)
-
-    def unfollow(self) -> None:
-        """Put the methods back."""
-        self._patches.undo()
+            self.replace(module.Booster, name, self._time_evaluation)
 
     def _find(self, booster: Any) -> Loop | None:
         """Return the loop of a booster in the present session, a new one where there is none."""

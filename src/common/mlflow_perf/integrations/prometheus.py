@@ -12,6 +12,7 @@ from typing import Any
 
 import prometheus_client.openmetrics.parser
 import prometheus_client.parser
+from prometheus_client.core import Metric
 
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.own_cost import as_own
@@ -19,7 +20,7 @@ from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import SettingError
-from mlflow_perf.integrations._scraped import Family, Scraped
+from mlflow_perf.integrations._scraped import Scraped
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Column
 
@@ -36,7 +37,7 @@ _SHARE = 0.02
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
 _logger = get_logger(__name__)
 
-Fetch = Callable[[str], Iterable[Family]]
+Fetch = Callable[[str], Iterable[Metric]]
 """Asks an endpoint and returns its metrics."""
 
 
@@ -179,11 +180,11 @@ def _redact(url: str) -> str:
     return redact_password(urllib.parse.urlunsplit(urllib.parse.urlsplit(url)._replace(query="")))
 
 
-def _fetch_families(url: str) -> Iterable[Family]:
+def _fetch_families(url: str) -> Iterable[Metric]:
     content, kind = fetch(url)
     is_text = not kind.startswith("application/openmetrics-text")
     parser = prometheus_client.parser if is_text else prometheus_client.openmetrics.parser
-    families: Iterable[Family] = parser.text_string_to_metric_families(content)
+    families: Iterable[Metric] = parser.text_string_to_metric_families(content)
     return families
 
 

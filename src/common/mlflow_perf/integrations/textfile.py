@@ -74,12 +74,7 @@ class TextfileExporter:
 
 
 def format_report(report: Mapping[str, float], labels: Mapping[str, str]) -> bytes:
-    """Return a report in Prometheus's text format.
-
-    Args:
-        report: Column name -> value; values that are not finite are left out.
-        labels: Labels of every metric.
-    """
+    """Return a report in Prometheus's text format; values that are not finite are left out."""
     metrics: list[Metric] = []
     for column, value in report.items():
         if math.isfinite(value):

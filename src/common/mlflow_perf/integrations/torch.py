@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.integrations._training_loops import Patches, time_aside
+from mlflow_perf.integrations._training_loops import Patches, aside
 from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
 
 _patches = Patches()
@@ -34,7 +34,7 @@ def follow(module: ModuleType) -> None:
 
     _patches.replace(loaders._BaseDataLoaderIter, "__next__", _time_fetch)  # noqa: SLF001
     _patches.replace(module.autograd, "backward", _time_backward)
-    _patches.replace(module, "save", time_aside("checkpoint"))
+    _patches.replace(module, "save", aside("checkpoint"))
     if not _handles:
         _handles.append(optimizers.register_optimizer_step_pre_hook(_begin_update))
         _handles.append(optimizers.register_optimizer_step_post_hook(_end_update))

@@ -7,26 +7,20 @@ from types import ModuleType
 from typing import Any
 
 from mlflow_perf.errors import MissingDependencyError
-from mlflow_perf.integrations._training_loops import (
-    Aside,
-    LoopDrivers,
-    Patches,
-    callback_class,
-    time_aside,
-)
+from mlflow_perf.integrations._training_loops import TrainerEvents, aside
 
 __all__ = ["follow", "make_callback", "unfollow"]
 
-EVENTS = {
-    "on_train_begin": "start",
-    "on_step_begin": "begin",
-    "on_step_end": "end",
-    "on_train_end": "stop",
-}
-"""Event of a Trainer → method of `LoopDriver`."""
-
-_patches = Patches()
-_drivers = LoopDrivers()
+_events = TrainerEvents(
+    {
+        "on_train_begin": "start",
+        "on_step_begin": "begin",
+        "on_step_end": "end",
+        "on_train_end": "stop",
+    }
+)
+_make_class = functools.cache(_events.make_class)
+unfollow = _events.undo
 
 
 def follow(module: ModuleType) -> None:
@@ -35,26 +29,9 @@ def follow(module: ModuleType) -> None:
     Args:
         module: `transformers.trainer`.
     """
-
-    def drive_by_events(original: Any) -> Any:
-        def call_event(handler: Any, event: str, *args: Any, **kwargs: Any) -> Any:
-            if not any(type(callback).__name__ == "StepCallback" for callback in handler.callbacks):
-                _drivers.drive(handler, EVENTS.get(event))
-            if event != "on_log":
-                return original(handler, event, *args, **kwargs)
-            with Aside("logging"):
-                return original(handler, event, *args, **kwargs)
-
-        return call_event
-
-    _patches.replace(module.CallbackHandler, "call_event", drive_by_events)
-    _patches.replace(module.Trainer, "evaluate", time_aside("evaluation"))
-    _patches.replace(module.Trainer, "_save_checkpoint", time_aside("checkpoint"))
-
-
-def unfollow() -> None:
-    """Take everything back."""
-    _patches.undo()
+    _events.follow(module.CallbackHandler, "call_event")
+    _events.replace(module.Trainer, "evaluate", aside("evaluation"))
+    _events.replace(module.Trainer, "_save_checkpoint", aside("checkpoint"))
 
 
 def make_callback() -> Any:
@@ -63,13 +40,8 @@ def make_callback() -> Any:
     Raises:
         MissingDependencyError: When transformers is not installed.
     """
-    return _make_class()()
-
-
-@functools.cache
-def _make_class() -> type:
     try:
         from transformers import TrainerCallback
     except ImportError as error:
         raise MissingDependencyError("transformers", "transformers") from error
-    return callback_class(TrainerCallback, EVENTS, make_callback)
+    return _make_class(TrainerCallback, make_callback)()

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from mlflow_perf.integrations._training_loops import BoosterLoops
 
 _boosters = BoosterLoops(("update", "boost"), ("eval_set",))
-unfollow = _boosters.unfollow
-
-
-def follow(module: ModuleType) -> None:
-    """Follow every booster of this process.
-
-    Args:
-        module: `xgboost.core`.
-    """
-    _boosters.follow(module.Booster)
+follow, unfollow = _boosters.follow, _boosters.undo

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from mlflow_perf.recorders.operations import operation_spool
 from mlflow_perf.recorders.operations.keys import unjson_key
 from mlflow_perf.recorders.operations.metrics import OperationMetrics
 from mlflow_perf.recorders.profile import stack_spool
-from mlflow_perf.recorders.steps import step_spool
+from mlflow_perf.recorders.record_spool import SpooledRecorder
+from mlflow_perf.recorders.steps import metrics as steps
 from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.steps.stats import LoopRecord
-from mlflow_perf.recorders.transfers import transfer_spool
+from mlflow_perf.recorders.transfers import stats as transfers
 from mlflow_perf.recorders.transfers.stats import NixlKVConnectorStats
 
 _UNREADABLE = (
@@ -39,41 +41,57 @@ def collect_operations(folder: Path, into: OperationMetrics) -> None:
         folder: The spool folder; may be gone.
         into: The session's recorder, which remembers the processes that it has.
     """
-    for file in spool.read(folder, operation_spool.KIND):
+    _merge_files(folder, operation_spool.KIND, into, _replay_operations)
 
-        def replay(file: spool.SpoolFile = file) -> OperationMetrics:
-            recorder = OperationMetrics.from_dict(file.snapshot)
-            named: dict[int, tuple[str, Any]] = {}
-            for record in file.records:
-                match record.kind:
-                    case operation_spool.NAME_TIME | operation_spool.NAME_COUNT:
-                        name, key = json.loads(record.blob)
-                        named[record.ident] = name, unjson_key(key)
-                    case operation_spool.TIME:
-                        recorder.add_past_time(*named[record.ident], record.a, record.b)
-                    case operation_spool.COUNT:
-                        value = int(record.a) if record.b else record.a
-                        recorder.add_counter(*named[record.ident], value)
-                    case operation_spool.BIG_COUNT:
-                        recorder.add_counter(*named[record.ident], int(record.blob))
-                    case operation_spool.ATTRIBUTE:
-                        name, key, attribute = json.loads(record.blob)
-                        recorder.add_attribute(name, unjson_key(key), attribute)
-            return recorder
 
+def collect_steps(folder: Path | None, into: StepMetrics) -> None:
+    """Add the steps that each process has recorded so far, as `collect_operations` does."""
+    if folder is not None:
+        _merge_files(folder, steps.KIND, into, _replay_steps)
+
+
+def _merge_files(
+    folder: Path, kind: str, into: SpooledRecorder, replay: Callable[[spool.SpoolFile], Any]
+) -> None:
+    for file in spool.read(folder, kind):
         try:
-            into.merge_from(file.source, replay)
+            into.merge_from(file.source, partial(replay, file))
         except _UNREADABLE as error:
             _logger.warning(_MESSAGE, file.source, error)
 
 
-def collect_stacks(folder: Path, *, but: str | None = None) -> list[RawStacks]:
-    """Return what each process has sampled so far.
+def _replay_operations(file: spool.SpoolFile) -> OperationMetrics:
+    recorder = OperationMetrics.from_dict(file.snapshot)
+    named: dict[int, tuple[str, Any]] = {}
+    for record in file.records:
+        match record.kind:
+            case operation_spool.NAME_TIME | operation_spool.NAME_COUNT:
+                name, key = json.loads(record.blob)
+                named[record.ident] = name, unjson_key(key)
+            case operation_spool.TIME:
+                recorder.add_past_time(*named[record.ident], record.a, record.b)
+            case operation_spool.COUNT:
+                value = int(record.a) if record.b else record.a
+                recorder.add_counter(*named[record.ident], value)
+            case operation_spool.BIG_COUNT:
+                recorder.add_counter(*named[record.ident], int(record.blob))
+            case operation_spool.ATTRIBUTE:
+                name, key, attribute = json.loads(record.blob)
+                recorder.add_attribute(name, unjson_key(key), attribute)
+    return recorder
 
-    Args:
-        folder: The spool folder; may be gone.
-        but: Source that is left out: this process, which knows its own samples.
-    """
+
+def _replay_steps(file: spool.SpoolFile) -> StepMetrics:
+    recorder = StepMetrics.from_dict(file.snapshot)
+    for record in file.records:
+        if record.kind == steps.PIECE:
+            name, rank, piece = json.loads(record.blob)
+            recorder.add(str(name), LoopRecord.from_dict(piece), int(rank))
+    return recorder
+
+
+def collect_stacks(folder: Path, *, but: str | None = None) -> list[RawStacks]:
+    """Return what each process has sampled so far, but for the source `but`: this process."""
     found = []
     for file in spool.read(folder, stack_spool.KIND):
         try:
@@ -86,24 +104,19 @@ def collect_stacks(folder: Path, *, but: str | None = None) -> list[RawStacks]:
 def collect_transfers(
     folder: Path | None, own: Mapping[str, NixlKVConnectorStats] | None = None
 ) -> dict[str, NixlKVConnectorStats]:
-    """Return the sums of the transfers of all processes by name.
-
-    Args:
-        folder: The spool folder; None for the sums of this process alone.
-        own: The sums of this process by name.
-    """
+    """Return the sums of the transfers of all processes by name, of this one as in `own`."""
     own = own or {}
     sums = {name: NixlKVConnectorStats().aggregate(stats) for name, stats in own.items()}
     sources = {stats.source for stats in own.values()}
-    for file in () if folder is None else spool.read(folder, transfer_spool.KIND):
+    for file in () if folder is None else spool.read(folder, transfers.KIND):
         if file.source in sources:
             continue
         try:
             stats = NixlKVConnectorStats(file.snapshot["stats"])
             for record in file.records:
-                if record.kind == transfer_spool.TRANSFER:
-                    stats.record_figures(transfer_spool.FIGURES.unpack(record.blob))
-                elif record.kind == transfer_spool.COUNT:
+                if record.kind == transfers.TRANSFER:
+                    stats.record_figures(transfers.RECORD.unpack(record.blob))
+                elif record.kind == transfers.COUNT:
                     stats.record_count(record.ident)
         except _UNREADABLE as error:
             _logger.warning(_MESSAGE, file.source, error)
@@ -111,26 +124,3 @@ def collect_transfers(
         name = str(file.snapshot.get("name"))
         sums.setdefault(name, NixlKVConnectorStats()).aggregate(stats)
     return {name: stats for name, stats in sums.items() if not stats.is_empty()}
-
-
-def collect_steps(folder: Path | None, into: StepMetrics) -> None:
-    """Add the steps that each process has recorded so far, each process once.
-
-    Args:
-        folder: The spool folder; may be gone.
-        into: The session's recorder, which remembers the processes that it has.
-    """
-    for file in () if folder is None else spool.read(folder, step_spool.KIND):
-
-        def replay(file: spool.SpoolFile = file) -> StepMetrics:
-            recorder = StepMetrics.from_dict(file.snapshot)
-            for record in file.records:
-                if record.kind == step_spool.PIECE:
-                    name, rank, piece = json.loads(record.blob)
-                    recorder.add(str(name), LoopRecord.from_dict(piece), int(rank))
-            return recorder
-
-        try:
-            into.merge_from(file.source, replay)
-        except _UNREADABLE as error:
-            _logger.warning(_MESSAGE, file.source, error)

@@ -34,12 +34,7 @@ class RankCommand:
 
 
 class RankCommands:
-    """The commands of the ranks on this node.
-
-    Args:
-        folder: The spool folder of the job on this node.
-        rank: The rank of this process.
-    """
+    """The commands of the ranks on this node, in the job's spool folder."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder

@@ -1,15 +1,20 @@
-"""The base of both recorders' spools: a spool file that opens late and fails quietly."""
+"""A recorder's spool file, which opens late and fails quietly, and the base of such recorders."""
 
 from __future__ import annotations
 
+import json
+import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.threads import RLock
 from mlflow_perf.recorders.spool import SpoolWriter
 
 _logger = get_logger(__name__)
+_alive: weakref.WeakSet[SpooledRecorder] = weakref.WeakSet()
 
 
 class RecordSpool:
@@ -39,6 +44,18 @@ class RecordSpool:
         self._writer: SpoolWriter | None = None
         self._closed = False
 
+    def write(self, kind: int, ident: int, content: bytes | list[Any]) -> None:
+        """Write a record of bytes, or of a list as JSON."""
+        if self._writer is None:
+            self.write_all()
+            return
+        try:
+            if isinstance(content, list):
+                content = json.dumps(content, allow_nan=False).encode()
+            self._writer.append_blob(kind, ident, content)
+        except (OSError, ValueError) as error:
+            self.give_up(error)
+
     def write_all(self) -> None:
         """Write everything recorded so far, into a new file."""
         if self._closed:
@@ -67,3 +84,57 @@ class RecordSpool:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+class SpooledRecorder:
+    """The base of recorders whose records the session collects from all processes of its job."""
+
+    def __init__(self) -> None:
+        # Reentrant: a signal handler or the collector of garbage may enter while its thread is in.
+        self._lock = RLock()
+        self._spool: Any = None
+        self._sources: set[str] = set()
+        _alive.add(self)
+
+    def is_empty(self) -> bool:
+        """Return whether nothing was recorded."""
+        raise NotImplementedError
+
+    def merge(self, other: Any) -> None:
+        """Add everything that `other` has recorded."""
+        raise NotImplementedError
+
+    def make_spool(self, folder: Path) -> RecordSpool:
+        """Return the spool of this recorder."""
+        raise NotImplementedError
+
+    def merge_from(self, source: str, load: Callable[[], Any]) -> None:
+        """Merge what `load` reads of a process's file, unless its source is included already."""
+        own = self._spool is not None and self._spool.source == source
+        if own or source in self._sources:
+            return
+        loaded = load()
+        with self._lock:
+            self._sources.add(source)
+            self.merge(loaded)
+
+    def spool_to(self, folder: Path | None) -> None:
+        """Write each record to a file in a spool folder from now on; None ends the writing."""
+        with self._lock:
+            if self._spool is not None:
+                self._spool.close()
+                if self._spool.source is not None:
+                    self._sources.add(self._spool.source)
+            self._spool = None if folder is None else self.make_spool(folder)
+            if self._spool is not None and not self.is_empty():
+                self._spool.write_all()
+
+
+def _renew_locks() -> None:
+    """Take new locks in a forked child, where another thread may hold the old ones."""
+    for recorder in list(_alive):
+        recorder._lock = RLock()  # noqa: SLF001 - of a class of this file
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

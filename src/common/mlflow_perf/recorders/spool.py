@@ -58,15 +58,7 @@ _logger = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record after the snapshot.
-
-    Attributes:
-        kind: What kind of record it is; the writer gives it its meaning.
-        ident: A number of the writer's.
-        a: First float.
-        b: Second float.
-        blob: The bytes of a record of kind `BLOB` and above; empty for the others.
-    """
+    """One record after the snapshot, as its writer gave it; only some kinds have bytes."""
 
     kind: int
     ident: int
@@ -93,6 +85,8 @@ class SpoolFile:
 class SpoolWriter:
     """Writes the file of this process. Not thread-safe: the caller holds its lock around each call.
 
+    Every method that writes raises OSError where a new file is needed and cannot be made.
+
     Args:
         folder: Where to write.
         kind: First part of the file's name: which figures the file holds.
@@ -102,9 +96,6 @@ class SpoolWriter:
     Attributes:
         source: Name under which `read` gives what this process writes.
         begun: How many files were begun: each starts with a snapshot of everything.
-
-    Raises:
-        OSError: If the file cannot be made.
     """
 
     def __init__(self, folder: Path, kind: str, snapshot: Callable[[], dict[str, Any]]) -> None:
@@ -119,11 +110,7 @@ class SpoolWriter:
         self.renew()
 
     def append(self, kind: int, ident: int, a: float, b: float) -> None:
-        """Write a record of two floats.
-
-        Raises:
-            OSError: If the room was used up and no new file can be made.
-        """
+        """Write a record of two floats."""
         at = self._at
         if at + 24 > self._end:
             self.renew()
@@ -133,11 +120,7 @@ class SpoolWriter:
         self._at = at + 24
 
     def append_blob(self, kind: int, ident: int, blob: bytes) -> None:
-        """Write a record of bytes.
-
-        Raises:
-            OSError: If the room was used up and no new file can be made.
-        """
+        """Write a record of bytes."""
         size = -(-len(blob) // 24) * 24
         at = self._at
         if at + 24 + size > self._end:
@@ -151,8 +134,7 @@ class SpoolWriter:
     def renew(self) -> None:
         """Replace the file by a new one: a snapshot of everything recorded, and room for records.
 
-        Raises:
-            OSError: If it cannot be made; the old file stays.
+        Where that fails, the old file stays.
         """
         snapshot = json.dumps(self._snapshot(), allow_nan=False).encode()
         start = _HEAD.size + -(-len(snapshot) // 8) * 8
@@ -189,10 +171,7 @@ class SpoolWriter:
 
 
 def create(parent: Path | None = None) -> Path:
-    """Make a spool folder that only this user can enter.
-
-    Args:
-        parent: Where; the system's folder for temporary files if not given.
+    """Make a spool folder that only this user can enter, by default among the temporary files.
 
     Raises:
         OSError: If it cannot be made.

@@ -98,11 +98,7 @@ class SpoolFolder:
         return None
 
     def wait_for_others(self, timeout_sec: float) -> None:
-        """Wait until the other ranks on this node have ended their recordings or died.
-
-        Args:
-            timeout_sec: Most seconds to wait.
-        """
+        """Wait until the other ranks on this node have ended their recordings or died."""
         if not self._shared or self.path is None:
             return
         self.leave()

@@ -62,17 +62,7 @@ class IdleTimer:
     """The timer of a process without a session; shared by all callers that use its name.
 
     A timer that was made before the session began, for example at the top of a module, measures as
-    soon as there is a session.
-
-    Args:
-        name: Name of the operation.
-        key: Its key.
-        nested: Whether to prefix the name with that of the nested timer around.
-
-    Attributes:
-        elapsed_ns: 0: nothing is measured. Use `Timer` for a time that the code itself needs.
-        elapsed_ms: 0.
-        elapsed_s: 0.
+    soon as there is a session. `elapsed_ns` stays 0: use `Timer` for a time that the code needs.
     """
 
     __slots__ = ("_key", "_name", "_nested", "_open")

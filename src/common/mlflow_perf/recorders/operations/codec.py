@@ -68,10 +68,7 @@ def _metrics_to_dict(metrics: Metrics) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> tuple[list[tuple[Any, Metrics]], dict[str, Buckets]]:
-    """Read what `to_dict` wrote.
-
-    Returns:
-        The keys with their figures, and the distributions by operation.
+    """Return keys with their figures, and distributions by operation, from `to_dict`'s data.
 
     Raises:
         DocumentError: If the data is something else.

@@ -11,16 +11,9 @@ from mlflow_perf.recorders.operations.stats import Metrics, TimeStats
 class RecordedTimes(TimeStats):
     """Statistics of the times of one operation and key, while they are recorded.
 
-    Args:
-        name: Name of the operation.
-        key: Its key.
-        buckets: Distribution of the operation's times, shared by all its keys.
-
     Attributes:
-        name: Name of the operation.
-        key: Its key.
         ident: Number in the spool file now open; 0 while it has none.
-        buckets: As above.
+        buckets: Distribution of the operation's times, shared by all its keys.
     """
 
     __slots__ = ("ident", "key", "name")
@@ -35,18 +28,7 @@ class RecordedTimes(TimeStats):
 
 
 class Count:
-    """The sum of one counter and key, while it is recorded.
-
-    Args:
-        name: Name of the counter.
-        key: Its key.
-
-    Attributes:
-        name: Name of the counter.
-        key: Its key.
-        value: The sum.
-        ident: Number in the spool file now open; 0 while it has none.
-    """
+    """The sum of one counter and key, while it is recorded; `ident` as in `RecordedTimes`."""
 
     __slots__ = ("ident", "key", "name", "value")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import inf, log
 from pathlib import Path
@@ -13,7 +11,6 @@ from time import time
 from typing import Any
 
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
 from mlflow_perf.recorders.operations import codec, names
@@ -22,14 +19,14 @@ from mlflow_perf.recorders.operations.keys import check_name, plain_key
 from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats, as_number, as_time
 from mlflow_perf.recorders.operations.timer import OperationTimer
+from mlflow_perf.recorders.record_spool import SpooledRecorder
 
 _logger = get_logger(__name__)
 _PLAIN_KEYS = (str, int)
 _Snapshot = tuple[dict[Any, Metrics], dict[str, Buckets], set[str]]
-_alive: weakref.WeakSet[OperationMetrics] = weakref.WeakSet()
 
 
-class OperationMetrics:
+class OperationMetrics(SpooledRecorder):
     """Records attributes, counters and times of operations, from any number of threads.
 
     A key identifies the object of an operation (a file, a request). A list of keys is one super
@@ -51,15 +48,14 @@ class OperationMetrics:
         for setting, bound in (("max_keys", max_keys), ("max_names", max_names)):
             if type(bound) is not int or bound < 1:
                 raise SettingError(f"{setting} is {bound!r}: give a whole number of at least 1.")
+        super().__init__()
         self._max_keys = max_keys
         self._max_names = max_names
-        # Reentrant: a signal handler may record while its thread is inside.
-        self._lock = RLock()
-        self._spool: OperationSpool | None = None
-        self._clear()
-        _alive.add(self)
+        self.forget()
 
-    def _clear(self) -> None:
+    def forget(self) -> None:
+        """Forget everything and write no more: a forked child's parent reports it."""
+        self._spool: OperationSpool | None = None
         self._warned = False
         self._entries: dict[Any, Entry] = {None: Entry()}
         self._buckets: dict[str, Buckets] = {}
@@ -133,13 +129,7 @@ class OperationMetrics:
                 self._spool.add_time(times, time_ms, now)
 
     def add_past_time(self, name: str, key: Any, time_ms: float, timestamp: float) -> None:
-        """Record a time that another process recorded at `timestamp`.
-
-        Args:
-            name: Name of the operation.
-            key: Its key.
-            time_ms: Its time in milliseconds.
-            timestamp: When it was recorded, in seconds since the Unix epoch.
+        """Record a time that another process recorded at `timestamp`, in seconds of Unix time.
 
         Raises:
             SettingError: As `add_time`.
@@ -148,13 +138,7 @@ class OperationMetrics:
             self._times(name, key).add_time(as_time(name, time_ms), timestamp)
 
     def time(self, name: str, key: Any = None, *, nested: bool = False) -> OperationTimer:
-        """Return a timer that records here: a context manager and a decorator.
-
-        Args:
-            name: Name of the operation.
-            key: Its key.
-            nested: Put the name below that of the nested timer around: `epoch.load`.
-        """
+        """Return a timer that records here, with the arguments of `OperationTimer`."""
         return OperationTimer(self, name, key, nested)
 
     def get_metrics(self, key: Any) -> Metrics | None:
@@ -214,41 +198,9 @@ class OperationMetrics:
             for name, counts in buckets.items():
                 self._add_buckets(name, counts)
 
-    def merge_from(self, source: str, load: Callable[[], OperationMetrics]) -> None:
-        """Merge what a process has written, unless it is included already.
-
-        Args:
-            source: Name of the process's spool file.
-            load: Reads what the process has written.
-        """
-        own = self._spool is not None and self._spool.source == source
-        if not own and source not in self._sources:
-            self.merge(load())
-            with self._lock:
-                self._sources.add(source)
-
-    def spool_to(self, folder: Path | None) -> None:
-        """Write each record to a file in a spool folder from now on; None ends the writing."""
-        with self._lock:
-            if self._spool is not None:
-                self._spool.close()
-                if self._spool.source is not None:
-                    self._sources.add(self._spool.source)
-            self._spool = None
-            if folder is not None:
-                self._spool = OperationSpool(folder, partial(self.as_dict, max_keys=None))
-                if not self.is_empty():
-                    self._spool.write_all()
-
-    def renew_lock(self) -> None:
-        """Take a new lock: in a forked child, another thread may hold the old one."""
-        self._lock = RLock()
-
-    def forget(self) -> None:
-        """Forget everything and write no more: a forked child's parent reports it."""
-        with self._lock:
-            self._spool = None
-            self._clear()
+    def make_spool(self, folder: Path) -> OperationSpool:
+        """Return the spool of this recorder."""
+        return OperationSpool(folder, partial(self.as_dict, max_keys=None))
 
     def as_dict(self, *, max_keys: int | None = 0) -> dict[str, Any]:
         """Return everything for JSON.
@@ -342,12 +294,3 @@ class OperationMetrics:
                 self._max_names, name, names.OTHER,
             )  # fmt: skip
         return names.OTHER
-
-
-def _renew_locks() -> None:
-    for recorder in list(_alive):
-        recorder.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)

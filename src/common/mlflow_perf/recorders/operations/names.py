@@ -49,32 +49,32 @@ def summary_metrics(
         counts[metric_name(name)] = counts.get(metric_name(name), 0) + value
     # A name used for both keeps its number of times; the counter's sum is in the document.
     counted = [name for name in counts if name not in sums]
-    for number, said in (
-        (len(sums), "operations were recorded: only the %d with the most total time become"),
-        (len(counted), "counters were recorded: only the first %d become"),
+    for kind, number, kept in (
+        ("operations", len(sums), "with the most total time"),
+        ("counters", len(counted), "recorded first"),
     ):
         if number > MAX_OPERATIONS:
-            limited = said % MAX_OPERATIONS
-            _logger.warning("%d %s metrics; all of them are in the document.", number, limited)
+            _logger.warning(
+                "%d %s were recorded: only the %d %s become metrics; all of them are in the "
+                "document.", number, kind, MAX_OPERATIONS, kept,
+            )  # fmt: skip
     metrics: dict[str, float] = {}
     ordered = sorted(sums, key=lambda name: (-sums[name].total_time_ms, name))
     for name in ordered[:MAX_OPERATIONS]:
         if not (stats := sums[name]).count:
             continue
-        metrics[f"ops/{name}/count"] = float(stats.count)
-        metrics[f"ops/{name}/total_ms"] = stats.total_time_ms
-        metrics[f"ops/{name}/avg_ms"] = stats.avg_time_ms
-        metrics[f"ops/{name}/min_ms"] = stats.min_time_ms
-        metrics[f"ops/{name}/max_ms"] = stats.max_time_ms
+        metrics |= {
+            f"ops/{name}/count": float(stats.count),
+            f"ops/{name}/total_ms": stats.total_time_ms,
+            f"ops/{name}/avg_ms": stats.avg_time_ms,
+            f"ops/{name}/min_ms": stats.min_time_ms,
+            f"ops/{name}/max_ms": stats.max_time_ms,
+        }
         for percent in (50, 95, 99):
-            estimate = stats.percentile(percent)
-            if estimate is not None:
+            if (estimate := stats.percentile(percent)) is not None:
                 metrics[f"ops/{name}/p{percent}_ms"] = estimate
     for name in counted[:MAX_OPERATIONS]:
-        try:
-            metrics[f"ops/{name}/count"] = float(counts[name])
-        except OverflowError:  # A sum that no float can hold becomes the largest of its sign.
-            metrics[f"ops/{name}/count"] = (
-                sys.float_info.max if counts[name] > 0 else -sys.float_info.max
-            )
+        # A sum that no float can hold becomes the largest of its sign.
+        largest = sys.float_info.max
+        metrics[f"ops/{name}/count"] = float(min(max(counts[name], -largest), largest))
     return metrics

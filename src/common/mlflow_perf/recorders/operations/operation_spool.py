@@ -70,14 +70,7 @@ class OperationSpool(RecordSpool):
 
     def add_attribute(self, name: str, key: Any, value: Any) -> None:
         """Write an attribute."""
-        if self._writer is None:
-            self.write_all()
-            return
-        try:
-            parts = [name, json_key(key), json_value(value)]
-            self._writer.append_blob(ATTRIBUTE, 0, json.dumps(parts, allow_nan=False).encode())
-        except (OSError, ValueError) as error:
-            self.give_up(error)
+        self.write(ATTRIBUTE, 0, [name, json_key(key), json_value(value)])
 
     def _name(self, kind: int, named: RecordedTimes | Count) -> bool:
         """Give a time or a counter its number in this file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from mlflow_perf.recorders.operations.wrap import StepTimer, wrap
 
 _SelfT = TypeVar("_SelfT", bound="Timer")
 _F = TypeVar("_F", bound=Callable[..., Any])
+_TimerT = TypeVar("_TimerT", "OperationTimer", StepTimer)
 
 
 class Timer:
@@ -133,26 +135,15 @@ class OperationTimer(Timer):
 def time_calls(
     function: _F, find: Callable[[], Recorder | None], name: str, key: Any, *, nested: bool
 ) -> _F:
-    """Wrap a function so that each of its calls is timed.
-
-    Args:
-        function: The function.
-        find: Returns where to record, at each call; None to measure nothing.
-        name: Name of the operation.
-        key: Its key.
-        nested: Whether to prefix the name with that of the nested timer around.
+    """Wrap a function so that each of its calls is timed; `find` returns where, None for nowhere.
 
     Raises:
         SettingError: If `function` is a class.
     """
 
-    def block() -> OperationTimer | None:
+    def make(kind: type[_TimerT]) -> _TimerT | None:
         recorder = find()
-        return None if recorder is None else OperationTimer(recorder, name, key, nested)
+        return None if recorder is None else kind(recorder, name, key, nested)
 
-    def steps() -> StepTimer | None:
-        recorder = find()
-        return None if recorder is None else StepTimer(recorder, name, key, nested)
-
-    wrapped: _F = wrap(function, block, steps)
+    wrapped: _F = wrap(function, partial(make, OperationTimer), partial(make, StepTimer))
     return wrapped

@@ -25,12 +25,6 @@ class StepTimer(AbstractContextManager[None]):
 
     What the consumer does between two values is not the generator's time, and the consumer's timers
     are not nested below the generator's.
-
-    Args:
-        recorder: Where to record.
-        name: Name of the operation.
-        key: Its key.
-        nested: Whether to prefix the name with that of the nested timer around.
     """
 
     def __init__(self, recorder: Recorder, name: str, key: Any, nested: bool) -> None:

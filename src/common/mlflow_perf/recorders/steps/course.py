@@ -48,9 +48,7 @@ class CourseRow:
 class Course:
     """The rows in the order of time.
 
-    Attributes:
-        rows: The rows.
-        row_sec: How much time a new row is to hold; it doubles each time the rows are thinned.
+    A new one is to hold `row_sec` seconds, twice as many after each thinning.
     """
 
     rows: list[CourseRow] = field(default_factory=list)
@@ -66,7 +64,7 @@ class Course:
     def merge(self, other: Course) -> None:
         """Add the rows of another course of the same rank."""
         in_order = (
-            not self.rows or not other.rows or (self.rows[-1].timestamp <= other.rows[0].timestamp)
+            not self.rows or not other.rows or self.rows[-1].timestamp <= other.rows[0].timestamp
         )
         for row in other.rows:
             self.append(row)
@@ -74,11 +72,7 @@ class Course:
             self.rows.sort(key=lambda row: row.timestamp)
 
     def as_dict(self, most_rows: int | None = None) -> dict[str, Any]:
-        """Return the rows as columns of equal length.
-
-        Args:
-            most_rows: How many rows at most; None for all.
-        """
+        """Return the rows as columns of equal length: at most `most_rows`, or all."""
         rows = self.rows
         while most_rows is not None and len(rows) > max(2, most_rows):
             rows = halve(rows)

@@ -115,8 +115,9 @@ class Loop:
         self.is_divided = False
         self.is_automatic = False
         self.is_aside = False
-        self._recorder = recorder
+        self.is_in_step = False
         self.parts: dict[str, Part] = {}
+        self._recorder = recorder
         self._inputs_ns: list[int] = []
         self._computes_ns: list[int] = []
         self._piece = LoopRecord()
@@ -126,7 +127,6 @@ class Loop:
             perf_counter_ns()
         )
         self._beside_ns = 0
-        self.is_in_step = False
         _open.add(self)
         recorder.follow(self)
 
@@ -199,11 +199,9 @@ class Loop:
         if self.is_closed:
             return
         self.end(self.last_ns)
-        self.is_closed = True
         self.length_ns = perf_counter_ns() - self._opened_ns
         self._fold(perf_counter_ns(), flush=True)
-        self.parts.clear()
-        _open.discard(self)
+        self.drop()
 
     def drop(self) -> None:
         """End the loop without what it holds: another one has these steps."""

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.node.place import detect
 from mlflow_perf.recorders.operations.names import metric_name
+from mlflow_perf.recorders.record_spool import RecordSpool, SpooledRecorder
+from mlflow_perf.recorders.spool import BLOB
 from mlflow_perf.recorders.steps.stats import LoopRecord, sum_ranks
-from mlflow_perf.recorders.steps.step_spool import StepSpool
+
+KIND = "steps"
+"""First part of the names of the spool files."""
+
+PIECE = BLOB
+"""Kind of the record of some steps of a loop: its name, the rank, and the steps."""
 
 _MAX_LOOPS = 50
 _OTHER = "other"
 _ROWS_OF_ALL_RANKS = 960
 _LEAST_ROWS = 24
-_alive: weakref.WeakSet[StepMetrics] = weakref.WeakSet()
 
 
 class Closable(Protocol):
@@ -35,31 +39,24 @@ class Closable(Protocol):
         ...
 
 
-class StepMetrics:
+class StepMetrics(SpooledRecorder):
     """Keeps the steps of loops, from any number of threads; each loop adds its own by pieces.
 
     Memory is bounded: loops beyond the first 50 names are summed up as `other`.
     """
 
     def __init__(self) -> None:
-        # Reentrant: the collector of garbage may close a loop while its thread is inside.
-        self._lock = RLock()
-        self._spool: StepSpool | None = None
+        super().__init__()
         self.forget()
-        _alive.add(self)
 
     def forget(self) -> None:
         """Forget everything and write no more: a forked child's parent reports it."""
-        self._spool = None
+        self._spool: RecordSpool | None = None
         self._records: dict[tuple[str, int], LoopRecord] = {}
         self._sources: set[str] = set()
         self._rank: int | None = None
         self._loops: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._fed: tuple[StepMetrics, ...] = ()
-
-    def renew_lock(self) -> None:
-        """Take a new lock: in a forked child, another thread may hold the old one."""
-        self._lock = RLock()
 
     def follow(self, loop: Closable) -> None:
         """Let `close_loops` end a loop that the session's end, or the process's, cuts off."""
@@ -101,13 +98,7 @@ class StepMetrics:
         return LoopRecord().course.row_sec if record is None else record.course.row_sec
 
     def add(self, name: str, piece: LoopRecord, rank: int | None = None) -> None:
-        """Add some steps of a loop.
-
-        Args:
-            name: The loop.
-            piece: Its steps.
-            rank: Where they ran; default: the rank of this process.
-        """
+        """Add some steps of a loop that ran on `rank`; default: the rank of this process."""
         rank = self.find_rank() if rank is None else rank
         with self._lock:
             key = name, rank
@@ -115,25 +106,10 @@ class StepMetrics:
                 key = _OTHER, rank
             self._records.setdefault(key, LoopRecord()).merge(piece)
             if self._spool is not None:
-                self._spool.add(name, rank, piece.as_dict(brief=True))
+                self._spool.write(PIECE, 0, [name, rank, piece.as_dict(brief=True)])
             fed = self._fed
         for other in fed:
             other.add(name, piece, rank)
-
-    def merge_from(self, source: str, load: Callable[[], StepMetrics]) -> None:
-        """Merge what a process has written, unless it is included already.
-
-        Args:
-            source: Name of the process's spool file.
-            load: Reads what the process has written.
-        """
-        own = self._spool is not None and self._spool.source == source
-        if own or source in self._sources:
-            return
-        loaded = load()
-        with self._lock:
-            self._sources.add(source)
-            self.merge(loaded)
 
     def merge(self, other: StepMetrics) -> None:
         """Add everything that `other` has recorded."""
@@ -141,18 +117,9 @@ class StepMetrics:
             for rank, record in ranks.items():
                 self.add(name, record, rank)
 
-    def spool_to(self, folder: Path | None) -> None:
-        """Write each piece to a file in a spool folder from now on; None ends the writing."""
-        with self._lock:
-            if self._spool is not None:
-                self._spool.close()
-                if self._spool.source is not None:
-                    self._sources.add(self._spool.source)
-            self._spool = None
-            if folder is not None:
-                self._spool = StepSpool(folder, partial(self.as_dict, whole=True))
-                if not self.is_empty():
-                    self._spool.write_all()
+    def make_spool(self, folder: Path) -> RecordSpool:
+        """Return the spool of this recorder, which takes the steps of about a second at a time."""
+        return RecordSpool(folder, KIND, "Steps", partial(self.as_dict, whole=True))
 
     def is_empty(self) -> bool:
         """Return whether nothing was recorded."""
@@ -208,26 +175,17 @@ class StepMetrics:
             step = whole.step
             if not step.count:
                 continue
-            key = f"steps/{metric_name(name)}"
-            p50, p95, p99 = step.percentiles((50, 95, 99))
-            metrics[f"{key}/count"] = float(max(r.step.count for r in ranks.values()))
-            metrics[f"{key}/mean_ms"] = step.mean_ms
-            metrics[f"{key}/p50_ms"] = p50
-            metrics[f"{key}/p95_ms"] = p95
-            metrics[f"{key}/p99_ms"] = p99
-            metrics[f"{key}/max_ms"] = step.max_ms
             parts_ms = whole.divide()
-            waited = parts_ms["input"]
-            metrics[f"{key}/input_pct"] = 100.0 * waited / step.mean_ms if step.mean_ms else 0.0
-            for part, mean_ms in parts_ms.items():
-                metrics[f"{key}/part/{metric_name(part)}_ms"] = mean_ms
+            p50, p95, p99 = step.percentiles((50, 95, 99))
+            figures = {
+                "count": float(max(r.step.count for r in ranks.values())),
+                "mean_ms": step.mean_ms,
+                "p50_ms": p50,
+                "p95_ms": p95,
+                "p99_ms": p99,
+                "max_ms": step.max_ms,
+                "input_pct": 100.0 * parts_ms["input"] / step.mean_ms if step.mean_ms else 0.0,
+                **{f"part/{metric_name(part)}_ms": mean for part, mean in parts_ms.items()},
+            }
+            metrics |= {f"steps/{metric_name(name)}/{key}": v for key, v in figures.items()}
         return metrics
-
-
-def _renew_locks() -> None:
-    for recorder in list(_alive):
-        recorder.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)

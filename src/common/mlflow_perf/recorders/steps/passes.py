@@ -12,12 +12,7 @@ T = TypeVar("T")
 
 
 class Steps(Generic[T]):
-    """Items of a loop whose passes are timed. Everything else is asked of the items themselves.
-
-    Args:
-        items: What to iterate over, plainly or with `async for`.
-        name: Name of the loop.
-    """
+    """Items of a loop whose passes are timed; everything else is asked of the items themselves."""
 
     def __init__(self, items: Any, name: str) -> None:
         self._items = items

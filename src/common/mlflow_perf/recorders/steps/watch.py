@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from time import perf_counter_ns
 from typing import Any
 
@@ -57,7 +58,7 @@ class Watch:
             now["kernel_ms"] = usage.ru_stime * 1e3
             now["minor_faults"] = float(usage.ru_minflt)
             now["major_faults"] = float(usage.ru_majflt)
-        thread = _thread_number()
+        thread = threading.get_ident()
         if thread == self._thread or not self._last:
             now |= _read_schedule()
         grown = {
@@ -67,12 +68,6 @@ class Watch:
         }
         self._thread, self._last = thread, now
         return grown
-
-
-def _thread_number() -> int:
-    import threading
-
-    return threading.get_ident()
 
 
 def _read_schedule() -> dict[str, float]:

@@ -7,6 +7,7 @@ transfers; the earlier ones are folded into a `Distribution` for each figure, wi
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,8 @@ from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.sketch import Distribution
-from mlflow_perf.recorders.transfers.transfer_spool import TransferSpool
+from mlflow_perf.recorders.record_spool import RecordSpool
+from mlflow_perf.recorders.spool import BLOB
 
 FIGURES = ("transfer_duration", "post_duration", "bytes_transferred", "num_descriptors")
 """The figures of a successful transfer, by vLLM's names: seconds, seconds, bytes, a number."""
@@ -27,6 +29,15 @@ COUNTS = (
 )  # fmt: skip
 """The events that are counted, by vLLM's names. Spool files hold their places: append only."""
 
+KIND = "kv"
+"""First part of the names of the spool files."""
+
+TRANSFER, COUNT = BLOB, BLOB + 1
+"""Kinds of the records of a successful transfer and of an event."""
+
+RECORD = struct.Struct("<dddd")
+"""The bytes of a transfer: its `FIGURES`."""
+
 _MIB = 2**20
 # NIXL's name of each of `FIGURES`, and how many of its units make one of ours.
 _TELEMETRY = (("xferDuration", 1e6), ("postDuration", 1e6), ("totalBytes", 1), ("descCount", 1))
@@ -34,14 +45,7 @@ _logger = get_logger(__name__)
 
 
 class Telemetry(Protocol):
-    """NIXL's figures of a finished transfer (`nixlXferTelemetry`).
-
-    Attributes:
-        xferDuration: Microseconds from the post to the end.
-        postDuration: Microseconds of the post.
-        totalBytes: Bytes transferred.
-        descCount: Number of descriptors.
-    """
+    """NIXL's figures of a finished transfer (`nixlXferTelemetry`); durations in µs."""
 
     xferDuration: float  # noqa: N815 - NIXL's name
     postDuration: float  # noqa: N815 - NIXL's name
@@ -51,11 +55,7 @@ class Telemetry(Protocol):
 
 @dataclass
 class KVConnectorStats:
-    """The interface of a connector's statistics over an interval, as vLLM has it.
-
-    Attributes:
-        data: What was recorded, as plain data.
-    """
+    """The interface of a connector's statistics over an interval, as vLLM has it."""
 
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class NixlKVConnectorStats(KVConnectorStats):
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         self._lock = RLock()
-        self._spool: TransferSpool | None = None
+        self._spool: RecordSpool | None = None
         self._fed: NixlKVConnectorStats | None = None
         self.data = dict(data or {})
 
@@ -174,7 +174,7 @@ class NixlKVConnectorStats(KVConnectorStats):
                 self._lists[name].append(value)
             self._fold()
             if self._spool is not None:
-                self._spool.add_transfer(figures)
+                self._spool.write(TRANSFER, 0, RECORD.pack(*figures))
         if self._fed is not None:
             self._fed.record_figures(figures)
 
@@ -204,7 +204,7 @@ class NixlKVConnectorStats(KVConnectorStats):
             self._lists[COUNTS[place]].append(1)
             self._fold()
             if self._spool is not None:
-                self._spool.add_count(place)
+                self._spool.write(COUNT, place, b"")
         if self._fed is not None:
             self._fed.record_count(place)
 
@@ -325,17 +325,19 @@ class NixlKVConnectorStats(KVConnectorStats):
         return None if self._spool is None else self._spool.source
 
     def spool_to(self, folder: Path | None, name: str) -> None:
-        """Write each record to a file in a spool folder from now on.
+        """Write each record to a file in a spool folder from now on; None ends the writing.
 
-        Args:
-            folder: The folder; None ends the writing.
-            name: Name of these statistics in the report.
+        `name` is that of these statistics in the report.
         """
         with self._lock:
             if self._spool is not None:
                 self._spool.close()
             if folder is not None:
-                self._spool = TransferSpool(folder, name, self.as_dict)
+
+                def snapshot() -> dict[str, Any]:
+                    return {"name": name, "stats": self.as_dict()}
+
+                self._spool = RecordSpool(folder, KIND, "Transfers", snapshot)
 
     def feed(self, other: NixlKVConnectorStats) -> NixlKVConnectorStats:
         """Record into `other` too from now on, and return these statistics."""
@@ -352,12 +354,7 @@ class NixlKVConnectorStats(KVConnectorStats):
     def from_distributions(
         cls, figures: Mapping[str, Distribution], counts: Mapping[str, int]
     ) -> NixlKVConnectorStats:
-        """Make statistics from distributions and counts taken elsewhere.
-
-        Args:
-            figures: Distributions of some or all of `FIGURES`.
-            counts: Numbers of some or all of `COUNTS`.
-        """
+        """Make statistics from some or all of `FIGURES` and `COUNTS`, taken elsewhere."""
         new = cls()
         new._folded |= figures
         new._folded_counts |= counts

@@ -13,12 +13,7 @@ _MAX_NAME = 100
 
 
 def summary_metrics(name: str, stats: NixlKVConnectorStats) -> dict[str, float]:
-    """Return the metrics `transfers/<name>/…`; none when nothing was recorded.
-
-    Args:
-        name: Name of the connector; characters that MLflow refuses in a key become `_`.
-        stats: Its statistics.
-    """
+    """Return the metrics `transfers/<name>/…` of a connector; none when nothing was recorded."""
     if stats.is_empty():
         return {}
     clean = _FORBIDDEN.sub("_", name)[:_MAX_NAME].strip(".") or "_"
