@@ -9,9 +9,9 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy.dialects import postgresql
 
-from mlflow_perf.tracking import fleet_store
+from mlflow_perf.tracking import fleet_sql, fleet_store
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
-from mlflow_perf.tracking.fleet_sql import build_statement
+from mlflow_perf.tracking.fleet_sql import build_sums
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, Choice, Sums
 
 _DAY = 86_400.0
@@ -58,10 +58,16 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def _read(by: str, monkeypatch: pytest.MonkeyPatch, *, sql: bool, **bounds: int) -> dict[Any, Sums]:
+_WAYS = ("sqlite", "other databases", "search")
+
+
+def _read(by: str, monkeypatch: pytest.MonkeyPatch, way: str, **bounds: int) -> dict[Any, Sums]:
+    """Return the sums as one of three ways finds them in the same store."""
     with monkeypatch.context() as patch:
-        if not sql:
+        if way == "search":
             patch.setattr(fleet_store, "find_sql_store", lambda _: None)
+        if way == "other databases":
+            patch.setattr(fleet_sql, "_is_sqlite", lambda _: False)
         return {sums.group: sums for sums in fleet_store.sum_runs(by, **bounds)}
 
 
@@ -71,8 +77,9 @@ def test_sql_and_search_give_the_same_sums(
 ) -> None:
     """In every grouping; the totals are those of the figures; what nobody logged is None."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
-    found = _read(by, monkeypatch, sql=True)
-    assert found == _read(by, monkeypatch, sql=False)
+    found = _read(by, monkeypatch, "sqlite")
+    assert found == _read(by, monkeypatch, "search")
+    assert found == _read(by, monkeypatch, "other databases")
     total = Sums("", 0, 0, dict.fromkeys(FIGURES))
     for sums in found.values():
         total = total.add(sums)
@@ -87,23 +94,19 @@ def test_sql_and_search_give_the_same_sums(
 def test_groups_are_named_by_what_they_are(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workflow by its parent's name, a week by its number; runs without one are a group too."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
-    assert {*_read("workflow", monkeypatch, sql=True)} == {None, "nightly"}
-    assert {*_read("component", monkeypatch, sql=True)} == {"c0'", "c1'"}
-    assert {*_read("user", monkeypatch, sql=True)} == {getpass.getuser()}
+    assert {*_read("workflow", monkeypatch, "sqlite")} == {None, "nightly"}
+    assert {*_read("component", monkeypatch, "sqlite")} == {"c0'", "c1'"}
+    assert {*_read("user", monkeypatch, "sqlite")} == {getpass.getuser()}
     week = int(_WEEK_1 * 1000)
-    assert {2900, 2901} == {*_read("week", monkeypatch, sql=True)}
-    late = _read("week", monkeypatch, sql=True, since_ms=week, until_ms=week + 7 * 86_400_000)
+    assert {2900, 2901} == {*_read("week", monkeypatch, "sqlite")}
+    late = _read("week", monkeypatch, "sqlite", since_ms=week, until_ms=week + 7 * 86_400_000)
     assert (late[2900].runs, {*late}) == (6, {2900})
 
 
-def test_other_databases_pivot_once() -> None:
-    """PostgreSQL gets one pivot and a join by hash, with every value bound."""
-    statement = build_statement(
-        {"cpu_hours": ["run_cpu_hours", "node_cpu_hours"]},
-        Choice("week", ["1"], 5), is_sqlite=False,
-    )  # fmt: skip
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    text = str(statement.compile(dialect=dialect))
+def test_other_databases_read_the_metrics_once() -> None:
+    """PostgreSQL gets one pass over the metrics for all figures, with every value bound."""
+    statement = build_sums(Choice("week", ["1"], 5), {None: ""}, nodes=False)
+    text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
     assert text.count("FROM latest_metrics") == 1
     assert "run_cpu_hours" not in text
 
@@ -137,18 +140,18 @@ def manifold(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-@pytest.mark.parametrize("sql", [True, False])
+@pytest.mark.parametrize("way", _WAYS)
 def test_all_components_and_all_nodes_count(
-    manifold: str, sql: bool, monkeypatch: pytest.MonkeyPatch
+    manifold: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each component's figures; of a node that reported twice the later ones; a run counts once."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", manifold)
-    (whole,) = _read("experiment", monkeypatch, sql=sql).values()
+    (whole,) = _read("experiment", monkeypatch, way).values()
     assert (whole.runs, whole.failed) == (3, 1)
     assert whole.figures["cpu_hours"] == 1.0 + 20.0 + 300.0 + 5000.0
     assert whole.figures["unused_cpu_hours"] == 4.0
     assert whole.figures["cost"] is None
-    found = _read("component", monkeypatch, sql=sql)
+    found = _read("component", monkeypatch, way)
     assert {
         name: (one.runs, one.failed, one.figures["cpu_hours"]) for name, one in found.items()
     } == {
@@ -156,13 +159,4 @@ def test_all_components_and_all_nodes_count(
         "a/b": (1, 1, 20.0),
         "late one": (1, 1, 300.0),
     }
-    assert _read("week", monkeypatch, sql=sql, since_ms=int(_WEEK_1 * 1000) + 1) == {}
-
-
-def test_postgresql_adds_up_nodes_and_components() -> None:
-    """The pivot sums up the nodes of a run, and reads only runs of the asked time."""
-    choice = Choice("experiment", ["1"], 5)
-    statement = build_statement({"cpu_hours": ["node_cpu_hours"]}, choice, is_sqlite=False)
-    text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
-    assert text.count("start_time >=") == 2
-    assert "NOT (EXISTS" in text
+    assert _read("week", monkeypatch, way, since_ms=int(_WEEK_1 * 1000) + 1) == {}

@@ -24,65 +24,148 @@ _COMPONENTS_AT_ONCE = 50
 
 
 def query_sums(store: Any, choice: Choice) -> list[Sums]:
-    """Return the sums over some runs of MLflow's SQL store, made by the database."""
+    """Return the sums over some runs of MLflow's SQL store, made by the database.
+
+    SQLite looks each figure up by its key for each run. Other databases read all figures in one
+    pass and join them by hash, which a lookup per run would be slower than.
+    """
     with store.ManagedSessionMaker() as session, _use_large_cache(session):
-        is_sqlite = session.get_bind().dialect.name == "sqlite"
-        statement = build_statement(_list_logged(session), choice, is_sqlite=is_sqlite)
-        found = [
-            Sums(
-                row.grp,
-                row.runs,
-                int(row.failed or 0),
-                {name: getattr(row, name, None) for name in FIGURES},
-            )
-            for row in session.execute(statement)
-        ]
+        if _is_sqlite(session):
+            found = _read_sums(session, build_lookup(_list_logged(session), choice))
+        else:
+            found = _read_sums(session, build_lookup({}, choice))
+            found += _sum_values(session, choice, {None: ""}, nodes=False)
+            if _has_nodes_alone(session):
+                found += _sum_values(session, choice, {None: ""}, nodes=True)
         names = list_further_components(session)
         for at in range(0, len(names), _COMPONENTS_AT_ONCE):
             some = names[at : at + _COMPONENTS_AT_ONCE]
-            found += _sum_further(session, some, choice)
+            prefixes: dict[str | None, str] = {name: f"{clean_metric_key(name)}/" for name in some}
+            for nodes in (False, True):
+                found += _sum_values(session, choice, prefixes, nodes=nodes)
         if names and choice.by == "component":
             found += _count_further(session, choice)
     return add_up(found)
 
 
-def build_statement(logged: Mapping[str, Sequence[str]], choice: Choice, *, is_sqlite: bool) -> Any:
-    """Return the statement that sums up runs by group, with the figures of the first component.
+def _is_sqlite(session: Any) -> bool:
+    return bool(session.get_bind().dialect.name == "sqlite")
 
-    SQLite looks each value up by its key; other databases pivot the values of all runs once and
-    join them by hash, which a lookup per run would be slower than.
+
+def _read_sums(session: Any, statement: Any) -> list[Sums]:
+    return [
+        Sums(
+            row.grp,
+            row.runs,
+            int(row.failed or 0),
+            {name: getattr(row, name, None) for name in FIGURES},
+        )
+        for row in session.execute(statement)
+    ]
+
+
+def build_lookup(logged: Mapping[str, Sequence[str]], choice: Choice) -> Any:
+    """Return the statement that counts runs by group and looks up their first component's figures.
 
     Args:
         logged: Each figure that some run has → the metrics that hold it, the preferred one first.
         choice: The runs.
-        is_sqlite: Whether the database is SQLite.
-    """
-    from sqlalchemy import Float, cast, func, select
-
-    run, group, broken, joins = _group_runs(choice.by)
-    keys = [key for names in logged.values() for key in names]
-    values, pivot = _select_values(keys, choice, is_sqlite=is_sqlite)
-    sums = [
-        func.sum(cast(func.coalesce(*(values[key] for key in names), None), Float)).label(name)
-        for name, names in logged.items()
-    ]
-    statement = select(
-        group.label("grp"), func.count().label("runs"), func.sum(broken).label("failed"), *sums
-    ).select_from(run)
-    if pivot is not None:
-        statement = statement.outerjoin(pivot, pivot.c.run_uuid == run.run_uuid)
-    for table, condition, needed in joins:
-        statement = statement.join(table, condition, isouter=not needed)
-    return statement.where(*_choose_runs(run, choice)).group_by(group)
-
-
-def _group_runs(by: str) -> tuple[Any, Any, Any, list[tuple[Any, Any, bool]]]:
-    """Return the table of runs, the group, whether a run failed, and the tables to join.
-
-    A table to join comes with its condition, and whether a run without a row in it is left out.
     """
     from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import and_, case, func, or_
+    from sqlalchemy import Float, cast, func, select
+    from sqlalchemy.orm import aliased
+
+    chosen, run = _choose_runs(choice)
+    sums = []
+    for name, keys in logged.items():
+        values = []
+        for key in keys:
+            own = aliased(models.SqlLatestMetric)
+            mine = (own.key == key, own.run_uuid == run.run_uuid, own.is_nan.is_(False))
+            values.append(select(_add_nodes(own)).where(*mine).scalar_subquery())
+        sums.append(func.sum(cast(func.coalesce(*values, None), Float)).label(name))
+    group, broken = chosen.selected_columns["grp"], chosen.selected_columns["broken"]
+    counts = [func.count().label("runs"), func.sum(broken).label("failed")]
+    return chosen.with_only_columns(group, *counts, *sums).group_by(group)
+
+
+def build_sums(choice: Choice, prefixes: Mapping[str | None, str], *, nodes: bool) -> Any:
+    """Return the statement that sums up figures by group and key in one pass over the metrics.
+
+    Args:
+        choice: The runs.
+        prefixes: Component → what its metrics begin with; None → "" for the first component.
+        nodes: Whether to sum up figures of nodes, of runs that lack them as a whole; else figures
+            of whole runs.
+    """
+    from mlflow.store.tracking.dbmodels import models
+    from sqlalchemy import case, exists, func, select
+    from sqlalchemy.orm import aliased
+
+    metric, better = models.SqlLatestMetric, aliased(models.SqlLatestMetric)
+    keys = {
+        f"{prefix}node_{name}": f"{prefix}run_{name}"
+        for prefix in prefixes.values()
+        for name in FIGURES
+    }
+    chosen = _choose_runs(choice, with_further=None not in prefixes)[0].subquery()
+    value = _add_nodes(metric) if nodes else metric.value
+    statement = select(chosen.c.grp, metric.key, func.sum(value).label("total"))
+    statement = statement.join(chosen, chosen.c.run_uuid == metric.run_uuid)
+    statement = statement.where(
+        metric.key.in_([*(keys if nodes else keys.values())]), metric.is_nan.is_(False)
+    )
+    if nodes:
+        has_better = exists().where(
+            better.run_uuid == metric.run_uuid,
+            better.key == case(keys, value=metric.key),
+            better.is_nan.is_(False),
+        )
+        statement = statement.where(~has_better)
+    return statement.group_by(chosen.c.grp, metric.key)
+
+
+def _sum_values(
+    session: Any, choice: Choice, prefixes: Mapping[str | None, str], *, nodes: bool
+) -> list[Sums]:
+    """Return the sums of `build_sums`; without counts of runs."""
+    meaning = {
+        f"{prefix}{'node' if nodes else 'run'}_{name}": (component, name)
+        for component, prefix in prefixes.items()
+        for name in FIGURES
+    }
+    found = []
+    for row in session.execute(build_sums(choice, prefixes, nodes=nodes)):
+        component, name = meaning[row.key]
+        group = row.grp if component is None or choice.by != "component" else component
+        found.append(Sums(group, 0, 0, dict.fromkeys(FIGURES) | {name: row.total}))
+    return found
+
+
+def _has_nodes_alone(session: Any) -> bool:
+    """Return whether some run has a figure of nodes only, which the index of the metrics tells."""
+    from mlflow.store.tracking.dbmodels import models
+    from sqlalchemy import exists, select
+    from sqlalchemy.orm import aliased
+
+    metric, better = models.SqlLatestMetric, aliased(models.SqlLatestMetric)
+    for name in FIGURES:
+        same = (better.key == f"run_{name}", better.run_uuid == metric.run_uuid)
+        alone = select(metric.run_uuid).where(metric.key == f"node_{name}", ~exists().where(*same))
+        if session.execute(alone.limit(1)).first():
+            return True
+    return False
+
+
+def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any]:
+    """Return a selection of the runs with id, group and whether they failed; and their table.
+
+    Args:
+        choice: The runs.
+        with_further: Whether only runs with several components are meant.
+    """
+    from mlflow.store.tracking.dbmodels import models
+    from sqlalchemy import and_, case, func, or_, select
     from sqlalchemy.orm import aliased
 
     run = models.SqlRun
@@ -97,9 +180,9 @@ def _group_runs(by: str) -> tuple[Any, Any, Any, list[tuple[Any, Any, bool]]]:
     parent, has_parent = join_tag(PARENT_TAG)
     parent_run = aliased(run)
     joins = [(component, has_component, True), (status, has_status, False)]
-    if by == "user":
+    if choice.by == "user":
         joins.append((user, has_user, False))
-    if by == "workflow":
+    if choice.by == "workflow":
         joins.append((parent, has_parent, False))
         joins.append((parent_run, parent_run.run_uuid == parent.value, False))
     group = {
@@ -108,49 +191,20 @@ def _group_runs(by: str) -> tuple[Any, Any, Any, list[tuple[Any, Any, bool]]]:
         "component": component.value,
         "workflow": func.coalesce(parent_run.name, parent.value),
         "week": (run.start_time - MONDAY_MS) // WEEK_MS,
-    }[by]
+    }[choice.by]
     broken = case((or_(run.status.in_(FAILED), status.value.in_(FAILED)), 1), else_=0)
-    return run, group, broken, joins
-
-
-def _choose_runs(run: Any, choice: Choice) -> list[Any]:
-    """Return the conditions that a run must meet."""
+    if with_further:
+        joins.append((*join_tag(f"{TAG}components"), True))
+    chosen = select(run.run_uuid, group.label("grp"), broken.label("broken")).select_from(run)
+    for table, condition, needed in joins:
+        chosen = chosen.join(table, condition, isouter=not needed)
     experiments = [int(experiment) for experiment in choice.experiments]
-    found = [run.lifecycle_stage == "active", run.experiment_id.in_(experiments)]
-    return found + _choose_times(run, choice)
-
-
-def _choose_times(run: Any, choice: Choice) -> list[Any]:
-    found = [] if choice.since_ms is None else [run.start_time >= choice.since_ms]
-    return found if choice.until_ms is None else [*found, run.start_time < choice.until_ms]
-
-
-def _select_values(
-    keys: Sequence[str], choice: Choice, *, is_sqlite: bool
-) -> tuple[dict[str, Any], Any]:
-    """Return metric → the expression of a run's value, and the subquery to join, if any."""
-    from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import case, func, select
-    from sqlalchemy.orm import aliased
-
-    run, metric = models.SqlRun, models.SqlLatestMetric
-    if is_sqlite:
-        values: dict[str, Any] = {}
-        for key in keys:
-            own = aliased(metric)
-            mine = (own.key == key, own.run_uuid == run.run_uuid, own.is_nan.is_(False))
-            values[key] = select(_add_nodes(own)).where(*mine).scalar_subquery()
-        return values, None
-    columns = [
-        func.max(case((metric.key == key, _add_nodes(metric)))).label(f"v{i}")
-        for i, key in enumerate(keys)
-    ]
-    found = select(metric.run_uuid, *columns)
-    found = found.where(metric.key.in_(keys), metric.is_nan.is_(False))
-    if times := _choose_times(run, choice):
-        found = found.where(metric.run_uuid.in_(select(run.run_uuid).where(*times)))
-    pivot = found.group_by(metric.run_uuid).subquery()
-    return {key: pivot.c[f"v{i}"] for i, key in enumerate(keys)}, pivot
+    chosen = chosen.where(run.lifecycle_stage == "active", run.experiment_id.in_(experiments))
+    if choice.since_ms is not None:
+        chosen = chosen.where(run.start_time >= choice.since_ms)
+    if choice.until_ms is not None:
+        chosen = chosen.where(run.start_time < choice.until_ms)
+    return chosen, run
 
 
 def _add_nodes(latest: Any) -> Any:
@@ -198,64 +252,19 @@ def _parse_names(text: str) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def _sum_further(session: Any, components: Sequence[str], choice: Choice) -> list[Sums]:
-    """Return the figures of further components, which are metrics below their names; no counts."""
-    from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import and_, case, exists, func, or_, select
-    from sqlalchemy.orm import aliased
-
-    metric, preferred = models.SqlLatestMetric, aliased(models.SqlLatestMetric)
-    meaning, better = {}, {}
-    for component in components:
-        prefix = clean_metric_key(component)
-        for name in FIGURES:
-            of_run, of_node = f"{prefix}/run_{name}", f"{prefix}/node_{name}"
-            meaning[of_run] = meaning[of_node] = (component, name)
-            better[of_node] = of_run
-    run, group, _, joins = _group_runs(choice.by)
-    listed = aliased(models.SqlTag)
-    has_better = exists().where(
-        preferred.run_uuid == metric.run_uuid,
-        preferred.key == case(better, value=metric.key),
-        preferred.is_nan.is_(False),
-    )
-    statement = select(group.label("grp"), metric.key, func.sum(_add_nodes(metric)).label("total"))
-    statement = statement.select_from(metric).join(run, run.run_uuid == metric.run_uuid)
-    is_listed = and_(listed.run_uuid == run.run_uuid, listed.key == f"{TAG}components")
-    statement = statement.join(listed, is_listed)
-    for table, condition, needed in joins:
-        statement = statement.join(table, condition, isouter=not needed)
-    statement = statement.where(
-        metric.key.in_(list(meaning)),
-        metric.is_nan.is_(False),
-        or_(metric.key.not_in(list(better)), ~has_better),
-        *_choose_runs(run, choice),
-    )
-    found = []
-    for row in session.execute(statement.group_by(group, metric.key)):
-        component, name = meaning[row.key]
-        figures = dict.fromkeys(FIGURES) | {name: row.total}
-        found.append(Sums(component if choice.by == "component" else row.grp, 0, 0, figures))
-    return found
-
-
 def _count_further(session: Any, choice: Choice) -> list[Sums]:
     """Return how many runs each further component reported to."""
     from mlflow.store.tracking.dbmodels import models
     from sqlalchemy import and_, func, select
-    from sqlalchemy.orm import aliased
 
-    run, _, broken, joins = _group_runs("component")
-    listed = aliased(models.SqlTag)
-    statement = select(listed.value, func.count().label("runs"), func.sum(broken).label("failed"))
-    is_listed = and_(listed.run_uuid == run.run_uuid, listed.key == f"{TAG}components")
-    statement = statement.select_from(run).join(listed, is_listed)
-    for table, condition, needed in joins:
-        statement = statement.join(table, condition, isouter=not needed)
-    statement = statement.where(*_choose_runs(run, choice)).group_by(listed.value)
+    listed = models.SqlTag
+    chosen = _choose_runs(choice, with_further=True)[0].subquery()
+    has_list = and_(listed.run_uuid == chosen.c.run_uuid, listed.key == f"{TAG}components")
+    failed = func.sum(chosen.c.broken).label("failed")
+    statement = select(listed.value, func.count().label("runs"), failed).join(chosen, has_list)
     return [
         Sums(name, row.runs, int(row.failed or 0), dict.fromkeys(FIGURES))
-        for row in session.execute(statement)
+        for row in session.execute(statement.group_by(listed.value))
         for name in _parse_names(row.value)
     ]
 
@@ -279,7 +288,7 @@ def _use_large_cache(session: Any) -> Iterator[None]:
     """Let SQLite keep the pages of a large store while it is read; its own limit is 2 MB."""
     from sqlalchemy import text
 
-    if session.get_bind().dialect.name != "sqlite":
+    if not _is_sqlite(session):
         yield
         return
     before = session.execute(text("PRAGMA cache_size")).scalar()
