@@ -158,11 +158,15 @@ def _import(
 
 def _make_fingerprint(source: Path) -> str:
     """Return a text that changes when the file, or a file in the folder, does; "" for a URI."""
-    files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
-    states = [path.stat() for path in files if path.exists()]
-    stamps = [f"{state.st_size}:{state.st_mtime_ns}" for state in states]
-    text = "\n".join(stamps)
-    return hashlib.sha256(text.encode()).hexdigest() if source.is_dir() else text
+    if source.is_dir():
+        stamps = [_stamp(path) for path in sorted(source.rglob("*")) if path.is_file()]
+        return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
+    return _stamp(source) if source.is_file() else ""
+
+
+def _stamp(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size}:{status.st_mtime_ns}"
 
 
 def _detach(db: sqlite3.Connection) -> None:

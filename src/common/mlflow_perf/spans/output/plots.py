@@ -72,7 +72,9 @@ def plot_times(rows: Sequence[Row], title: str) -> Figure:
     histogram.set(xlabel="seconds taken", ylabel="spans")
 
     density = figure.add_subplot(grid[1, 1])
-    density.hist2d(start, took, bins=_GRID, cmap="viridis")
+    table, x, y = np.histogram2d(start, took, bins=_GRID)
+    extent = (x[0], x[-1], y[0], y[-1])
+    density.imshow(table.T, cmap="viridis", origin="lower", aspect="auto", extent=extent)
     density.set(xlabel="start, seconds since the first", ylabel="seconds taken", title="density")
 
     figure.suptitle(f"{title} ({len(rows):,} spans)")
