@@ -91,7 +91,7 @@ def test_of_two_runs_it_is_said_what_changed(tmp_path: Path) -> None:
     slow = {"duration_sec": 600.0, "job_run_delay_pct": 96.0, "node_cpu_hours": 0.33}
     base, new = _save(tmp_path, "base"), _save(tmp_path, "new", **slow)
     text = explain(base, new)
-    assert "10.0 × slower: 1 min → 10 min." in text.replace("60 s", "1 min")
+    assert "10.0 × slower: `train` 1 → 10 min; " in text
     assert "parse" in text.split("### Findings")[0]
     assert "node\\_cpu\\_hours" in text or "`node_cpu_hours`" in text
     data = build_explanation(base, new).as_dict()

@@ -64,10 +64,11 @@ def test_the_longest_node_counts() -> None:
 
 
 def test_a_comparison_begins_with_the_sentence() -> None:
-    """As a note, so that the terminal, Markdown, HTML and `/perf/compare` all have it."""
+    """The terminal, Markdown, HTML and `/perf/compare` all have it."""
     compared = compare([_run(BEFORE, "a"), _run(AFTER, "b")])
-    assert compared.notes[0] == "train: `parse_dates` +38 s of +41 s."
-    assert "parse\\_dates" in compared.to_markdown() or "parse_dates" in compared.to_markdown()
+    assert compared.sentence == "2.9 × slower: `train` 22 → 63 s; `parse_dates` +38 s of +41 s"
+    assert f"**{compared.sentence}**" in compared.to_markdown()
+    assert compared.notes == ()
 
 
 def test_a_gate_that_fails_says_which_function() -> None:

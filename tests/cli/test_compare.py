@@ -70,3 +70,13 @@ def test_a_place_that_cannot_be_written_is_named(write_document: Any, cli: Call)
     result = cli("compare", write_document({}), "--html", "no/such/folder.html")
     assert result.exit_code == 2
     assert "cannot be written" in result.stderr
+
+
+def test_any_run_may_be_the_baseline(write_document: Any, cli: Call) -> None:
+    """The sentence and the change are against the run that is named by its place in the list."""
+    a, b = write_document({}), write_document({"duration_sec": 120.0}, name="b")
+    assert "2.0 × slower" in cli("compare", a, b).output
+    assert "2.0 × faster" in cli("compare", a, b, "--baseline", "2").output
+    refused = cli("compare", a, b, "--baseline", "3")
+    assert refused.exit_code == 2
+    assert "there are 2 runs, so no run 3" in refused.output

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.analysis import markdown, metric_text
+from mlflow_perf.analysis.change_sentence import describe_change
 from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.analysis.run_facts import RunFacts, collect_facts
 from mlflow_perf.analysis.step_runs import (
     StepRuns,
     as_list,
@@ -42,10 +44,11 @@ class Row:
         metric: Key of the metric.
         unit: Its unit.
         values: One per run, in their order; None where a run has none.
-        change_pct: The last value against the first, in per cent; None where one of them is
-            missing, or the first is 0 and the last is not.
-        verdict: `better`, `worse`, `same`, or `""` where neither direction is better, and for what
-            all processes of a node did together.
+        changes: Each value against the baseline's, in per cent; None where one of them is
+            missing, or the baseline's is 0 and the other is not.
+        verdicts: Of each value `better`, `worse`, `same`, or `""` where neither direction is
+            better, and for what all processes of a node did together.
+        last: Index of the run whose change and verdict are the row's: the last but the baseline.
     """
 
     component: str
@@ -53,12 +56,23 @@ class Row:
     metric: str
     unit: str
     values: tuple[float | None, ...]
-    change_pct: float | None
-    verdict: str
+    changes: tuple[float | None, ...]
+    verdicts: tuple[str, ...]
+    last: int
+
+    @property
+    def change_pct(self) -> float | None:
+        """The change of the last run against the baseline, in per cent."""
+        return self.changes[self.last]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the last run against the baseline."""
+        return self.verdicts[self.last]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        return asdict(self)
+        return {**asdict(self), "change_pct": self.change_pct, "verdict": self.verdict}
 
     @property
     def is_changed(self) -> bool:
@@ -77,11 +91,22 @@ class Comparison:
         labels: The runs' names, in their order.
         rows: Their metrics, by step, node and the order of the metric table.
         notes: What a reader must know: different hardware, missing steps, unfinished runs.
+        baseline: Index of the run that the others are compared with.
+        sentences: What changed from the baseline to each run, and why; empty for the baseline.
+        facts: Parameters that differ, verdicts, phases and functions.
     """
 
     labels: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    baseline: int = 0
+    sentences: tuple[str, ...] = ()
+    facts: RunFacts = field(default_factory=RunFacts)
+
+    @property
+    def sentence(self) -> str:
+        """What changed from the baseline to the last run, and why; empty for a single run."""
+        return next((text for text in reversed(self.sentences) if text), "")
 
     @property
     def better(self) -> list[Row]:
@@ -111,6 +136,10 @@ class Comparison:
         """Return the comparison as plain data: the input of the HTML page."""
         return {
             "runs": list(self.labels),
+            "baseline": self.baseline,
+            "sentence": self.sentence,
+            "sentences": list(self.sentences),
+            **self.facts.as_dict(),
             "rows": [row.as_dict() for row in self.rows],
             "notes": list(self.notes),
         }
@@ -135,7 +164,9 @@ class Comparison:
         """
         count = len(self.labels)
         legend = [f"{i}. {markdown.escape(label)}" for i, label in enumerate(self.labels, 1)]
-        parts = [f"### Comparison of {count} runs", "\n".join(legend)]
+        parts = [f"### Comparison of {count} runs"]
+        parts += [f"**{markdown.escape_sentence(self.sentence)}**"] if self.sentence else []
+        parts.append("\n".join(legend))
         parts += [f"> {markdown.escape(note)}" for note in self.notes]
         cells = [
             [
@@ -153,7 +184,10 @@ class Comparison:
 
 
 def compare(
-    runs: RunRef | PerfRun | Sequence[RunRef | PerfRun], *, documents: bool | None = None
+    runs: RunRef | PerfRun | Sequence[RunRef | PerfRun],
+    *,
+    baseline: int = 0,
+    documents: bool | None = None,
 ) -> Comparison:
     """Return runs, or whole workflows, side by side.
 
@@ -162,35 +196,44 @@ def compare(
 
     Args:
         runs: Run ids, paths, folders or runs that were read already; at least one.
+        baseline: Index of the run that every other one is compared with.
         documents: As in `tracking.search.get_runs`.
 
     Raises:
-        SettingError: When no run is given.
+        SettingError: When no run is given, or `baseline` is the index of none.
         RunNotFoundError: When one does not exist or holds no performance data.
         DocumentError: When a file is not a document that this version reads.
     """
     if not runs:
         raise SettingError("Name the runs to compare.")
     sides, notes = match_components(load_step_runs(as_list(runs), documents=documents))
+    if not 0 <= baseline < len(sides):
+        raise SettingError(f"The baseline is a run from 0 to {len(sides) - 1}, not {baseline}.")
     labels: list[str] = []
     for side in sides:
         repeats = labels.count(side.label) if len(sides) <= 100 else 0
         labels.append(f"{side.label} #{repeats + 1}" if repeats else side.label)
-    rows = [row for step in list_steps(sides) for row in _compare_step(step, sides)]
-    notes = [*_name_functions(sides), *notes, *_list_step_changes(sides)]
+    rows = [row for step in list_steps(sides) for row in _compare_step(step, sides, baseline)]
+    last = _find_last(len(sides), baseline)
+    pair = sides[baseline], sides[last]
+    sentences = [
+        "" if side is sides[baseline] else describe_change(sides[baseline], side) for side in sides
+    ]
+    functions = [text for text, said in _name_functions(*pair) if said not in sentences[last]]
+    notes = [*functions, *notes, *_list_step_changes(pair)]
     notes += [*compare_hardware(sides), *_list_missing(sides)]
-    return Comparison(tuple(labels), tuple(rows), tuple(notes))
+    facts = collect_facts(sides, baseline=baseline)
+    return Comparison(tuple(labels), tuple(rows), tuple(notes), baseline, tuple(sentences), facts)
 
 
-def _name_functions(sides: Sequence[StepRuns]) -> Iterator[str]:
-    """Yield for each step which functions account for the change from the first run to the last."""
-    for step in list_steps(sides):
-        runs = [side.steps.get(step) for side in (sides[0], sides[-1])]
-        documents = [run.document for run in runs if run is not None and run.document is not None]
-        if len(sides) > 1 and len(documents) == 2:
-            change = compare_profiles(*(document.all_nodes() for document in documents))
-            if change is not None and change.sentence:
-                yield f"{step}: {change.sentence}."
+def _name_functions(base: StepRuns, new: StepRuns) -> Iterator[tuple[str, str]]:
+    """Yield for each step which functions account for its change, with and without its name."""
+    for step in new.steps:
+        documents = [side.steps[step].document for side in (base, new) if step in side.steps]
+        known = [document.all_nodes() for document in documents if document is not None]
+        change = compare_profiles(*known) if base is not new and len(known) == 2 else None
+        if change is not None and change.sentence:
+            yield f"{step}: {change.sentence}.", change.sentence
 
 
 def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[str]]:
@@ -225,30 +268,44 @@ def _list_missing(sides: Sequence[StepRuns]) -> Iterator[str]:
         yield f"Not finished, so not the figures of the whole work: {join_some(unfinished)}."
 
 
-def _compare_step(step: str, sides: Sequence[StepRuns]) -> Iterator[Row]:
+def _find_last(count: int, baseline: int) -> int:
+    """Return the index of the last run but the baseline; that of the only one."""
+    return count - 2 if baseline == count - 1 and count > 1 else count - 1
+
+
+def _compare_step(step: str, sides: Sequence[StepRuns], baseline: int) -> Iterator[Row]:
     runs = [side.steps.get(step) for side in sides]
     if any(run is not None and run.node_count > 1 for run in runs):
-        yield from _compare_columns(step, None, [run.figures if run else {} for run in runs])
+        whole = [run.figures if run else {} for run in runs]
+        yield from _compare_columns(step, None, whole, baseline)
     by_node = [run.nodes if run else {} for run in runs]
     for node in sorted({index for nodes in by_node for index in nodes}):
-        yield from _compare_columns(step, node, [nodes.get(node, {}) for nodes in by_node])
+        columns = [nodes.get(node, {}) for nodes in by_node]
+        yield from _compare_columns(step, node, columns, baseline)
 
 
 def _compare_columns(
-    step: str, node: int | None, columns: Sequence[dict[str, float]]
+    step: str, node: int | None, columns: Sequence[dict[str, float]], baseline: int
 ) -> Iterator[Row]:
     keys = {key for column in columns for key in column}
+    last = _find_last(len(columns), baseline)
     for key in sorted(keys, key=lambda k: (metric_text.is_of_node(k), metric_text.rank_metric(k))):
         values = tuple(column.get(key) for column in columns)
-        base, new = values[0], values[-1]
-        # What others did on the node is neither better nor worse work of the job.
-        wanted = "" if metric_text.is_of_node(key) else metric_text.find_direction(key)
-        verdict = ""
-        if wanted and base is not None and new is not None:
-            verdict = "better" if (new < base) == (wanted == "lower") else "worse"
-            verdict = "same" if _is_same(key, base, new) else verdict
-        change = calculate_change_pct(base, new)
-        yield Row(step, node, key, metric_text.find_unit(key), values, change, verdict)
+        base = values[baseline]
+        changes = tuple(calculate_change_pct(base, value) for value in values)
+        verdicts = tuple(_judge(key, base, value) for value in values)
+        yield Row(step, node, key, metric_text.find_unit(key), values, changes, verdicts, last)
+
+
+def _judge(key: str, base: float | None, new: float | None) -> str:
+    """Return whether a value is better than the baseline's."""
+    # What others did on the node is neither better nor worse work of the job.
+    wanted = "" if metric_text.is_of_node(key) else metric_text.find_direction(key)
+    if not wanted or base is None or new is None:
+        return ""
+    if _is_same(key, base, new):
+        return "same"
+    return "better" if (new < base) == (wanted == "lower") else "worse"
 
 
 def calculate_change_pct(base: float | None, new: float | None) -> float | None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.analysis.compare import Comparison, compare
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
-from mlflow_perf.analysis.markdown import escape, format_code
+from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
-from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.core.format import duration as format_duration
@@ -98,7 +97,11 @@ class Explanation:
         lines = [f"## {_say(self.label)}: {self.verdict}", f"{_say(self.status)}{took}."]
         if self.base is not None:
             lines[0] = f"## {_say(self.base.label)} → {_say(self.label)}"
-            lines += ["", "### What changed", *(f"- {_say(text)}" for text in self.changes)]
+            lines += [
+                "",
+                "### What changed",
+                *(f"- {_say(text, escape_sentence)}" for text in self.changes),
+            ]
             for row in self._list_rows():
                 before, *_, after = format_row(row.values, row.unit)
                 change = f"{format_change(row.change_pct)} {row.verdict}".strip()
@@ -149,33 +152,19 @@ def explain(run: RunRef, other: RunRef | None = None) -> str:
 
 def build_explanation(run: RunRef, other: RunRef | None = None) -> Explanation:
     """Return what `explain` says as data; arguments and errors are the same."""
-    first, first_nodes, first_run = _explain_one(run)
+    first, first_run = _explain_one(run)
     if other is None:
         return first
-    last, last_nodes, last_run = _explain_one(other)
+    last, last_run = _explain_one(other)
     comparison = compare([first_run, last_run])
-    changes = []
-    before, after = first.duration_sec, last.duration_sec
-    if before and after:
-        ratio = max(before, after) / min(before, after)
-        how = "slower" if after > before else "faster"
-        word = f"{ratio:.1f} × {how}" if ratio >= 1.05 else "About as long"
-        changes.append(f"{word}: {format_duration(before)} → {format_duration(after)}.")
-    profile = compare_profiles(first_nodes, last_nodes)
-    if profile is not None and profile.sentence:
-        changes.append(f"{profile.sentence}.")
+    changes = [f"{comparison.sentence}."] if comparison.sentence else []
     changes.append(f"Held back by: {first.verdict} → {last.verdict}.")
-    names = sorted({*first_run.params, *last_run.params})
-    pairs = [(name, first_run.params.get(name), last_run.params.get(name)) for name in names]
-    different = [f"{n} {a or '–'} → {b or '–'}" for n, a, b in pairs if a != b]
-    if different:
-        changes.append(f"Parameters: {'; '.join(different[:_NOTES_MAX])}.")
     changes += comparison.notes[:_NOTES_MAX]
     return replace(last, base=first, comparison=comparison, changes=changes)
 
 
-def _explain_one(source: RunRef) -> tuple[Explanation, list[NodeDocument], PerfRun]:
-    """Return a run's explanation, its nodes without curves, and the run."""
+def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
+    """Return a run's explanation, and the run."""
     side = load_step_runs([source], documents=True)[0]
     nodes: list[NodeDocument] = []
     if side.is_workflow:
@@ -215,7 +204,6 @@ def _explain_one(source: RunRef) -> tuple[Explanation, list[NodeDocument], PerfR
             () if longest is None or side.is_workflow else read_phases(longest),
             [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else (),
         ),
-        nodes,
         run,
     )
 
@@ -232,7 +220,7 @@ def hide_private(value: Any) -> Any:
     return _PATH.sub(lambda found: "…/" + re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], text)
 
 
-def _say(text: str) -> str:
+def _say(text: str, escape: Callable[[str], str] = escape) -> str:
     """Return a text for one line of Markdown: bounded, private parts hidden."""
     clean: str = hide_private(text)
     return escape(clean if len(clean) <= _TEXT_MAX else f"{clean[:_TEXT_MAX]}…")

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mlflow_perf.analysis.change_sentence import describe_change, measure_side
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
 from mlflow_perf.analysis.gate_limits import Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
@@ -84,6 +85,7 @@ class GateResult:
         notes: What a reader must know: different hardware, other components.
         failures: What fails the gate whatever its figures: a new run that did not finish.
         functions: Step that failed → the functions that account for its change of duration.
+        sentence: What changed from a median run of the base to one of the new runs, and why.
     """
 
     checks: tuple[Check, ...]
@@ -92,6 +94,7 @@ class GateResult:
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     functions: Mapping[str, str] = field(default_factory=dict)
+    sentence: str = ""
 
     @property
     def passed(self) -> bool:
@@ -160,7 +163,13 @@ def check(
             for step in dict.fromkeys(one.step for one in checks if not one.passed)
             if (sentence := _name_functions(step, old, fresh))
         },
+        describe_change(_find_median(old), _find_median(fresh)) if old else "",
     )
+
+
+def _find_median(sides: Sequence[StepRuns]) -> StepRuns:
+    """Return the run of the middle duration."""
+    return sorted(sides, key=lambda side: measure_side(side) or 0.0)[(len(sides) - 1) // 2]
 
 
 def _name_functions(step: str, old: Sequence[StepRuns], fresh: Sequence[StepRuns]) -> str:

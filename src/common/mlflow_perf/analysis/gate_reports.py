@@ -23,9 +23,11 @@ def to_markdown(result: GateResult) -> str:
         join_some(map(markdown.escape, labels)) or "none" for labels in (result.base, result.new)
     )
     parts = [f"### Performance gate {title}", f"Base: {base}. New: {new}."]
+    parts += [f"> {markdown.escape_sentence(result.sentence)}."] if result.sentence else []
     parts += [f"> **Failed:** {markdown.escape(text)}" for text in result.failures]
     for step, sentence in result.functions.items():
-        parts.append(f"> {markdown.escape(step)}: {markdown.escape(sentence)}.")
+        if sentence not in result.sentence:
+            parts.append(f"> {markdown.escape(step)}: {markdown.escape_sentence(sentence)}.")
     parts += [f"> {markdown.escape(note)}" for note in result.notes]
     header = ["Step", "Limit", "Result", "Decided by", "Base", "New", "Change"]
     rows = [

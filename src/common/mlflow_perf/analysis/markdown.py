@@ -25,6 +25,12 @@ def format_code(text: str) -> str:
     return f"{fence}{pad}{plain}{pad}{fence}".replace("|", "\\|")
 
 
+def escape_sentence(text: str) -> str:
+    """Return a sentence of ours, escaped but for the code spans in it."""
+    parts = enumerate(text.split("`"))
+    return "".join(format_code(part) if i % 2 else escape(part) for i, part in parts)
+
+
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = 0) -> str:
     """Return a table.
 

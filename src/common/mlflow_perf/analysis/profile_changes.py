@@ -90,7 +90,7 @@ def compare_profiles(
 
     Of several nodes the one that took longest counts: the run waits for it.
     """
-    sides = [_read_longest(before), _read_longest(after)]
+    sides = [read_own_seconds(before), read_own_seconds(after)]
     if any(side is None for side in sides):
         return None
     (first_s, first), (last_s, last) = (side for side in sides if side is not None)
@@ -102,9 +102,13 @@ def compare_profiles(
     return ProfileChange(round(first_s, 3), round(last_s, 3), tuple(changes))
 
 
-def _read_longest(
+def read_own_seconds(
     nodes: Iterable[NodeDocument],
 ) -> tuple[float, Mapping[tuple[str, str], float]] | None:
+    """Return the duration of the node that took longest, and the seconds in each own function.
+
+    The functions are named by name and file; None without a profile.
+    """
     found = None
     for node in nodes:
         rows = (node.extra.get("profile") or {}).get("own")

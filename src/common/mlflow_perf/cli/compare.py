@@ -19,19 +19,36 @@ _RUNS_MAX = 3
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 @_options.as_json
+@click.option(
+    "--baseline",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Compare each run with the Nth of RUNS; default: the first.",
+)
 @click.option("--all", "everything", is_flag=True, help="Also show equal figures, and every node.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
 @click.option("--html", "html", metavar="FILE", help="Write an HTML page.")
 def command(
-    runs: tuple[str, ...], *, as_json: bool, everything: bool, as_markdown: bool, html: str | None
+    runs: tuple[str, ...],
+    *,
+    as_json: bool,
+    baseline: int,
+    everything: bool,
+    as_markdown: bool,
+    html: str | None,
 ) -> None:
     """Show what differs between RUNS, step by step and node by node.
 
     RUNS are run ids, paths to documents or folders of node-*.json. For a workflow's parent run, the
-    steps are compared. The change is that of the last run against the first.
+    steps are compared. The change is that of the last run against the baseline.
     """
     _options.prepare()
-    comparison = compare_runs(runs)
+    if baseline > len(runs):
+        raise click.BadParameter(
+            f"there are {len(runs)} runs, so no run {baseline}.", param_hint="--baseline"
+        )
+    comparison = compare_runs(runs, baseline=baseline - 1)
     if html is not None:
         from mlflow_perf.reports.html import render_comparison
 
@@ -52,8 +69,10 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
         click.echo(f"{i}  {_tables.short(label, beside=f'{i}  ')}")
     if len(comparison.labels) > _LABELS_MAX:
         click.echo(f"… and {len(comparison.labels) - _LABELS_MAX} more")
+    if comparison.sentence:
+        click.echo(_tables.paint(_tables.wrap(f"{comparison.sentence}."), "bold"))
     for note in comparison.notes:
-        click.echo(_tables.paint(_tables.wrap(f"! {note}"), "bold"))
+        click.echo(_tables.wrap(f"! {note}"))
     groups: dict[tuple[str, int | None], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.component, row.node), []).append(row)

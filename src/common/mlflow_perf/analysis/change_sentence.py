@@ -1,0 +1,207 @@
+"""Says in one sentence what changed from one run to another, and why, as far as the data tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.analysis.step_runs import StepRuns
+from mlflow_perf.core.format import join_some, number, quantity
+from mlflow_perf.tracking.perf_run import PerfRun
+
+_SAME_RATIO = 1.05
+_TIMES_RATIO = 1.5
+_MOST_STEPS, _MOST_CAUSES, _MOST_PARAMETERS = 2, 3, 4
+_STEP_SHARE = 0.3
+_LONG_SEC = 600.0
+_LONGEST_TEXT = 28
+_OTHERS_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """A figure of the job that may explain a change of its duration.
+
+    Attributes:
+        key: The metric, or the end of one.
+        name: Its name in the sentence.
+        unit: Its unit.
+        least: The least change that is worth naming.
+        ratio: The least ratio of the two values, for what has no natural scale.
+    """
+
+    key: str
+    name: str
+    unit: str
+    least: float
+    ratio: float = 1.0
+
+
+_CAUSES = (
+    _Cause("job_run_delay_pct", "waiting for CPU", "%", 10.0),
+    _Cause("cpu_throttled_pct", "held back by the CPU quota", "%", 5.0),
+    _Cause("/input_pct", "waiting for input", "%", 10.0),
+    _Cause("gpu_avg_utilization_pct", "GPU busy", "%", 10.0),
+    _Cause("job_cpu_hours", "CPU time", "CPU h", 1.0 / 3600, 1.25),
+    _Cause("job_cpu_avg_cores", "CPUs used", "", 0.25, 1.25),
+    _Cause("job_io_read_mb", "read from disks", "MB", 100.0, 1.5),
+    _Cause("job_io_write_mb", "written to disks", "MB", 100.0, 1.5),
+    _Cause("job_max_mem_mb", "memory", "MB", 64.0, 1.25),
+)
+
+
+def describe_change(base: StepRuns, new: StepRuns) -> str:
+    """Return what changed from one run or workflow to another as one sentence.
+
+    For example: "15.5 × slower: `train` 22 → 396 s; waiting for CPU 2 → 96%, others on the node;
+    threads 1 → 2, leaves 63 → 255". Causes are figures of the step that changed most.
+    """
+    before, after = measure_side(base), measure_side(new)
+    times = [(name, measure_run(base.steps[name]), measure_run(new.steps[name]))
+             for name in new.steps if name in base.steps]  # fmt: skip
+    known = [(name, a, b) for name, a, b in times if a is not None and b is not None]
+    known.sort(key=lambda one: -abs(one[2] - one[1]))
+    changed = _choose_steps(known, before, after)
+    parts = [_describe_length(before, after)]
+    if changed:
+        named = ", ".join(f"`{_cut(name)}` {format_pair(a, b, 's')}" for name, a, b in changed)
+        parts[0] = f"{parts[0]}: {named}" if parts[0] else named
+    step = next((name for name, *_ in changed or known), None)
+    if step is not None:
+        pair = base.steps[step], new.steps[step]
+        parts += [_describe_functions(*pair), ", ".join(_list_causes(*pair))]
+    parts.append(_describe_parameters(base, new, step))
+    return "; ".join(part for part in parts if part)
+
+
+def measure_side(side: StepRuns) -> float | None:
+    """Return how long a run took, in seconds: its longest node; a workflow from start to end."""
+    if side.is_workflow:
+        return side.run.duration_sec or None
+    return measure_run(next(iter(side.steps.values())))
+
+
+def measure_run(run: PerfRun) -> float | None:
+    """Return the duration of a run's longest node, in seconds."""
+    own = max((s["duration_sec"] for s in run.nodes.values() if "duration_sec" in s), default=None)
+    return run.figures.get("run_duration_sec", own) or run.duration_sec
+
+
+def _choose_steps(
+    times: list[tuple[str, float, float]], before: float | None, after: float | None
+) -> list[tuple[str, float, float]]:
+    """Return the steps that account for the change, the largest first."""
+    if before is None or after is None:
+        return times[:1]
+    changed = [
+        one for one in times
+        if (one[2] > one[1]) == (after > before)
+        and max(one[1:]) >= _SAME_RATIO * min(one[1:])
+        and abs(one[2] - one[1]) >= _STEP_SHARE * abs(times[0][2] - times[0][1])
+    ]  # fmt: skip
+    return changed[:_MOST_STEPS]
+
+
+def _describe_length(before: float | None, after: float | None) -> str:
+    if not before or not after:
+        return ""
+    ratio = max(before, after) / min(before, after)
+    if ratio < _SAME_RATIO:
+        return f"About as long ({format_pair(before, after, 's')})"
+    how = "slower" if after > before else "faster"
+    if ratio >= _TIMES_RATIO:
+        return f"{ratio:,.1f} × {how}"
+    return f"{100 * abs(after - before) / before:.0f}% {how}"
+
+
+def format_pair(before: float, after: float, unit: str) -> str:
+    """Return two values in one unit, where they have one: `22 → 396 s`."""
+    if unit == "s" and 1 <= max(before, after) < _LONG_SEC:
+        return f"{number(before)} → {number(after)} s"
+    if unit == "%":
+        return f"{before:.0f} → {after:.0f}%"
+    first, last = quantity(before, unit), quantity(after, unit)
+    number_of, _, unit_of = first.partition(" ")
+    # Texts such as "2 min 05 s", and those of two units, stay whole.
+    is_one_unit = last.partition(" ")[2] == unit_of and not any(map(str.isdigit, unit_of))
+    return f"{number_of if is_one_unit else first} → {last}"
+
+
+def _describe_functions(base: PerfRun, new: PerfRun) -> str:
+    if base.document is None or new.document is None:
+        return ""
+    change = compare_profiles(base.document.all_nodes(), new.document.all_nodes())
+    # That the time went into the script itself is no news.
+    own = () if change is None else (f for f in change.functions if f.function != f.file)
+    return "" if change is None else replace(change, functions=tuple(own)).sentence
+
+
+def _list_causes(base: PerfRun, new: PerfRun) -> Iterator[str]:
+    """Yield the figures that changed most, with others' load where the job waited for CPUs."""
+    old, fresh = _average_nodes(base), _average_nodes(new)
+    found = []
+    for cause in _CAUSES:
+        a, b = _find(cause.key, old), _find(cause.key, fresh)
+        if a is None or b is None or abs(b - a) < cause.least:
+            continue
+        if cause.ratio == 1.0 or max(a, b) >= cause.ratio * min(a, b):
+            found.append((cause, a, b))
+    for cause, a, b in found[:_MOST_CAUSES]:
+        yield f"{cause.name} {format_pair(a, b, cause.unit)}"
+        if cause.key == "job_run_delay_pct" and b > a and _is_crowded(fresh):
+            yield "others on the node"
+
+
+def _average_nodes(run: PerfRun) -> dict[str, float]:
+    """Return the mean of each metric over the nodes of a run."""
+    sums: dict[str, list[float]] = {}
+    for summary in run.nodes.values():
+        for key, value in summary.items():
+            sums.setdefault(key, []).append(value)
+    return {key: sum(values) / len(values) for key, values in sums.items()}
+
+
+def _find(key: str, figures: Mapping[str, float]) -> float | None:
+    if not key.startswith("/"):
+        return figures.get(key)
+    return max((value for name, value in figures.items() if name.endswith(key)), default=None)
+
+
+def _is_crowded(figures: Mapping[str, float]) -> bool:
+    """Return whether others kept a good part of the node's CPUs busy."""
+    held = figures.get("cpu_limit_cores", 0.0)
+    return figures.get("others_cpu_avg_cores", 0.0) >= _OTHERS_SHARE * held > 0
+
+
+def list_different(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the parameters that differ, by name, with both values; `–` for a missing one.
+
+    A path in another folder is the same input: each run of a workflow has a folder of its own.
+    """
+    pairs = {name: (base.get(name, "–"), new.get(name, "–")) for name in {**base, **new}}
+    return {n: pair for n, pair in pairs.items() if not _is_same_value(*pair)}
+
+
+def _is_same_value(one: str, other: str) -> bool:
+    if one == other or not ("/" in one and "/" in other):
+        return one == other
+    return PurePosixPath(one).name == PurePosixPath(other).name
+
+
+def _describe_parameters(base: StepRuns, new: StepRuns, step: str | None) -> str:
+    """Return the parameters that differ; those of the step that changed most come first."""
+    found: dict[str, tuple[str, str]] = {}
+    names = [name for name in new.steps if name in base.steps]
+    for name in sorted(names, key=lambda name: name != step):
+        found = {**found, **list_different(base.steps[name].params, new.steps[name].params)}
+    found = {**found, **list_different(base.run.params, new.run.params)}
+    texts = [f"{_cut(name)} {_cut(a)} → {_cut(b)}" for name, (a, b) in found.items()]
+    return join_some(texts, _MOST_PARAMETERS)
+
+
+def _cut(text: str) -> str:
+    """Return a user's text, short and without the marks of a code span."""
+    plain = text.replace("`", "'")
+    return plain if len(plain) <= _LONGEST_TEXT else f"{plain[: _LONGEST_TEXT - 1]}…"

@@ -1,0 +1,131 @@
+"""The sentence that says what changed between two runs, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from mlflow_perf.analysis.change_sentence import describe_change, format_pair, list_different
+from mlflow_perf.analysis.compare import compare
+from mlflow_perf.analysis.gate import check
+from mlflow_perf.analysis.gate_reports import to_markdown
+from mlflow_perf.analysis.step_runs import StepRuns
+from mlflow_perf.tracking.perf_run import PerfRun
+
+MakeRun = Callable[..., PerfRun]
+
+ALONE = {"duration_sec": 22.0, "job_run_delay_pct": 2.0, "cpu_limit_cores": 2.0}
+CROWDED = {**ALONE, "duration_sec": 396.0, "job_run_delay_pct": 96.0, "others_cpu_avg_cores": 1.6}
+
+
+def side(run: PerfRun, **steps: PerfRun) -> StepRuns:
+    """Return one side of a comparison: a run, or a workflow of these steps."""
+    return StepRuns(run.label, run, steps or {"train": run})
+
+
+def pair(make_run: MakeRun, old: Mapping[str, float], new: Mapping[str, float]) -> str:
+    """Return the sentence for two runs of one node."""
+    return describe_change(side(make_run(old)), side(make_run(new)))
+
+
+def test_length_cause_and_parameters_are_one_sentence(make_run: MakeRun) -> None:
+    """The ratio and the step, others on the node, and each parameter that differs."""
+    base = make_run(ALONE, label="a", params={"threads": "1", "leaves": "63", "seed": "7"})
+    new = make_run(CROWDED, label="b", params={"threads": "2", "leaves": "255", "seed": "7"})
+    said = (
+        "18.0 × slower: `train` 22 → 396 s; waiting for CPU 2 → 96%, others on the node; "
+        "threads 1 → 2, leaves 63 → 255"
+    )
+    assert compare([base, new]).sentence == said
+    assert f"**{said}**" in compare([base, new]).to_markdown()
+    assert said in to_markdown(check(base, new, "duration_sec=+10%"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (22.0, 396.0, "18.0 × slower"),
+        (396.0, 22.0, "18.0 × faster"),
+        (100.0, 112.0, "12% slower"),
+        (100.0, 88.0, "12% faster"),
+        (100.0, 101.0, "About as long (100 → 101 s)"),
+    ],
+)
+def test_the_length_is_said_as_people_do(
+    make_run: MakeRun, before: float, after: float, said: str
+) -> None:
+    """From half as much again in times, below that in per cent, and below 5% not at all."""
+    assert pair(make_run, {"duration_sec": before}, {"duration_sec": after}).startswith(said)
+
+
+def test_of_a_workflow_the_steps_that_account_for_the_change_are_named(make_run: MakeRun) -> None:
+    """The steps in the direction of the change, the largest first; the parent's own duration."""
+
+    def flow(label: str, took: float, **seconds: float) -> StepRuns:
+        parent = PerfRun(label, run_id=label, started=0.0, ended=took, params={"rows": label})
+        steps = {name: make_run({"duration_sec": s}, component=name) for name, s in seconds.items()}
+        return side(parent, **steps)
+
+    said = describe_change(flow("a", 40, prep=10, train=22, score=5),
+                           flow("b", 420, prep=200, train=396, score=1))  # fmt: skip
+    assert said.startswith("10.5 × slower: `train` 22 → 396 s, `prep` 10 → 200 s; ")
+    assert said.endswith("; rows a → b")
+
+
+def test_small_changes_and_others_load_are_no_causes(make_run: MakeRun) -> None:
+    """A few points more are noise, and what others did is no figure of the job."""
+    new = {**ALONE, "job_run_delay_pct": 6.0, "others_cpu_avg_cores": 1.9}
+    assert pair(make_run, ALONE, new) == "About as long (22 → 22 s)"
+
+
+@pytest.mark.parametrize(
+    ("figure", "before", "after", "said"),
+    [
+        ("job_max_mem_mb", 512.0, 3072.0, "memory 512 MB → 3 GB"),
+        ("job_cpu_hours", 0.5, 2.0, "CPU time 0.5 → 2 CPU h"),
+        ("steps/round/input_pct", 3.0, 61.0, "waiting for input 3 → 61%"),
+        ("job_io_write_mb", 10.0, 900.0, "written to disks 10 → 900 MB"),
+    ],
+)
+def test_each_cause_has_its_unit(
+    make_run: MakeRun, figure: str, before: float, after: float, said: str
+) -> None:
+    """Two values share their unit where they have the same one."""
+    assert said in pair(make_run, {**ALONE, figure: before}, {**CROWDED, figure: after})
+
+
+def test_a_path_in_another_folder_is_the_same_input() -> None:
+    """Each run of a workflow has its own folder; a file of another name is another input."""
+    old, new = {"data": "/a/1/out", "file": "/a/x.csv"}, {"data": "/a/2/out", "file": "/a/y.csv"}
+    assert list_different(old, new) == {"file": ("/a/x.csv", "/a/y.csv")}
+    assert list_different({}, {"n": "1"}) == {"n": ("–", "1")}
+
+
+def test_the_baseline_may_be_any_run(make_run: MakeRun) -> None:
+    """Each column is compared with it: a change, a verdict and a sentence of its own."""
+    runs = [make_run({"duration_sec": s}, label=str(s)) for s in (10.0, 20.0, 40.0)]
+    compared = compare(runs, baseline=1)
+    (row,) = [row for row in compared.rows if row.metric == "duration_sec"]
+    assert row.changes == (-50.0, 0.0, 100.0)
+    assert row.verdicts == ("better", "same", "worse")
+    assert (row.change_pct, row.verdict) == (100.0, "worse")
+    assert [text.partition(":")[0] for text in compared.sentences] == [
+        "2.0 × faster", "", "2.0 × slower",
+    ]  # fmt: skip
+
+
+def test_long_texts_are_cut_and_marks_replaced(make_run: MakeRun) -> None:
+    """A name of any length, or one with a backtick, leaves the sentence whole."""
+    base, new = make_run(ALONE, params={"q`" * 50: "a" * 500}), make_run(CROWDED)
+    said: Any = describe_change(side(base), side(new))
+    assert len(said) < 200
+    assert said.count("`") == 2
+
+
+def test_units_that_differ_stay_with_their_values() -> None:
+    """`340 ms → 2 min` needs both units; 10 and 20 minutes share one."""
+    assert format_pair(0.34, 720.0, "s") == "340 ms → 12 min"
+    assert format_pair(600.0, 1200.0, "s") == "10 → 20 min"
+    assert format_pair(605.0, 1205.0, "s") == "10 min 05 s → 20 min 05 s"
