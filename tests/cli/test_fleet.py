@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from click.testing import Result
 from mlflow import MlflowClient
+
+from mlflow_perf.tracking import fleet_table
 
 Cli = Callable[..., Result]
 
@@ -65,3 +68,49 @@ def test_a_wrong_value_is_one_line_and_2(cli: Cli, wrong: list[str]) -> None:
     """An age or a file that cannot be used."""
     result = cli("fleet", *wrong)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("by_search", [False, True])
+def test_all_runs_are_exported_to_parquet(
+    cli: Cli,
+    cli_json: Any,
+    log_run: Callable[..., str],
+    client: MlflowClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_search: bool,
+) -> None:
+    """DuckDB reads back each component of each run; its sums are those of the fleet."""
+    first = log_run({"node_unused_cpu_hours": 1.5}, component="a")
+    client.set_tag(first, "mlflow_perf.components", '["b/c"]')
+    client.log_metric(first, "b/c/run_cpu_hours", 40.0)
+    client.log_metric(first, "b/c/duration_sec", 9.0)
+    log_run({"node_unused_cpu_hours": 2.0}, component="a", status="FAILED")
+    client.create_run(client.create_experiment("others"))
+    if by_search:
+        monkeypatch.setattr(fleet_table, "find_sql_store", lambda _: None)
+    file = tmp_path / "all.parquet"
+    result = cli("fleet", "--parquet", str(file))
+    assert (result.exit_code, result.stderr) == (0, f"Wrote {file}: 3 rows\n")
+    (whole,) = cli_json("fleet")
+    query = f"""SELECT count(DISTINCT run_id), sum(cpu_hours), sum(unused_cpu_hours), sum(cost),
+        max(duration_sec) FILTER (component = 'b/c'), count(*) FILTER (status = 'FAILED'),
+        min(epoch(started)) FROM '{file}'"""
+    (row,) = duckdb.connect().execute(query).fetchall()
+    assert row[0] == whole["runs"] == 2
+    assert row[1] == pytest.approx(whole["cpu_hours"])
+    assert (row[2], row[3], row[4]) == (3.5, None, 9.0)
+    assert row[5] == whole["failed"] == 1
+    assert row[6] * 1000 == client.get_run(first).info.start_time
+    assert [one.name for one in tmp_path.iterdir() if "parquet" in one.name] == ["all.parquet"]
+
+
+def test_a_parquet_file_that_cannot_be_written_is_one_line(
+    cli: Cli, client: MlflowClient, tmp_path: Path
+) -> None:
+    """A folder that does not exist; an empty store makes a file without rows."""
+    result = cli("fleet", "--parquet", str(tmp_path / "none" / "x.parquet"))
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    file = tmp_path / "empty.parquet"
+    assert cli("fleet", "--parquet", str(file)).exit_code == 0
+    assert duckdb.connect().execute(f"SELECT run_id, cost FROM '{file}'").fetchall() == []

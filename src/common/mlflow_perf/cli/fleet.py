@@ -9,10 +9,12 @@ import click
 
 from mlflow_perf.analysis.fleet import build_digest, sum_fleet
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import parse_age
+from mlflow_perf.core.format import format_count, parse_age
 from mlflow_perf.errors import SettingError
+from mlflow_perf.publish.parquet import write_parquet
 from mlflow_perf.reports.digest import build_table, say_totals, to_html, to_markdown
 from mlflow_perf.tracking.fleet_sums import GROUPS
+from mlflow_perf.tracking.fleet_table import FIGURE_KEYS, TEXT_KEYS, TIME_KEYS, iterate_rows
 
 _ROWS_MAX = 40
 _DIGESTS = {".md": to_markdown, ".html": to_html}
@@ -28,8 +30,15 @@ _DIGESTS = {".md": to_markdown, ".html": to_html}
     metavar="FILE",
     help="Write the last seven days to FILE.md or FILE.html: what got worse, what would help.",
 )
+@click.option(
+    "--parquet",
+    metavar="FILE",
+    help="Write a row of figures for each component of each run, for DuckDB, Spark or pandas.",
+)
 @_options.as_json
-def command(*, by: str, since: str | None, digest: str | None, as_json: bool) -> None:
+def command(
+    *, by: str, since: str | None, digest: str | None, parquet: str | None, as_json: bool
+) -> None:
     """Sum up the hours and costs that all runs held and left unused, most unused first.
 
     A store in a database that this machine reaches is summed up there; a server is asked for each
@@ -47,7 +56,19 @@ def command(*, by: str, since: str | None, digest: str | None, as_json: bool) ->
         click.echo(f"Wrote {_tables.clean(digest)}", err=True)
         if not as_json:
             return
-    rows = sum_fleet(by, since=None if age_sec is None else time.time() - age_sec)
+    begin = None if age_sec is None else time.time() - age_sec
+    if parquet is not None:
+        count = write_parquet(
+            Path(parquet),
+            iterate_rows(begin),
+            texts=TEXT_KEYS,
+            times=TIME_KEYS,
+            figures=FIGURE_KEYS,
+        )
+        click.echo(f"Wrote {_tables.clean(parquet)}: {format_count(count, 'row')}", err=True)
+        if not as_json:
+            return
+    rows = sum_fleet(by, since=begin)
     if as_json:
         _tables.echo_json([row.as_dict() for row in rows])
         return
