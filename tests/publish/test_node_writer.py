@@ -190,21 +190,21 @@ def test_processes_that_end_together_lose_no_report(
     client = MlflowClient(store)
     run_id = client.create_run("0").info.run_id
     have_looked, first_has_written = Barrier(2, timeout=0.5), Event()
-    write_alone = node_writer._write_alone
+    write_alone = node_writer._NodeWriter._write_alone
 
-    def write_in_turn(client: MlflowClient, delivery: Delivery) -> None:
+    def write_in_turn(writer: node_writer._NodeWriter) -> None:
         with suppress(BrokenBarrierError):
             have_looked.wait()
-            if delivery.document.node["pid"] == 1:
+            if writer._mine.node["pid"] == 1:
                 first_has_written.wait(30)
-        write_alone(client, delivery)
+        write_alone(writer)
 
     def write(pid: int) -> None:
         report = _report("worker", 100.0 + pid, pid=pid)
         write_node(Delivery(report, RunHandle(store, run_id=run_id)))
         first_has_written.set()
 
-    monkeypatch.setattr(node_writer, "_write_alone", write_in_turn)
+    monkeypatch.setattr(node_writer._NodeWriter, "_write_alone", write_in_turn)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, range(2)))
     files = [file.path for file in client.list_artifacts(run_id, "perf")]
@@ -244,15 +244,35 @@ def test_a_process_that_takes_the_place_at_the_same_moment_is_noticed(
     run_id = client.create_run("0").info.run_id
     theirs = Delivery(_report("train", 99.0, hostname="other"), RunHandle(store, run_id=run_id))
     calls: list[int] = []
-    original = node_writer._write_alone
+    original = node_writer._NodeWriter._write_alone
 
-    def interrupted(client: MlflowClient, delivery: Delivery) -> None:
-        original(client, delivery)
+    def interrupted(writer: node_writer._NodeWriter) -> None:
+        original(writer)
         if not calls:
             calls.append(1)
-            original(client, theirs)
+            original(node_writer._NodeWriter(theirs))
 
-    monkeypatch.setattr(node_writer, "_write_alone", interrupted)
+    monkeypatch.setattr(node_writer._NodeWriter, "_write_alone", interrupted)
     write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id)))
     hosts = {index: node.node["hostname"] for index, node in load(run_id).nodes.items()}
     assert hosts == {0: "other", 1: "host"}
+
+
+def test_a_run_without_a_report_is_not_searched_for_one(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's tags say whether it has a report: only a second one lists the artifacts."""
+    run_id = MlflowClient(store).create_run("0").info.run_id
+    listed: list[str] = []
+    original = MlflowClient.list_artifacts
+
+    def list_artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> object:
+        listed.append(str(path))
+        return original(client, run_id, path)
+
+    monkeypatch.setattr(MlflowClient, "list_artifacts", list_artifacts)
+    write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id, own_run=True)))
+    assert listed == []
+    write_node(Delivery(_report("train", 200.0), RunHandle(store, run_id=run_id, own_run=True)))
+    assert listed
+    assert load(run_id).nodes[0].started == 200.0

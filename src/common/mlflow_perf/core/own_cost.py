@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from mlflow_perf.core.import_watch import ImportWatch
 from mlflow_perf.core.threads import RLock
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""
@@ -84,8 +85,8 @@ def brought_bytes() -> int:
 def own_memory_bytes() -> int:
     """Return the resident memory of this process; 0 where it is unknown."""
     try:
-        pages = Path("/proc/self/statm").read_bytes().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/self/statm", "rb", 0) as file:  # noqa: PTH123 - it is read very often
+            return int(file.read().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
 

@@ -1,7 +1,6 @@
 """Writes a node's report to MLflow: its figures, its artifacts, and the run's end.
 
-Everything goes through `MlflowClient` and the id of a run. The fluent interface keeps an active run
-per thread, and would open a second run beside ours.
+Everything goes through `MlflowClient` and the id of a run: see `tracking.client`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +48,14 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import Claim
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _ALONE_SEC = 10.0
 _LOOK_EVERY_SEC = 0.02
 _SOCKET_NAME = 100  # characters that the kernel takes
 _MAX_LOOKS = 5  # for other nodes that end at the same time
+_STATUS_TAG = "mlflow_perf.status"  # of every run that has a report
 _log = get_logger(__name__)
 
 
@@ -73,34 +74,36 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
         NotUploadedError: When the run has the figures and has ended, but the artifacts are missing.
         Exception: Whatever MLflow raises when the store does not take it.
     """
-    run, document = delivery.run, delivery.document
-    client = open_client(run.tracking_uri)
+    run = delivery.run
     if run.run_id is None:
-        # The server may have created it already, and its answer was lost.
-        info = (
-            find_recorded_run(run)
-            or create_run(
-                run.run_name or "mlflow-perf",
-                tracking_uri=run.tracking_uri,
-                experiment_id=provide_experiment(run),
-                started=document.started,
-                tags={RECORDING_TAG: run.nonce, **run.list_parent_tags()},
-            )
-        ).info
-        claim = claim or run.claim()
-        if not claim.adopt(info.run_id, own=True, experiment_id=info.experiment_id):
-            discard_run(info.run_id, tracking_uri=run.tracking_uri)
-            raise TimeoutError("the run came after the time for sending")
-    document.run_id = run.run_id
+        _create_run(delivery, claim or run.claim())
+    delivery.document.run_id = run.run_id
+    writer = _NodeWriter(delivery)
     try:
         with nullcontext() if run.own_run else _writing_alone(str(run.run_id)):
-            latest = _write(client, delivery)
+            latest = writer.write()
     except NotUploadedError:
         # Artifacts may never arrive, say for want of a credential. The run ends all the same.
-        _end_if_own(client, delivery, [document])
+        writer.end_if_own([delivery.document])
         raise
-    _end_if_own(client, delivery, latest)
+    writer.end_if_own(latest)
     return str(run.run_id)
+
+
+def _create_run(delivery: Delivery, claim: Claim) -> None:
+    """Let the handle use a new run, or the one that was created though its answer was lost."""
+    run = delivery.run
+    found = find_recorded_run(run) or create_run(
+        run.run_name or "mlflow-perf",
+        tracking_uri=run.tracking_uri,
+        experiment_id=provide_experiment(run),
+        started=delivery.document.started,
+        tags={RECORDING_TAG: run.nonce, **run.list_parent_tags()},
+    )
+    run_id = found.info.run_id
+    if not claim.adopt(run_id, own=True, experiment_id=found.info.experiment_id):
+        discard_run(run_id, tracking_uri=run.tracking_uri)
+        raise TimeoutError("the run came after the time for sending")
 
 
 @contextmanager
@@ -123,198 +126,6 @@ def _writing_alone(run_id: str) -> Iterator[None]:
         yield
 
 
-def _write(client: MlflowClient, delivery: Delivery) -> list[NodeDocument]:
-    """Write the report to its place in the run, and return the reports that say how it ended."""
-    if delivery.is_brief:
-        mine = PerfDocument({delivery.index: delivery.document})
-        _log_figures(client, delivery, mine, Slot())
-        with _as_not_uploaded():
-            _upload(client, delivery, {Slot().path: mine})
-        return [delivery.document]
-    present = RunReports(client, str(delivery.run.run_id), delivery.artifact_path)
-    try:
-        reports = present.look()
-    # A store that cannot show its artifacts still takes figures, and maybe artifacts.
-    except Exception:  # noqa: BLE001
-        _log.debug("The run's artifacts cannot be read:", exc_info=True)
-        reports = {}
-    is_alone = int(delivery.document.node.get("count", 1)) <= 1 and delivery.index == 0
-    if reports or not is_alone:
-        return _write_with_others(client, delivery, present, reports)
-    _write_alone(client, delivery)
-    if not delivery.run.own_run:
-        # Another process may report to the same run at this moment.
-        reports = present.look(again=Slot().path)
-        if len(merge_reports(reports).all_nodes()) > 1 or not _is_there(delivery, Slot(), reports):
-            return _write_with_others(client, delivery, present, reports)
-    return [delivery.document]
-
-
-def _write_alone(client: MlflowClient, delivery: Delivery) -> None:
-    """Write the only report of a run: figures and artifacts side by side."""
-    mine = PerfDocument({delivery.index: delivery.document})
-    # One after the other, each would wait for the way to a distant server and back.
-    upload = BackgroundCall(
-        lambda: _upload(client, delivery, {Slot().path: mine}, page_of=mine), name="perf-upload"
-    )
-    _log_figures(client, delivery, mine, Slot())
-    with _as_not_uploaded():
-        upload.result(_UPLOAD_SEC)
-
-
-def _write_with_others(
-    client: MlflowClient, delivery: Delivery, present: RunReports, reports: Reports
-) -> list[NodeDocument]:
-    """Write this report, and the whole run's until no other report has come meanwhile.
-
-    Nodes end at about the same time. Each uploads its own document first, then looks which others
-    are there, and looks again after it wrote the whole. So the last look of all sees every node,
-    and each process sees whether another one took its place at the same moment.
-    """
-    mine = delivery.document
-    seen: Reports | None = None
-    path = ""
-    for _ in range(_MAX_LOOKS):
-        slot = find_slot(mine, delivery.index, reports)
-        if slot.path != path or not _is_there(delivery, slot, reports):
-            path = slot.path
-            _upload_mine(client, delivery, slot)
-            if slot.is_older:
-                return merge_reports(reports).all_nodes()
-            reports = present.look(again=path)
-        if reports == seen:
-            break
-        seen = reports
-        document = merge_reports(reports)
-        _log_figures(client, delivery, document, slot)
-        _upload(client, delivery, page_of=document)
-        reports = present.look(again=path)
-    others = (
-        node for node in merge_reports(reports).all_nodes() if node.component == mine.component
-    )
-    return [mine, *(node for node in others if not is_same_recording(node, mine))]
-
-
-def _is_there(delivery: Delivery, slot: Slot, reports: Reports) -> bool:
-    """Return whether the report at a place is this one, perhaps in an earlier state."""
-    there = reports.get(slot.folder, {}).get(slot.index)
-    return there is not None and is_same_recording(there, delivery.document)
-
-
-def _upload_mine(client: MlflowClient, delivery: Delivery, slot: Slot) -> None:
-    """Upload this report, and each that it replaces under another name; say so in one line."""
-    mine = delivery.document
-    name, run_id = mine.component, delivery.run.run_id
-    files: dict[str, PerfDocument] = {}
-    if slot.is_older:
-        kept = f"{slot.folder}/{name_replaced(slot.index, mine)}".lstrip("/")
-        files[kept] = PerfDocument({slot.index: mine})
-        _log.warning(
-            "The run %s has a later report of %r on node %d, which stays; this one is kept as %s.",
-            run_id, name, slot.index, f"{delivery.artifact_path}/{kept}",
-        )  # fmt: skip
-    else:
-        if slot.index != delivery.index:
-            mine.node = {**mine.node, "index": slot.index}
-            _log.warning(
-                "Two hosts report to the run %s as node %d; %s is node %d there.",
-                run_id, delivery.index, mine.node.get("hostname"), slot.index,
-            )  # fmt: skip
-        for index, older in slot.outdated.items():
-            kept = f"{slot.folder}/{name_replaced(index, older)}".lstrip("/")
-            files[kept] = PerfDocument({index: older})
-            # Not every store can delete an artifact. A document without nodes can replace it.
-            files[f"{slot.folder}/node-{index}.json".lstrip("/")] = PerfDocument()
-            _log.warning(
-                "The run %s had an earlier report of %r on node %d. This one replaces it; it is "
-                "kept as %s.", run_id, name, index, f"{delivery.artifact_path}/{kept}",
-            )  # fmt: skip
-        files[slot.path] = PerfDocument({slot.index: mine})
-    try:
-        with _as_not_uploaded():
-            _upload(client, delivery, files)
-    except NotUploadedError:
-        # Figures of the whole run would be those of this node alone, and replace better ones.
-        if not slot.is_older:
-            document = PerfDocument({slot.index: mine})
-            _log_figures(client, delivery, document, slot, with_run=False)
-        raise
-
-
-def _log_figures(
-    client: MlflowClient,
-    delivery: Delivery,
-    document: PerfDocument,
-    slot: Slot,
-    *,
-    with_run: bool = True,
-) -> None:
-    """Log the node's metrics, those of the whole run, the tags and the overview.
-
-    Args:
-        client: A client of the store.
-        delivery: The node's report.
-        document: All nodes that are known.
-        slot: The report's place in the run.
-        with_run: Whether to log the metrics of the whole run.
-    """
-    run, run_id = delivery.run, str(delivery.run.run_id)
-    prefix = delivery.metrics_prefix + slot.prefix
-    find_component = document.components.get(slot.component or "", document)
-    run_summary = find_component.run_summary if with_run else {}
-    summary = delivery.document.summary
-    chosen = summary if delivery.all_metrics else select_metrics(summary)
-    of_node = rank_metrics(chosen, prefix, slot.index)
-    of_run = rank_metrics(run_summary, prefix, 0)
-    note: dict[str, str] = {}
-    if not delivery.is_brief:
-        note = renew_note(
-            client,
-            run_id,
-            lambda links: write_run_note(document, links),
-            tracking_uri=run.tracking_uri,
-            page=run.has_page,
-        )
-    # The tags of host and component are those of the first component.
-    own = delivery.tags if slot.component is None else {}
-    tags = {**own, **tag_run(document), **note}
-    limits = find_limits(run.tracking_uri)
-    for metrics, some_tags in split_batches(of_node, of_run, tags, limits):
-        client.log_batch(run_id, metrics=metrics, tags=some_tags)
-
-
-def _upload(
-    client: MlflowClient,
-    delivery: Delivery,
-    documents: Mapping[str, PerfDocument] | None = None,
-    *,
-    page_of: PerfDocument | None = None,
-) -> None:
-    """Upload artifacts in one call.
-
-    Args:
-        client: A client of the store.
-        delivery: The node's report.
-        documents: Path below the artifact path → what to upload there.
-        page_of: What to draw as the run's HTML report.
-    """
-    with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-        root = Path(folder)
-        for path, document in (documents or {}).items():
-            place = root / delivery.artifact_path / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            document.save(place)
-            if place.name.startswith("node-"):
-                save_speedscope(document, place.parent)
-        if page_of is not None:
-            try:
-                (root / REPORT_FILE).write_text(html.render(page_of), encoding="utf-8")
-            # A page that cannot be drawn must not cost the figures and the JSON.
-            except Exception:  # noqa: BLE001
-                _log.warning("The HTML report could not be made.", exc_info=True)
-        client.log_artifacts(str(delivery.run.run_id), folder)
-
-
 @contextmanager
 def _as_not_uploaded() -> Iterator[None]:
     try:
@@ -326,18 +137,201 @@ def _as_not_uploaded() -> Iterator[None]:
         ) from error
 
 
-def _end_if_own(client: MlflowClient, delivery: Delivery, latest: Iterable[NodeDocument]) -> None:
-    """End a run of ours at the time when the job ended, which may be long ago.
+class _NodeWriter:
+    """Writes one report to its run, which exists."""
 
-    The first node's process ends it. A node that failed, and whose report comes later, says so.
-    """
-    nodes = list(latest)
-    is_ours = delivery.run.own_run
-    if not is_ours and delivery.document.status not in (None, "FINISHED"):
-        run = client.get_run(str(delivery.run.run_id))
-        is_ours = RECORDING_TAG in run.data.tags and run.info.status != "RUNNING"
-    if is_ours:
-        ends = [n.started + n.duration_sec for n in nodes if n.started and n.duration_sec]
-        status = worst_status(node.status or "" for node in nodes) or "FINISHED"
-        ended = min(time.time(), max(ends, default=math.inf))
-        end_run(client, str(delivery.run.run_id), status, ended=ended)
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery, self._mine = delivery, delivery.document
+        self._run_id = str(delivery.run.run_id)
+        self._client = open_client(delivery.run.tracking_uri)
+
+    @cached_property
+    def _stored(self) -> Run:
+        """The run as it was before this report."""
+        return self._client.get_run(self._run_id)
+
+    def write(self) -> list[NodeDocument]:
+        """Write the report to its place, and return the reports that say how the run ended."""
+        delivery, mine = self._delivery, self._mine
+        if delivery.is_brief:
+            document = PerfDocument({delivery.index: mine})
+            self._log_figures(document, Slot())
+            with _as_not_uploaded():
+                self._upload({Slot().path: document})
+            return [mine]
+        present = RunReports(self._client, self._run_id, delivery.artifact_path)
+        is_alone = int(mine.node.get("count", 1)) <= 1 and delivery.index == 0
+        reports: Reports = {}
+        # Each report tags its run. Without that tag there is no other report to look for.
+        if not is_alone or _STATUS_TAG in self._stored.data.tags:
+            try:
+                reports = present.look()
+            # A store that cannot show its artifacts still takes figures, and maybe artifacts.
+            except Exception:  # noqa: BLE001
+                _log.debug("The run's artifacts cannot be read:", exc_info=True)
+        if reports or not is_alone:
+            return self._write_with_others(present, reports)
+        self._write_alone()
+        if not delivery.run.own_run:
+            # Another process may report to the same run at this moment.
+            reports = present.look(again=Slot().path)
+            if len(merge_reports(reports).all_nodes()) > 1 or not self._is_there(Slot(), reports):
+                return self._write_with_others(present, reports)
+        return [mine]
+
+    def _write_alone(self) -> None:
+        """Write the only report of a run: figures and artifacts side by side."""
+        mine = PerfDocument({self._delivery.index: self._mine})
+        # One after the other, each would wait for the way to a distant server and back.
+        upload = BackgroundCall(
+            lambda: self._upload({Slot().path: mine}, page_of=mine), name="perf-upload"
+        )
+        self._log_figures(mine, Slot())
+        with _as_not_uploaded():
+            upload.result(_UPLOAD_SEC)
+
+    def _write_with_others(self, present: RunReports, reports: Reports) -> list[NodeDocument]:
+        """Write this report, and the whole run's until no other report has come meanwhile.
+
+        Nodes end at about the same time. Each uploads its own document first, then looks which
+        others are there, and looks again after it wrote the whole. So the last look of all sees
+        every node, and each process sees whether another one took its place at the same moment.
+        """
+        mine = self._mine
+        seen: Reports | None = None
+        path = ""
+        for _ in range(_MAX_LOOKS):
+            slot = find_slot(mine, self._delivery.index, reports)
+            if slot.path != path or not self._is_there(slot, reports):
+                path = slot.path
+                self._upload_mine(slot)
+                if slot.is_older:
+                    return merge_reports(reports).all_nodes()
+                reports = present.look(again=path)
+            if reports == seen:
+                break
+            seen = reports
+            document = merge_reports(reports)
+            self._log_figures(document, slot)
+            self._upload(page_of=document)
+            reports = present.look(again=path)
+        others = (
+            node for node in merge_reports(reports).all_nodes() if node.component == mine.component
+        )
+        return [mine, *(node for node in others if not is_same_recording(node, mine))]
+
+    def _is_there(self, slot: Slot, reports: Reports) -> bool:
+        """Return whether the report at a place is this one, perhaps in an earlier state."""
+        there = reports.get(slot.folder, {}).get(slot.index)
+        return there is not None and is_same_recording(there, self._mine)
+
+    def _upload_mine(self, slot: Slot) -> None:
+        """Upload this report, and each that it replaces under another name; say so in one line."""
+        delivery, mine = self._delivery, self._mine
+        files: dict[str, PerfDocument] = {}
+        if slot.is_older:
+            kept = slot.place(name_replaced(slot.index, mine))
+            files[kept] = PerfDocument({slot.index: mine})
+            _log.warning(
+                "The run %s has a later report of %r on node %d, which stays; this one is kept as "
+                "%s.", self._run_id, mine.component, slot.index, f"{delivery.artifact_path}/{kept}",
+            )  # fmt: skip
+        else:
+            if slot.index != delivery.index:
+                mine.node = {**mine.node, "index": slot.index}
+                _log.warning(
+                    "Two hosts report to the run %s as node %d; %s is node %d there.",
+                    self._run_id, delivery.index, mine.node.get("hostname"), slot.index,
+                )  # fmt: skip
+            for index, older in slot.outdated.items():
+                kept = slot.place(name_replaced(index, older))
+                files[kept] = PerfDocument({index: older})
+                # Not every store can delete an artifact. A document without nodes can replace it.
+                files[slot.place(f"node-{index}.json")] = PerfDocument()
+                _log.warning(
+                    "The run %s had an earlier report of %r on node %d. This one replaces it; it "
+                    "is kept as %s.",
+                    self._run_id, mine.component, index, f"{delivery.artifact_path}/{kept}",
+                )  # fmt: skip
+            files[slot.path] = PerfDocument({slot.index: mine})
+        try:
+            with _as_not_uploaded():
+                self._upload(files)
+        except NotUploadedError:
+            # Figures of the whole run would be those of this node alone, and replace better ones.
+            if not slot.is_older:
+                self._log_figures(PerfDocument({slot.index: mine}), slot, with_run=False)
+            raise
+
+    def _log_figures(self, document: PerfDocument, slot: Slot, *, with_run: bool = True) -> None:
+        """Log the node's metrics, those of the whole run, the tags and the overview.
+
+        Args:
+            document: All nodes that are known.
+            slot: The report's place in the run.
+            with_run: Whether to log the metrics of the whole run.
+        """
+        delivery, run = self._delivery, self._delivery.run
+        prefix = delivery.metrics_prefix + slot.prefix
+        component = document.components.get(slot.component or "", document)
+        chosen = self._mine.summary
+        if not delivery.all_metrics:
+            chosen = select_metrics(chosen)
+        of_node = rank_metrics(chosen, prefix, slot.index)
+        of_run = rank_metrics(component.run_summary if with_run else {}, prefix, 0)
+        # The tags of host and component are those of the first component.
+        tags = dict(delivery.tags) if slot.component is None else {}
+        tags |= tag_run(document)
+        if not delivery.is_brief:
+            tags |= renew_note(
+                self._stored,
+                lambda links: write_run_note(document, links),
+                tracking_uri=run.tracking_uri,
+                page=run.has_page,
+            )
+        limits = find_limits(run.tracking_uri)
+        for metrics, some_tags in split_batches(of_node, of_run, tags, limits):
+            self._client.log_batch(self._run_id, metrics=metrics, tags=some_tags)
+
+    def _upload(
+        self,
+        documents: Mapping[str, PerfDocument] | None = None,
+        *,
+        page_of: PerfDocument | None = None,
+    ) -> None:
+        """Upload artifacts in one call.
+
+        Args:
+            documents: Path below the artifact path → what to upload there.
+            page_of: What to draw as the run's HTML report.
+        """
+        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+            root = Path(folder)
+            for path, document in (documents or {}).items():
+                place = root / self._delivery.artifact_path / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                document.save(place)
+                if place.name.startswith("node-"):
+                    save_speedscope(document, place.parent)
+            if page_of is not None:
+                try:
+                    (root / REPORT_FILE).write_text(html.render(page_of), encoding="utf-8")
+                # A page that cannot be drawn must not cost the figures and the JSON.
+                except Exception:  # noqa: BLE001
+                    _log.warning("The HTML report could not be made.", exc_info=True)
+            self._client.log_artifacts(self._run_id, folder)
+
+    def end_if_own(self, nodes: list[NodeDocument]) -> None:
+        """End a run of ours at the time when the job ended, which may be long ago.
+
+        The first node's process ends it. A node that failed, and whose report comes later, says so.
+        """
+        is_ours = self._delivery.run.own_run
+        if not is_ours and self._mine.status not in (None, "FINISHED"):
+            run = self._client.get_run(self._run_id)
+            is_ours = RECORDING_TAG in run.data.tags and run.info.status != "RUNNING"
+        if is_ours:
+            ends = [n.started + n.duration_sec for n in nodes if n.started and n.duration_sec]
+            status = worst_status(node.status or "" for node in nodes) or "FINISHED"
+            ended = min(time.time(), max(ends, default=math.inf))
+            end_run(self._client, self._run_id, status, ended=ended)

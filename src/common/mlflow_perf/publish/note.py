@@ -23,7 +23,7 @@ from mlflow_perf.reports.workflow_page import build_workflow_page
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 NOTE_TAG = "mlflow.note.content"
 REPORT_FILE = "perf_report.html"
@@ -68,24 +68,16 @@ class Links:
 
 
 def renew_note(
-    client: MlflowClient,
-    run_id: str,
-    text: Callable[[Links], str],
-    *,
-    tracking_uri: str,
-    page: bool,
+    run: Run, text: Callable[[Links], str], *, tracking_uri: str, page: bool
 ) -> dict[str, str]:
     """Return the tag with a run's new overview; none where a person has written the present one.
 
     Args:
-        client: A client of the store.
-        run_id: The run.
+        run: The run as it is now: somebody may describe it while its job runs for hours.
         text: Takes the links to the run's reports and returns Markdown.
         tracking_uri: The store.
         page: Whether the store's server has the page `/perf`.
     """
-    # Somebody may describe a run of ours, too, while its job runs for hours.
-    run = client.get_run(run_id)
     if not may_replace(run.data.tags.get(NOTE_TAG, "")):
         return {}
     experiment_id = str(run.info.experiment_id)

@@ -61,7 +61,11 @@ class Slot:
     @property
     def path(self) -> str:
         """The document's path below the artifact path."""
-        return f"{self.folder}/node-{self.index}.json".lstrip("/")
+        return self.place(f"node-{self.index}.json")
+
+    def place(self, name: str) -> str:
+        """Return the path of a file in the folder, below the artifact path."""
+        return f"{self.folder}/{name}".lstrip("/")
 
 
 def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:

@@ -205,8 +205,8 @@ class Tracking:
             run_id: The run.
             text: Takes the links to the run's reports; returns Markdown.
         """
-        uri = self.place.uri
-        new = renew_note(self._client, run_id, text, tracking_uri=uri, page=has_page(uri))
+        run, uri = self._client.get_run(run_id), self.place.uri
+        new = renew_note(run, text, tracking_uri=uri, page=has_page(uri))
         for key, value in new.items():
             self._client.set_tag(run_id, key, value)
 

@@ -96,6 +96,7 @@ class Recording:
         self._stacks = StackRecording(settings.profile)
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
+        self._oom_kills = read_oom_counts()
         self._listeners = open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
         self._sending = Lock()
@@ -223,7 +224,7 @@ class Recording:
 
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
         name = None if self.spool_path is None else self.spool_path.name
-        return JournalFacts(oom_kills=read_oom_counts(), spool=name, **begun)
+        return JournalFacts(oom_kills=self._oom_kills, spool=name, **begun)
 
     def _list_facts(self) -> dict[str, float]:
         """Return the figures that no reader gives."""

@@ -27,18 +27,25 @@ _RACES = (
 )
 
 
+_made: set[tuple[int, int]] = set()  # device and inode of each database that was complete
+
+
 def is_unmade(uri: str) -> bool:
     """Return whether a store is a database file that does not exist yet, or is being made now."""
     file = find_local_database(uri)
     if file is None:
         return False
     try:
-        if not file.stat().st_size:
-            return True
+        facts = file.stat()
+        if not facts.st_size or (facts.st_dev, facts.st_ino) in _made:
+            return not facts.st_size
         address = f"{file.absolute().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0.2)) as database:
             # MLflow's last step is to make the default experiment.
-            return database.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is None
+            if database.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is None:
+                return True
+            _made.add((facts.st_dev, facts.st_ino))
+            return False
     except FileNotFoundError:
         return True
     except sqlite3.OperationalError as error:
