@@ -193,3 +193,20 @@ def test_the_process_goes_on_where_no_thread_can_be_started(
 def test_a_sample_knows_no_values() -> None:
     """What is kept of a frame is its root, line and functions."""
     assert Sample._fields == ("root", "line", "path")
+
+
+def test_a_held_window_has_the_time_from_its_release_to_its_end() -> None:
+    """What is done before a block begins and after it has ended is in no sample of it."""
+    window = live.begin(None, None, held=True)
+    try:
+        asleep()
+        live.release(window)
+        began = time.monotonic()
+        half()
+        took = time.monotonic() - began
+        live.note_end(window)
+        asleep()
+    finally:
+        raw = live.end(window)
+    assert _seconds(raw, "half") == pytest.approx(took, rel=0.02, abs=0.01)
+    assert _seconds(raw, "asleep") == 0.0

@@ -110,8 +110,9 @@ class PerformanceReportingThread(Thread):
         self._always_two = always_two
         self._clock = clock or SystemClock()
         self._reader_set = ReaderSet(default_readers() if readers is None else readers)
-        self._stop_asked = Event()
+        self._begun, self._stop_asked = Event(), Event()
         self._origin: float | None = None
+        self._end: float | None = None
         self._held: Report | None = None
         self._split = NodeSplit()
         self._rates = self._reader_set.rates | {c.name for c in NODE_SPLIT_COLUMNS if c.is_rate}
@@ -137,15 +138,20 @@ class PerformanceReportingThread(Thread):
         """
         if self.was_started:
             raise RuntimeError("A sampler can only be started once.")
-        self.started, self._origin = self._clock.time(), self._clock.monotonic()
-        first = self._sample()
-        # A rate of the first report would be of the time before the start.
-        self._held = {name: v for name, v in first.items() if name not in self._rates}
+        # The thread's own start, which takes milliseconds on a busy machine, is not the block's.
         super().start()
+        try:
+            self.started, self._origin = self._clock.time(), self._clock.monotonic()
+            first = self._sample()
+            # A rate of the first report would be of the time before the start.
+            self._held = {name: v for name, v in first.items() if name not in self._rates}
+        finally:
+            self._begun.set()
 
     @as_own()
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
+        self._begun.wait()
         self._sample_peaks()
         while True:
             # On a fixed grid from the start, so that the pace does not drift. Samples that a
@@ -197,7 +203,8 @@ class PerformanceReportingThread(Thread):
         self._call(self.callback_on_loop, self._sample())
 
     def _elapsed_sec(self) -> float:
-        return 0.0 if self._origin is None else max(0.0, self._clock.monotonic() - self._origin)
+        now = self._clock.monotonic() if self._end is None else self._end
+        return 0.0 if self._origin is None else max(0.0, now - self._origin)
 
     def _sample(self) -> Report:
         elapsed = self._elapsed_sec()
@@ -223,11 +230,17 @@ class PerformanceReportingThread(Thread):
                 self._callback_failed = True
                 _log.warning("A callback on the performance reports failed.", exc_info=True)
 
+    def note_end(self) -> None:
+        """Let the last report be of this moment, however late its sample is taken."""
+        if self._end is None:
+            self._end = self._clock.monotonic()
+
     def finalize(self) -> None:
         """Take the last sample and end the thread; returns in milliseconds, whatever the interval.
 
         A second call, and one before `start`, does nothing.
         """
+        self.note_end()
         self._stop_asked.set()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_JOIN_TIMEOUT_SEC)

@@ -197,10 +197,11 @@ class WindowSampler:
     def open(self) -> Window:
         """Take a reading and return the window that begins with it."""
         with self.lock:
+            self._start_thread()
             report = self._read()
             window = Window(self, report, max_length=self._max_length)
             window.add_row(report, self._rates, self._interval_sec)
-            self._add(window)
+            self._windows.append(window)
         return window
 
     def open_like(self, other: Window) -> Window:
@@ -211,11 +212,11 @@ class WindowSampler:
             fork = copy.copy(other)
             fork.on_row = None
             fork.copy_figures(memo)
-            self._add(fork)
+            self._windows.append(fork)
+            self._start_thread()
         return fork
 
-    def _add(self, window: Window) -> None:
-        self._windows.append(window)
+    def _start_thread(self) -> None:
         if self._thread is None and not self._stop_asked.is_set():
             thread = Thread(self._run, name="mlflow-perf-sampler")
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,12 @@ class Recording:
 
     @bring()
     def start(
-        self, *, wait: bool = True, root_pid: int | None = None, postpone: bool = False
+        self,
+        *,
+        wait: bool = True,
+        root_pid: int | None = None,
+        postpone: bool = False,
+        on_ready: Callable[[], object] = lambda: None,
     ) -> None:
         """Find or create the run, then take the first sample.
 
@@ -112,6 +118,7 @@ class Recording:
             wait: Whether to wait for a new run.
             root_pid: First process of the job; default: this one.
             postpone: Whether to create a new run only at the end, or at `begin_own_run`.
+            on_ready: Called just before the first sample, when everything else is done.
 
         Raises:
             SettingError: When the store's address can never be used.
@@ -129,6 +136,8 @@ class Recording:
             raise
         if self._journal is None:
             self._stacks.begin()
+            on_ready()
+            self._stacks.note_begin()
             return
         self._note_run()
         settings = self.settings
@@ -150,16 +159,19 @@ class Recording:
             live = LiveCurves(self.run, node=str(self.node.index) if self.node.count > 1 else "")
             live.start()
             self._listeners.append(live)
-        collector.start()
+        # Everything else first: what is done after the first sample would be the block's.
         self._stacks.begin()
-        self._collector = collector
         self._journal.start(
             self._list_journal_facts(
-                started=collector.report_thread.started,
+                started=time.time(),
                 counters=collector.report_thread.counters,
                 facts=self._list_facts(),
             )
         )
+        on_ready()
+        self._collector = collector
+        collector.start()
+        self._stacks.note_begin()
 
     def gather(self) -> None:
         """Let this process, or the command below it, and all below it, record operations."""
@@ -255,6 +267,12 @@ class Recording:
         for listener in self._listeners:
             listener(report)
 
+    def note_end(self) -> None:
+        """Let the block end at this moment, however long the last sample takes."""
+        if self._collector is not None:
+            self._collector.report_thread.note_end()
+        self._stacks.note_end()
+
     @as_own()
     def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         """Take the last sample, make the document and send it.
@@ -273,6 +291,7 @@ class Recording:
             if self._finished:
                 return
             self._finished = True
+            self.note_end()
             self.stop()
             self._end_gathering(deadline)
             if not self.node.samples:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
-from mlflow_perf.core.own_cost import as_own, note_switches
+from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock, Thread
 from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
@@ -106,11 +106,27 @@ class StackSampler(Thread):
         self._cost_sec = _FIRST_COST_SEC
         self._looks = 0
         self._began = self._last = time.monotonic()
+        self._end: float | None = None
         self._epoch = time.time() - self._began
 
     def attach(self, window: StackWindow) -> None:
         """Sample for a window too: from the next sample on, if others are open."""
         self._arriving = (*self._arriving, window)
+
+    def attach_now(self, window: StackWindow) -> None:
+        """Sample for a window whose block begins at this moment."""
+        if self._windows:
+            self.attach(window)
+        else:
+            for watched in [*self._watched.values()]:
+                watched.wall, watched.cpu, watched.count = 0.0, 0.0, 0
+            self._last, self._windows = time.monotonic(), (window,)
+
+    def note_end(self, window: StackWindow) -> None:
+        """Take no further sample, if nobody else needs one: the window's block ends now."""
+        is_only = all(one is window for one in self._windows + self._arriving)
+        if is_only and self._end is None:
+            self._end = time.monotonic()
 
     def detach_last(self, window: StackWindow) -> bool:
         """Sample no longer for a window; end the thread with the last one.
@@ -148,7 +164,7 @@ class StackSampler(Thread):
         except ImportError:  # another platform
             return
         try:
-            self._windows, self._arriving = self._arriving, ()
+            self._windows, self._arriving = (*self._windows, *self._arriving), ()
             self._last = time.monotonic()
             while True:
                 blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -190,6 +206,8 @@ class StackSampler(Thread):
 
     def _sample(self, *, waited: bool) -> None:
         frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+        if self._end is not None:
+            return
         now = time.monotonic()
         wall, self._last = now - self._last, now
         at = self._epoch + now - wall / 2
@@ -221,7 +239,7 @@ class StackSampler(Thread):
         # A library that replaces threads by coroutines replaces the list of threads, too.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
         if watched is None or watched.thread is not thread:
-            if isinstance(thread, Thread):
+            if isinstance(thread, Thread) or is_brought(thread):
                 return None
             # After a fork Python goes on to name the parent's thread.
             is_main = thread is threading.main_thread()
@@ -318,11 +336,12 @@ class StackSampler(Thread):
 
     def _finish(self) -> None:
         """Put the time since the last sample down to it: now the threads are where they end us."""
-        now = time.monotonic()
+        now = time.monotonic() if self._end is None else self._end
+        wall = max(0.0, now - self._last)
         for watched in self._watched.values():
             if watched.samples:
-                cpu = watched.read_cpu() - watched.at_cpu + watched.late_cpu
-                self._add(watched, self._epoch + now, now - self._last, max(0.0, cpu))
+                cpu = min(watched.read_cpu() - watched.at_cpu, wall) + watched.late_cpu
+                self._add(watched, self._epoch + now, wall, max(0.0, cpu))
             self._write(watched, self._epoch + self._last)
 
     def _choose_interval(self, working: int) -> None:
