@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
-from mlflow_perf.core.own_cost import as_own, own_cpu_sec
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Event, Lock, Thread
+from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS
-from mlflow_perf.model.series import BoundedSeries, keep_finite
-from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.model.series import keep_finite
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
+from mlflow_perf.sampling.kept_reports import KeptReports
 from mlflow_perf.sampling.node_split import NodeSplit
 from mlflow_perf.sampling.reader_set import ReaderSet
 
@@ -248,7 +248,7 @@ class PerformanceReportingThread(Thread):
                 _log.warning("The sampler hangs in a source; its last report is missing.")
 
 
-class PerformanceMetricsCollector:
+class PerformanceMetricsCollector(KeptReports):
     """Keeps the reports of one job: a bounded list of rows to plot, and an exact summary.
 
     Args:
@@ -274,7 +274,6 @@ class PerformanceMetricsCollector:
         on_report: Callable[[Report], object] | None = None,
         own_cpu_before_sec: float | None = None,
     ) -> None:
-        self._own_cpu_before = own_cpu_sec() if own_cpu_before_sec is None else own_cpu_before_sec
         self.report_thread = PerformanceReportingThread(
             check_interval(interval),
             callback_on_loop=self.append_perf_metrics,
@@ -282,12 +281,11 @@ class PerformanceMetricsCollector:
             clock=clock,
             always_two=True,
         )
-        self.series = BoundedSeries(max_length, kind=self.report_thread.kind)
+        kind = self.report_thread.kind
+        super().__init__(max_length, kind, own_cpu_before_sec=own_cpu_before_sec)
         self.max_length = self.series.max_length
-        self.summary = RunningSummary(kind=self.report_thread.kind)
         self._on_report = on_report
         self._is_finalized = False
-        self._lock = Lock()
 
     @as_own()
     def start(self) -> None:
@@ -309,7 +307,7 @@ class PerformanceMetricsCollector:
                 left out.
         """
         report = dict(keep_finite(report))
-        with self._lock:
+        with self.lock:
             self.series.append(report)
             self.summary.add(report)
         if self._on_report is not None:
@@ -323,25 +321,11 @@ class PerformanceMetricsCollector:
         may be a merger of neighbours: its gauges are means, with their peaks beside them in
         `<column>_max`. Before `finalize`, the newest merger has in it what does not fill a row yet.
         """
-        with self._lock:
+        with self.lock:
             return self.series.rows(is_open=not self._is_finalized)
 
     @property
     def perf_reports_freqs(self) -> int:
         """How many reports a row between the first and the last one merges."""
-        with self._lock:
+        with self.lock:
             return self.series.stride
-
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        """Return the summary's state and the rows by column, both of one instant."""
-        with self._lock:
-            return self.summary.state(), self.series.columns()
-
-    def metrics(self) -> dict[str, float]:
-        """Return the summary metrics of all reports so far: metric key → value."""
-        with self._lock:
-            duration = self.summary.duration()
-            if self.report_thread.ident is not None and duration:
-                cost = own_cpu_sec() - self._own_cpu_before
-                self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
-            return self.summary.metrics()

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
@@ -40,6 +40,7 @@ from mlflow_perf.session.run_sources import (
     open_exporters,
     open_job_readers,
     open_scrapers,
+    replace_scraped,
 )
 from mlflow_perf.session.stack_recording import StackRecording
 from mlflow_perf.tracking.delivery import Delivery
@@ -80,8 +81,7 @@ class Recording:
         uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
         self.run = RunHandle(uri, run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
-        self.document = PerfDocument()
-        self.summary: dict[str, float] = {}
+        self.document, self.summary = PerfDocument(), dict[str, float]()
         self.sent = False
         self.finder = RunFinder(
             self.run,
@@ -142,12 +142,8 @@ class Recording:
         self._note_run()
         settings = self.settings
         commands = None if root_pid is None or self._spool is None else self._spool.commands
-        readers = open_job_readers(
-            root_pid,
-            self.node,
-            carbon=settings.carbon,
-            ranks=None if commands is None else commands.cpu_by_pid,
-        )
+        ranks = None if commands is None else commands.cpu_by_pid
+        readers = open_job_readers(root_pid, self.node, carbon=settings.carbon, ranks=ranks)
         collector = PerformanceMetricsCollector(
             settings.max_length,
             interval=settings.interval,
@@ -161,13 +157,9 @@ class Recording:
             self._listeners.append(live)
         # Everything else first: what is done after the first sample would be the block's.
         self._stacks.begin()
-        self._journal.start(
-            self._list_journal_facts(
-                started=time.time(),
-                counters=collector.report_thread.counters,
-                facts=self._list_facts(),
-            )
-        )
+        counters, facts = collector.report_thread.counters, self._list_facts()
+        begun = self._list_journal_facts(started=time.time(), counters=counters, facts=facts)
+        self._journal.start(begun)
         on_ready()
         self._collector = collector
         collector.start()
@@ -220,17 +212,13 @@ class Recording:
         return self.node.samples and self._spool is not None and self._spool.has_others()
 
     def _open_journal(self) -> Journal:
-        def take_snapshot() -> dict[str, Any]:
-            assert self._collector is not None  # nothing is shortened before the block begins
-            summary, columns = self._collector.snapshot()
-            return {"summary": summary, "columns": columns}
-
         document = NodeDocument(node=describe_node(self.node), component=self.name, status="KILLED")
         return Journal(
             self._address(document),
             self._list_journal_facts(),
             folder=self._state_folder,
-            snapshot=take_snapshot,
+            # Nothing is shortened before the block begins.
+            snapshot=lambda: cast(PerformanceMetricsCollector, self._collector).snapshot(),
             max_rows=self.settings.max_length,
         )
 
@@ -291,7 +279,6 @@ class Recording:
             if self._finished:
                 return
             self._finished = True
-            self.note_end()
             self.stop()
             self._end_gathering(deadline)
             if not self.node.samples:
@@ -327,6 +314,7 @@ class Recording:
     @as_own()
     def stop(self) -> None:
         """Take the last sample; `finish` does so too."""
+        self.note_end()
         if self._collector is not None:
             self._collector.finalize()
         listeners, self._listeners = self._listeners, []
@@ -379,19 +367,15 @@ class Recording:
 
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
-        summary, reports, started = {}, {}, None
+        summary, reports, started = dict[str, float](), {}, None
         collector = self._collector
         if collector is not None and collector.report_thread.ident is not None:
             for name, value in self._list_facts().items():
                 collector.summary.set_fact(name, value)
             summary = collector.metrics()
-            reports = round_columns(collector.snapshot()[1])
+            reports = round_columns(collector.columns())
             started = collector.report_thread.started
-        for scraper in self._scrapers:
-            # The columns do not tell counters from gauges; the endpoint's own figures do.
-            heads = tuple(f"{head}_{scraper.name}" for head in ("avg", "max_t", "total"))
-            summary = {k: v for k, v in summary.items() if not k.startswith(heads)}
-            summary.update(scraper.summary_metrics())
+        summary = replace_scraped(summary, self._scrapers)
         document = make_final_document(
             node=describe_node(self.node),
             component=self.name,
@@ -413,5 +397,4 @@ class Recording:
         return delivery
 
     def _address(self, document: NodeDocument) -> Delivery:
-        """Return the delivery of a document to this recording's run."""
         return address(document, self.run, name=self.name, node=self.node, settings=self.settings)
