@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 PAIRS, SECONDS = 3, 24
 REPORTS = 8000
@@ -53,8 +54,12 @@ def tight(folder: Path) -> tuple[float, float, int]:
         reader.close()
     collector = PerformanceMetricsCollector()
 
+    def snapshot() -> dict[str, Any]:
+        summary, columns = collector.snapshot()
+        return {"summary": summary, "columns": columns}
+
     delivery = Delivery(document=NodeDocument(node={"index": 0}, component="bench"))
-    journal = Journal(delivery, JournalFacts(), folder=folder, snapshot=collector.snapshot)
+    journal = Journal(delivery, JournalFacts(), folder=folder, snapshot=snapshot)
     rows = [{**report, "elapsed_sec": float(n)} for n in range(REPORTS)]
     for row in rows:
         collector.append_perf_metrics(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.reports import html_samples as samples
@@ -31,7 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "pictures": lambda: render(samples.document(1, rows=30), pictures=samples.PICTURES),
     "empty": lambda: render(PerfDocument({})),
     "workflow": lambda: render(PerfDocument({}), workflow=samples.WORKFLOW),
-    "comparison": lambda: render_comparison(samples.COMPARISON),
+    "comparison": lambda: render_comparison(samples.COMPARISON, nodes=samples.compared_nodes()),
 }
 VISIBLE = """
 const box = arguments[0].getBoundingClientRect();
@@ -50,7 +51,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("name", "dark"),
-    [*((name, False) for name in PAGES), ("one", True), ("twelve", True), ("workflow", True)],
+    [
+        *((name, False) for name in PAGES),
+        ("one", True),
+        ("twelve", True),
+        ("workflow", True),
+        ("comparison", True),
+    ],
 )
 def test_pages_are_accessible_and_keep_to_themselves(
     name: str, dark: bool, files: dict[str, str], browser: Browser, axe: str
@@ -160,6 +167,118 @@ def test_one_node_can_be_chosen(files: dict[str, str], browser: Browser) -> None
     browser.show(files["twelve"])
     browser.js(choose)
     assert "node 2" in browser.js(labels)
+
+
+SHAPE = "return [...document.querySelectorAll('.chart')].map(c => c.getBoundingClientRect().top)"
+ZOOM = """
+const over = document.querySelector('.plot .u-over'), box = over.getBoundingClientRect();
+const fire = (type, x, kind = 'mouse', Event = MouseEvent) => over.dispatchEvent(new Event(type, {
+  bubbles: true, clientX: box.left + x * box.width, clientY: box.top + 20, pointerType: kind }));
+"""
+SWIPE = (
+    ZOOM
+    + """
+fire('pointerdown', .2, 'touch', PointerEvent); fire('pointermove', .6, 'touch', PointerEvent);
+fire('pointerup', .6, 'touch', PointerEvent);
+"""
+)
+RANGE = """
+const places = [...document.querySelectorAll(arguments[0] + ' .plot')];
+return places.map(place => place.dataset.from + ' ' + place.dataset.to);
+"""
+
+
+def drag_over(browser: Browser, element: Any) -> None:
+    """Drag the mouse over the middle of an element."""
+    from selenium.webdriver import ActionChains
+
+    drag = ActionChains(browser.driver).move_to_element_with_offset(element, -50, 0)
+    drag.click_and_hold().move_by_offset(100, 0).release().perform()
+
+
+def test_hovering_moves_nothing(files: dict[str, str], browser: Browser) -> None:
+    """The values beside a curve change while the pointer moves; the charts stay in their place."""
+    browser.show(files["one"], width=700)
+    before = browser.js(SHAPE)
+    browser.js(ZOOM + "fire('mouseenter', .5); fire('mousemove', .5);")
+    assert browser.js("return document.querySelectorAll('.unit.now').length") > 0
+    assert browser.js(SHAPE) == before
+
+
+@pytest.mark.parametrize("how", ["mouse", "finger"])
+def test_a_zoom_holds_for_all_charts_and_can_be_undone(
+    how: str, files: dict[str, str], browser: Browser
+) -> None:
+    """Those that are unfolded later too; a button shows the whole run. Fingers zoom as mice do."""
+    browser.show(files["one"])
+    whole = browser.js(RANGE, "#charts")
+    assert len(set(whole)) == 1
+    if how == "finger":
+        browser.js(SWIPE)
+    else:
+        over = browser.driver.find_element("css selector", ".plot .u-over")
+        drag_over(browser, over)
+    wait_for(browser, "return !document.getElementById('zoom-out').hidden")
+    zoomed = browser.js(RANGE, "#charts")
+    assert len(set(zoomed)) == 1
+    assert zoomed[0] != whole[0]
+    browser.js("document.getElementById('more').open = true")
+    wait_for(browser, "return document.querySelectorAll('#minor .plot').length > 0")
+    assert set(browser.js(RANGE, "#minor")) == set(zoomed)
+    browser.driver.find_element("id", "zoom-out").click()
+    wait_for(browser, "return document.getElementById('zoom-out').hidden")
+    assert set(browser.js(RANGE, "")) == set(whole)
+
+
+def test_a_name_in_the_legend_hides_its_curve(files: dict[str, str], browser: Browser) -> None:
+    """Its button says so, keeps the focus, and brings it back; also by keyboard."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(files["one"])
+    pressed = "return document.querySelector('.chart .key').getAttribute('aria-pressed')"
+    assert browser.js(pressed) == "true"
+    browser.driver.find_element("css selector", ".chart .key").send_keys(Keys.ENTER)
+    assert browser.js(pressed) == "false"
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.js(pressed) == "true"
+
+
+def test_a_chart_is_saved_as_csv_and_as_picture(files: dict[str, str], browser: Browser) -> None:
+    """Both are made in the page: a row per time, and a PNG with title and legend."""
+    browser.show(files["one"])
+    browser.js(
+        "window.saved = []; HTMLAnchorElement.prototype.click = function () {"
+        " window.saved.push([this.download, this.href]); };"
+        "for (const one of [...document.querySelectorAll('.as-table')].slice(1, 3)) one.click();"
+    )
+    (csv, table), (png, picture) = browser.js("return window.saved")
+    assert csv.endswith(".csv")
+    assert table.startswith("data:text/csv")
+    assert table.count("%0A") == 301
+    assert png.endswith(".png")
+    assert picture.startswith("data:image/png;base64,")
+
+
+def test_compared_runs_are_aligned_by_phase(files: dict[str, str], browser: Browser) -> None:
+    """Each run has its curve; aligned by phase, both end where the baseline ends."""
+    browser.show(files["comparison"])
+    assert "1.3 × faster: train 600 → 480 s" in browser.js("return document.body.innerText")
+    assert browser.js("return document.querySelector('.chart .keys').children.length") == 2
+    ends = (
+        "document.querySelector('.as-table').click();"
+        "const rows = [...document.querySelectorAll('.chart tbody tr')];"
+        "const last = k => rows.findLastIndex(r => r.cells[k].textContent !== '–') / rows.length;"
+        "return [last(1), last(2)];"
+    )
+    first, second = browser.js(ends)
+    assert first > 0.95
+    assert second < 0.6
+    browser.js(
+        "const a = document.getElementById('align'); a.value = 'phase';"
+        "a.dispatchEvent(new Event('change'));"
+    )
+    first, second = browser.js(ends)
+    assert min(first, second) > 0.95
 
 
 def test_tables_sort(files: dict[str, str], browser: Browser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,7 @@ class Comparison:
         baseline: Index of the run that the others are compared with.
         sentences: What changed from the baseline to each run, and why; empty for the baseline.
         facts: Parameters that differ, verdicts, phases and functions.
+        steps: Per run its steps by name, for who wants to read their curves.
     """
 
     labels: tuple[str, ...]
@@ -102,6 +103,7 @@ class Comparison:
     baseline: int = 0
     sentences: tuple[str, ...] = ()
     facts: RunFacts = field(default_factory=RunFacts)
+    steps: tuple[Mapping[str, PerfRun], ...] = field(default=(), repr=False)
 
     @property
     def sentence(self) -> str:
@@ -222,8 +224,15 @@ def compare(
     functions = [text for text, said in _name_functions(*pair) if said not in sentences[last]]
     notes = [*functions, *notes, *_list_step_changes(pair)]
     notes += [*compare_hardware(sides), *_list_missing(sides)]
-    facts = collect_facts(sides, baseline=baseline)
-    return Comparison(tuple(labels), tuple(rows), tuple(notes), baseline, tuple(sentences), facts)
+    return Comparison(
+        tuple(labels),
+        tuple(rows),
+        tuple(notes),
+        baseline,
+        tuple(sentences),
+        collect_facts(sides, baseline=baseline),
+        tuple(side.steps for side in sides),
+    )
 
 
 def _name_functions(base: StepRuns, new: StepRuns) -> Iterator[tuple[str, str]]:

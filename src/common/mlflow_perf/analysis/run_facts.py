@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -78,11 +78,20 @@ def collect_facts(sides: Sequence[StepRuns], *, baseline: int = 0) -> RunFacts:
         return tuple(row for step, runs in source for row in read(step, runs))
 
     return RunFacts(
-        collect([*workflow, *every], _list_parameters),
+        tuple(_drop_repeats(collect([*workflow, *every], _list_parameters))),
         collect(every, _list_verdicts),
         collect(every, _list_phases),
         collect(every, lambda step, runs: _list_functions(step, runs, baseline)),
     )
+
+
+def _drop_repeats(rows: Iterable[FactRow]) -> Iterator[FactRow]:
+    """Yield the parameters; those of a step that are the workflow's inputs only once."""
+    seen: set[tuple[str, tuple[str | float | None, ...]]] = set()
+    for row in rows:
+        if (row.name, row.values) not in seen:
+            seen.add((row.name, row.values))
+            yield row
 
 
 def _list_parameters(step: str, runs: Sequence[PerfRun | None]) -> Iterator[FactRow]:

@@ -87,6 +87,7 @@ CHARTS: tuple[Chart, ...] = (
     Chart("job_memory", "Job's memory", "MB", "Memory of the job's own processes.", (
               Curve("job_mem_mb", "processes"),
               Curve("cgroup_mem_mb", "control group"),
+              Curve("mem_limit_mb", "limit", role="limit"),
           )),
     Chart("mem_share", "Memory: job, others, free", "MB", "Memory of the job's own processes, of "
           "others on the node, and what was free.", (

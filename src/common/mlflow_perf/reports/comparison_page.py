@@ -2,45 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlflow_perf.analysis.metric_text import format_row, is_of_node
 from mlflow_perf.core.format import MISSING, format_change, quantity
 from mlflow_perf.core.json_io import read_number
-from mlflow_perf.model.metrics import find_metric
+from mlflow_perf.model.metrics import find_metric, group_metric, name_metric
+from mlflow_perf.model.metrics.names import GROUPS
+
+_NODES_MAX = 4
+"""The nodes of a step on more nodes than this are not listed."""
+
+_MOST_CELLS = 20_000
+_GROUP_ORDER = tuple(GROUPS)
+_MINOR_FIGURES = ("min_ms", "p50_ms", "p99_ms")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run's part of a row.
+
+    Attributes:
+        text: The figure.
+        change: How it differs from the baseline, as text; empty for the baseline itself.
+        verdict: `better`, `worse`, or empty.
+        detail: A few words more.
+        share_pct: Length of its bar; None for none.
+        value: The figure, by which a table sorts.
+    """
+
+    text: str
+    change: str = ""
+    verdict: str = ""
+    detail: str = ""
+    share_pct: float | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """One metric of one component and node, across the runs.
+    """One fact or metric across the runs.
 
     Attributes:
-        metric: The key.
+        name: Its name for people.
+        key: The metric's key, or what says more than the name.
         meaning: One sentence for the tooltip.
-        texts: The figure of each run.
-        change: The change from the first run to the last as text.
-        change_pct: The same as a number; None if there is none.
-        verdict: `better`, `worse`, or empty.
-        bar_pct: Length of the bar that shows the size of the change, at most 100.
+        cells: One per run.
     """
 
-    metric: str
+    name: str
+    key: str
     meaning: str
-    texts: list[str]
-    change: str
-    change_pct: float | None
-    verdict: str
-    bar_pct: float
+    cells: list[Cell]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Group:
-    """The metrics of one component: of the run as a whole, or of one node."""
+    """The metrics of one step: of the run as a whole, or of one node.
 
-    component: str
+    Attributes:
+        node: Index of the node as text; empty for the whole.
+        parts: Group of metrics → the rows that differ, of what the job did itself.
+        same: The rows that do not differ.
+        of_node: The rows of what all processes of the node did.
+    """
+
     node: str
-    rows: list[ComparedRow] = field(default_factory=list)
+    parts: dict[str, list[ComparedRow]] = field(default_factory=dict)
+    same: list[ComparedRow] = field(default_factory=list)
+    of_node: list[ComparedRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -49,53 +81,167 @@ class ComparisonPage:
 
     Attributes:
         runs: Labels of the runs.
-        better: How many figures got better.
-        worse: How many got worse.
+        baseline: Index of the run that the others are compared with.
+        sentences: What changed from the baseline to each run; empty for the baseline.
+        better: How many figures of the last run are better.
+        worse: How many are worse.
         notes: What a reader must know, such as different hardware.
-        groups: The figures, by component and node.
+        facts: Title of a table → its rows by step: verdicts, parameters, phases, functions.
+        steps: Step → its figures: of the run as a whole or of its only node, then of each node.
+        left_out: How many rows of single nodes are left out.
+        curves: The curves of each step, for the page's script.
     """
 
     runs: list[str]
-    better: int
-    worse: int
-    notes: list[str]
-    groups: list[Group]
+    baseline: int = 0
+    sentences: list[str] = field(default_factory=list)
+    better: int = 0
+    worse: int = 0
+    notes: list[str] = field(default_factory=list)
+    facts: dict[str, dict[str, list[ComparedRow]]] = field(default_factory=dict)
+    steps: dict[str, list[Group]] = field(default_factory=dict)
+    left_out: int = 0
+    curves: list[dict[str, Any]] = field(default_factory=list)
 
 
-def build_comparison_page(data: Mapping[str, Any]) -> ComparisonPage:
+def build_comparison_page(
+    data: Mapping[str, Any], curves: Sequence[dict[str, Any]] = ()
+) -> ComparisonPage:
     """Return the page of a comparison.
 
     Args:
         data: The comparison as plain data, from `mlflow_perf.analysis.compare.Comparison.as_dict`.
+        curves: From `compared_curves.build_compared_curves`.
     """
     runs = [str(run) for run in data.get("runs") or []]
-    groups: dict[tuple[str, str], Group] = {}
-    for row in data.get("rows") or []:
-        node = row.get("node")
-        key = (str(row.get("component") or ""), "" if node is None else str(node))
-        groups.setdefault(key, Group(*key)).rows.append(_build_row(row, len(runs)))
-    verdicts = [row.verdict for group in groups.values() for row in group.rows]
+    rows = list(_choose_rows(data.get("rows") or []))
+    many = {row.get("component") for row in rows if (row.get("node") or 0) >= _NODES_MAX}
+    room = max(1, _MOST_CELLS // (len(runs) or 1))
+    kept = [row for row in rows if row.get("node") is None or row.get("component") not in many]
+    last = [str(row.get("verdict")) for row in kept]
+    baseline = int(data.get("baseline") or 0)
     return ComparisonPage(
         runs,
-        better=verdicts.count("better"),
-        worse=verdicts.count("worse"),
+        baseline,
+        [str(text) for text in data.get("sentences") or []],
+        better=last.count("better"),
+        worse=last.count("worse"),
         notes=[str(note) for note in data.get("notes") or []],
-        groups=list(groups.values()),
+        facts=_build_facts(data),
+        steps=_build_steps(kept[:room], len(runs), baseline),
+        left_out=len(rows) - len(kept[:room]),
+        curves=list(curves),
     )
 
 
-def _build_row(row: Mapping[str, Any], runs: int) -> ComparedRow:
+def _choose_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows without those of operations that say little more than another one.
+
+    The times of an operation that ran once are all the same: its total is enough.
+    """
+    once = set()
+    for row in rows:
+        name, _, figure = str(row.get("metric") or "").rpartition("/")
+        if figure == "count" and all(value in (None, 1) for value in row.get("values") or []):
+            once.add(name)
+    for row in rows:
+        name, _, figure = str(row.get("metric") or "").rpartition("/")
+        is_timed = name.startswith(("ops/", "steps/"))
+        if (
+            not is_timed
+            or figure == "total_ms"
+            or (name not in once and figure not in _MINOR_FIGURES)
+        ):
+            yield row
+
+
+def _build_steps(
+    rows: Iterable[Mapping[str, Any]], runs: int, baseline: int
+) -> dict[str, list[Group]]:
+    """Return the rows by step and node, those that differ by the group of their metric."""
+    steps: dict[str, dict[str, Group]] = {}
+    for row in rows:
+        node, metric = row.get("node"), str(row.get("metric") or "")
+        place = "" if node is None else str(node)
+        group = steps.setdefault(str(row.get("component") or ""), {}).setdefault(
+            place, Group(place)
+        )
+        built = _build_row(row, runs, baseline)
+        if is_of_node(metric):
+            group.of_node.append(built)
+        elif any(cell.change for cell in built.cells) or None in (row.get("values") or []):
+            group.parts.setdefault(group_metric(metric), []).append(built)
+        else:
+            group.same.append(built)
+    for of_step in steps.values():
+        for group in of_step.values():
+            group.parts = dict(sorted(group.parts.items(), key=lambda one: _rank_group(one[0])))
+    return {step: list(groups.values()) for step, groups in steps.items()}
+
+
+def _rank_group(name: str) -> int:
+    return _GROUP_ORDER.index(name) if name in _GROUP_ORDER else len(_GROUP_ORDER)
+
+
+def _build_row(row: Mapping[str, Any], runs: int, baseline: int) -> ComparedRow:
     key = str(row.get("metric") or "")
     known = find_metric(key)
     unit = str(row.get("unit") or (known.unit if known else ""))
-    texts = [quantity(read_number(value), unit) for value in row.get("values") or []]
-    change = read_number(row.get("change_pct"))
-    return ComparedRow(
-        metric=key,
-        meaning=known.meaning if known else "",
-        texts=texts + [MISSING] * (runs - len(texts)),
-        change=format_change(change),
-        change_pct=change,
-        verdict=row["verdict"] if row.get("verdict") in ("better", "worse") else "",
-        bar_pct=round(min(100.0, abs(change or 0.0)), 1),
+    values = [read_number(value) for value in row.get("values") or []]
+    values += [None] * (runs - len(values))
+    # Of data from before there were several: the last run's.
+    changes = row.get("changes") or [None] * (runs - 1) + [row.get("change_pct")]
+    verdicts = row.get("verdicts") or [""] * (runs - 1) + [row.get("verdict")]
+    cells = []
+    for i, text in enumerate(_format(values, unit)):
+        change = read_number(changes[i]) if i < len(changes) else None
+        verdict = verdicts[i] if i < len(verdicts) and verdicts[i] in ("better", "worse") else ""
+        is_same = i < len(verdicts) and verdicts[i] == "same"
+        shown = "" if i == baseline or is_same or not change else format_change(change)
+        cells.append(Cell(text, shown, verdict, value=values[i]))
+    return ComparedRow(name_metric(key), key, known.meaning if known else "", cells)
+
+
+def _format(values: Sequence[float | None], unit: str) -> list[str]:
+    """Return the values of a row: times and sizes as people say them, else in one unit."""
+    if unit in ("s", "ms", "MB"):
+        return [MISSING if value is None else quantity(value, unit) for value in values]
+    return format_row(values, unit)
+
+
+def _build_facts(data: Mapping[str, Any]) -> dict[str, dict[str, list[ComparedRow]]]:
+    """Return the tables of facts, by title and step."""
+    tables: dict[str, dict[str, list[ComparedRow]]] = {}
+    sources = (
+        ("Held back by", "verdicts"),
+        ("Parameters", "parameters"),
+        ("Phases", "phases"),
+        ("Functions", "functions"),
     )
+    for title, source in sources:
+        rows = list(data.get(source) or [])
+        is_time = source in ("phases", "functions")
+        longest: dict[str, float] = {}
+        for row in rows if is_time else ():
+            known = [read_number(value) or 0.0 for value in row.get("values") or []]
+            step = str(row.get("step") or "")
+            longest[step] = max(longest.get(step, 0.0), *known)
+        for row in rows:
+            step, details = str(row.get("step") or ""), list(row.get("details") or [])
+            where = str(details[0]) if source == "functions" else ""
+            said = details if source != "functions" else []
+            cells = []
+            for i, value in enumerate(row.get("values") or []):
+                detail = str(said[i]) if i < len(said) else ""
+                seconds = read_number(value) if is_time else None
+                if is_time:
+                    share = 100 * seconds / longest[step] if seconds else None
+                    text = quantity(seconds, "s")
+                    cells.append(Cell(text, detail=detail, share_pct=share, value=seconds))
+                else:
+                    cells.append(Cell(MISSING if value is None else str(value), detail=detail))
+            name = str(row.get("name") or step or "the run")
+            part = "" if source == "verdicts" else step
+            rows_of = tables.setdefault(title, {}).setdefault(part, [])
+            rows_of.append(ComparedRow(name, where, "", cells))
+    return tables

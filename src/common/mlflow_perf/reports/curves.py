@@ -159,15 +159,25 @@ class Curves:
     spread: dict[str, dict[str, Any]]
 
 
-def build_curves(nodes: Iterable[NodeCurves | None]) -> Curves | None:
-    """Return the curves of all nodes, or None if none has reports."""
+def build_curves(
+    nodes: Iterable[NodeCurves | None], *, charts: list[Chart] | None = None
+) -> Curves | None:
+    """Return the curves of all nodes, or None if none has reports.
+
+    Args:
+        nodes: The nodes.
+        charts: Draw these with a curve per node, however many nodes there are; default: those that
+            suit the columns.
+    """
     kept = sorted((node for node in nodes if node is not None), key=lambda node: node.index)
     if not kept:
         return None
-    charts = select_charts(dict.fromkeys(name for node in kept for name in node.columns))
+    is_chosen = charts is not None
+    if charts is None:
+        charts = select_charts(dict.fromkeys(name for node in kept for name in node.columns))
     start = float(min(node.seconds[0] for node in kept))
     end = float(max(node.seconds[-1] for node in kept))
-    draw = _draw_each if len(kept) <= FEW_NODES else _draw_spread
+    draw = _draw_each if is_chosen or len(kept) <= FEW_NODES else _draw_spread
     return draw(kept, charts, start, end)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 if TYPE_CHECKING:
     import jinja2
+
+    from mlflow_perf.reports.comparison_page import ComparisonPage
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -89,21 +91,39 @@ def notebook_html(document: PerfDocument, *, height_px: int = 620) -> str:
     )
 
 
-def render_comparison(data: Mapping[str, Any], *, title: str | None = None) -> str:
+def render_comparison(
+    data: Mapping[str, Any],
+    *,
+    title: str | None = None,
+    nodes: Mapping[str, Sequence[Iterable[NodeDocument]]] | None = None,
+) -> str:
     """Return a comparison of runs as one HTML page.
 
     Args:
-        data: `runs` (labels), `rows` (`component`, `node`, `metric`, `unit`, `values`,
-            `change_pct`, `verdict`) and optional `notes` (sentences).
+        data: From `mlflow_perf.analysis.compare.Comparison.as_dict`.
         title: Heading.
+        nodes: Step → per run its nodes with their curves, to be drawn over each other.
     """
-    from mlflow_perf.reports.comparison_page import build_comparison_page
-
-    page = build_comparison_page(data)
+    page = build_comparison(data, nodes=nodes)
     heading = title or f"Comparison of {len(page.runs)} runs"
     return _make_writable(
         load_templates().get_template("comparison.html").render(page=page, title=heading)
     )
+
+
+def build_comparison(
+    data: Mapping[str, Any],
+    *,
+    nodes: Mapping[str, Sequence[Iterable[NodeDocument]]] | None = None,
+) -> ComparisonPage:
+    """Return the variable `page` of the template `comparison.html`; arguments as above."""
+    from mlflow_perf.reports.compared_curves import build_compared_curves
+    from mlflow_perf.reports.comparison_page import build_comparison_page
+
+    labels = [str(run) for run in data.get("runs") or []]
+    baseline = int(data.get("baseline") or 0)
+    curves = build_compared_curves(labels, nodes, baseline=baseline) if nodes else []
+    return build_comparison_page(data, curves)
 
 
 def _make_writable(page: str) -> str:
@@ -124,8 +144,21 @@ def load_templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    env.filters["sentence"] = _mark_code
+    env.globals.update(no_address=lambda _index: "")
     env.globals.update(asset=_read_asset, script_hash=_hash_script, version=__version__)
     return env
+
+
+def _mark_code(text: str) -> Any:
+    """Return a sentence as HTML in which what stands between backticks is code."""
+    from markupsafe import Markup, escape
+
+    parts = [
+        f"<code>{escape(part)}</code>" if i % 2 else str(escape(part))
+        for i, part in enumerate(text.split("`"))
+    ]
+    return Markup("".join(parts))  # noqa: S704 - every part is escaped
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,6 @@ from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
-from mlflow_perf.reports.comparison_page import build_comparison_page
 from mlflow_perf.reports.run_page import RunPage
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -33,6 +32,8 @@ _log = get_logger(__name__)
 
 _RUN, _COMPARE = f"{PAGE_PATH}/run", f"{PAGE_PATH}/compare"
 _MOST_COMPARED = 50
+_MOST_DRAWN = 20
+_MOST_NODES = 64
 _MOST_UNREAD = 5
 _MOST_READ_STEPS = 100
 _HEADERS = {
@@ -187,9 +188,35 @@ def compare(access: Access) -> Response:
     if not 2 <= len(ids) <= _MOST_COMPARED:
         raise SettingError(f"Choose from 2 to {_MOST_COMPARED} runs to compare.")
     chosen = [access.run(run_id) for run_id in ids]
-    compared = compare_runs([access.with_document(one) for one in chosen], documents=False)
-    page = build_comparison_page(compared.as_dict())
-    return _render("perf_compare.html", page=page, chosen=chosen, title=f"{len(ids)} runs compared")
+    base = request.args.get("baseline", "").strip()
+    if base and base not in ids:
+        raise SettingError(f"The baseline {base!r} is none of the runs that are compared.")
+    compared = compare_runs(
+        [access.with_document(one) for one in chosen],
+        baseline=ids.index(base) if base else 0,
+        documents=False,
+    )
+    names = dict.fromkeys(name for steps in compared.steps for name in steps)
+    curves = {name: [_read_curves(access, steps.get(name)) for steps in compared.steps]
+              for name in names}  # fmt: skip
+    page = html.build_comparison(
+        compared.as_dict(), nodes=curves if len(ids) <= _MOST_DRAWN else {}
+    )
+    page.notes.extend(access.unread[:_MOST_UNREAD])
+    return _render(
+        "perf_compare.html",
+        page=page,
+        chosen=chosen,
+        title=f"{len(ids)} runs compared",
+        address=lambda index: _link_run(str(chosen[index].run_id)),
+    )
+
+
+def _read_curves(access: Access, run: PerfRun | None) -> Iterator[NodeDocument]:
+    """Yield the nodes of a step with their curves; none of a run on very many."""
+    for node in access.nodes(run) if run is not None and run.node_count <= _MOST_NODES else ():
+        if run is not None and node.component in (None, run.component):
+            yield node
 
 
 ROUTES: dict[str, Callable[[], Response]] = {PAGE_PATH: runs, _RUN: run, _COMPARE: compare}

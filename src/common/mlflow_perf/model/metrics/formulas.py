@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import methodcaller
 from typing import Protocol
 
 SHARE_COLUMN = "cpu_pct_per_cpu_avg"
@@ -54,12 +53,24 @@ class Figures(Protocol):
 Formula = Callable[[Figures], "float | None"]
 
 
-def _of(figure: str) -> Callable[[str], Formula]:
-    return lambda name: methodcaller(figure, name)
+def peak(column: str) -> Formula:
+    """Return the formula of a column's largest value."""
+    return lambda f: f.peak(column)
 
 
-peak, mean, total, fact = map(_of, ("peak", "mean", "total", "fact"))
-"""Each returns the formula that is the method of `Figures` of its name."""
+def mean(column: str) -> Formula:
+    """Return the formula of a column's time-weighted mean."""
+    return lambda f: f.mean(column)
+
+
+def total(column: str) -> Formula:
+    """Return the formula of a counter's growth."""
+    return lambda f: f.total(column)
+
+
+def fact(name: str) -> Formula:
+    """Return the formula of a figure that does not come from reports."""
+    return lambda f: f.fact(name)
 
 
 def share_above(threshold_pct: float) -> Formula:

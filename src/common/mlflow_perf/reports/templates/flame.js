@@ -12,7 +12,8 @@ const functionOf = node => data.functions[data.names[node]];
 const label = ([name, file, line]) => file && name !== file ? `${name} (${file}${line ? ":" + line : ""})` : name;
 let own = [], cpu = [], total = [], whole = 0, focus = -1, span = null;
 
-const seconds = value => value >= 100 ? Math.round(value) + " s" : value >= 1 ? value.toFixed(1) + " s" : Math.round(value * 1000) + " ms";
+const { number, time } = perfFormat;
+const seconds = value => value >= 1 ? time(value) : number(value * 1000) + " ms";
 const percent = share => (100 * share).toFixed(share >= .0995 ? 0 : 1) + "%";
 
 /* Self and total seconds of each node within the chosen part of the run. */
