@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 PAIRS, SECONDS = 3, 24
 REPORTS = 8000
@@ -54,12 +53,8 @@ def tight(folder: Path) -> tuple[float, float, int]:
         reader.close()
     collector = PerformanceMetricsCollector()
 
-    def snapshot() -> dict[str, Any]:
-        summary, columns = collector.snapshot()
-        return {"summary": summary, "columns": columns}
-
     delivery = Delivery(document=NodeDocument(node={"index": 0}, component="bench"))
-    journal = Journal(delivery, JournalFacts(), folder=folder, snapshot=snapshot)
+    journal = Journal(delivery, JournalFacts(), folder=folder, snapshot=collector.snapshot)
     rows = [{**report, "elapsed_sec": float(n)} for n in range(REPORTS)]
     for row in rows:
         collector.append_perf_metrics(row)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -27,26 +28,24 @@ from mlflow_perf.recorders.profile import live
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
 from mlflow_perf.recorders.profile.windows import StackWindow
 
-RATE_HZ = 100.0
-SLICE_SEC = 0.1
-ROUNDS = 12
-SLICES = 12
+RATE_HZ = 50.0
+SLICE_SEC = 0.4
+SLICES = 120
+
+
+class PausingSampler(StackSampler):
+    """Samples in every second slice of the time only."""
+
+    def _next_wait(self) -> float:
+        wait = super()._next_wait()
+        slice_number, into = divmod(time.monotonic() - self.begin, SLICE_SEC)
+        return wait if slice_number % 2 else SLICE_SEC - into + wait
+
+    begin = 0.0
 
 
 @contextmanager
-def nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def ours() -> Iterator[None]:
-    window = live.begin(RATE_HZ, None)
-    yield
-    live.end(window)
-
-
-@contextmanager
-def py_spy(output: str = os.devnull) -> Iterator[None]:
+def py_spy(output: str = os.devnull) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         str(Path(sys.executable).parent / "py-spy"), "record", "--nonblocking", "--rate",
         f"{RATE_HZ:g}", "--pid", str(os.getpid()), "--duration", "600", "--idle", "--format", "raw",
@@ -54,21 +53,22 @@ def py_spy(output: str = os.devnull) -> Iterator[None]:
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(1.0)  # it begins in the second that follows
-    yield
-    process.send_signal(2)
-    process.wait(30)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
 
 
 @contextmanager
-def pyinstrument(into: list[Any] | None = None) -> Iterator[None]:
+def pyinstrument(into: list[Any]) -> Iterator[None]:
     from pyinstrument import Profiler
 
     profiler = Profiler(interval=1 / RATE_HZ)
     profiler.start()
     yield
-    session = profiler.stop()
-    if into is not None:
-        into.append(session)
+    into.append(profiler.stop())
 
 
 def read_delay() -> float:
@@ -76,40 +76,68 @@ def read_delay() -> float:
     return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
 
 
-def count_loops() -> float:
-    """Return how many calls of a small function a thread makes per second.
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def count_loops(until: float) -> float:
+    """Return how many calls of a small function a thread makes per second, up to a moment.
 
     The time in which others on this machine had the CPU does not count; that in which the thread
     waited for the interpreter's lock does.
     """
-
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    done, begin, delay = 0, time.perf_counter(), read_delay()
-    while time.perf_counter() - begin < SLICE_SEC:
+    calls, done, begin, delay = 0, 0, time.monotonic(), read_delay()
+    while time.monotonic() < until:
         for _ in range(500):
             done = add(done, 1)
-    return done / (time.perf_counter() - begin - (read_delay() - delay))
+        calls += 500
+    return calls / (time.monotonic() - begin - (read_delay() - delay))
+
+
+def measure_slowdown(begin: float, switch: Callable[[bool], object]) -> tuple[float, float]:
+    """Return how much slower, in per cent, slices with a sampler are than their neighbours without.
+
+    Args:
+        begin: Moment at which the first slice, one without, began or begins.
+        switch: Called with whether the slice that begins is one with the sampler.
+
+    Returns:
+        The median over all pairs, and its standard error.
+    """
+    rates = []
+    for number in range(1, SLICES):
+        switch(number % 2 == 1)
+        rates.append(count_loops(begin + (number + 1) * SLICE_SEC))
+    with_it = [
+        100 * (1 - rates[i] / statistics.fmean((rates[i - 1], rates[i + 1])))
+        for i in range(2, len(rates) - 1, 2)
+    ]
+    error = 1.25 * statistics.stdev(with_it) / len(with_it) ** 0.5
+    return statistics.median(with_it), error
 
 
 def print_slowdown() -> None:
-    """Print the slowdown of a pure-Python loop, in turns with each sampler and without."""
-    modes: dict[str, Callable[[], Any]] = {
-        "none": nothing, "none again (noise)": nothing, "ours": ours, "py-spy": py_spy,
-        "pyinstrument": pyinstrument,
-    }  # fmt: skip
-    changes: dict[str, list[float]] = {name: [] for name in modes}
-    for _ in range(ROUNDS):
-        rates = {}
-        for name, mode in modes.items():
-            with mode():
-                rates[name] = statistics.median(count_loops() for _ in range(SLICES))
-        for name, rate in rates.items():
-            changes[name].append(100 * (1 - rate / rates["none"]))
-    for name in list(modes)[1:]:
-        slower_pct = statistics.median(changes[name])
-        print(f"| slowdown at {RATE_HZ:g} Hz | {name} | {slower_pct:+.2f}% |", flush=True)
+    """Print the slowdown of a pure-Python loop, in slices with and without a sampler in turns."""
+
+    def report(name: str, found: tuple[float, float], more: str = "") -> None:
+        print(f"| slowdown | {name} | {found[0]:+.2f} ± {found[1]:.2f}%{more} |", flush=True)
+
+    report("none (noise)", measure_slowdown(time.monotonic(), lambda _: None))
+    window = StackWindow()
+    sampler = PausingSampler()
+    sampler.begin = time.monotonic()
+    sampler.attach(window)
+    sampler.start()
+    found = measure_slowdown(sampler.begin, lambda _: None)
+    sampler.detach_last(window)
+    rate_hz = sum(cell[5] for cell in window.as_raw().cells) / (SLICES / 2 * SLICE_SEC)
+    report("ours, default rate", found, f", {rate_hz:.0f} Hz")
+    with py_spy() as process:
+
+        def switch(is_on: bool) -> None:
+            process.send_signal(signal.SIGCONT if is_on else signal.SIGSTOP)
+
+        report(f"py-spy, {RATE_HZ:g} Hz", measure_slowdown(time.monotonic(), switch))
 
 
 def sample_at(depth: int, threads: int, *, busy: bool) -> float:

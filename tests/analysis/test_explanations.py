@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import subprocess
+import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
+from tests.analysis.situations.jobs import SITUATIONS, Situation
+from tests.analysis.situations.record import read_recorded
 
 from mlflow_perf import explain
 from mlflow_perf.analysis.explanations import build_explanation, hide_private
@@ -73,6 +81,77 @@ def test_the_first_finding_is_the_cause(
     assert data["findings"][0]["kind"] == cause
     assert {*data["findings"][0]} == {"kind", "severity", "share", "evidence", "do"}
     assert f"1. **{cause.replace('_', ' ')}**" in explain(run)
+
+
+LOOPS: dict[str, Any] = json.loads(
+    gzip.decompress((Path(__file__).parent / "slow_loops.json.gz").read_bytes())
+)
+KIND_OF_LOOP = {"input": "input", "straggler": "straggler", "contended": "contended"}
+
+
+def _explain(folder: Path, node: NodeDocument) -> tuple[str, str]:
+    """Return the kind of the first finding, and the Markdown."""
+    file = PerfDocument({0: node}).save(folder / "run.json")
+    return build_explanation(file).as_dict()["findings"][0]["kind"], explain(file)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
+def test_a_recorded_job_is_explained_by_its_cause(tmp_path: Path, situation: Situation) -> None:
+    """Real jobs that were made to have one cause, as the sampler saw them."""
+    kind, text = _explain(tmp_path, read_recorded()[situation.name, ""])
+    assert kind == situation.expected
+    assert f"1. **{kind.replace('_', ' ')}**" in text
+    assert len(text) < 4 * 2000
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_recorded_loop_is_explained_by_its_cause(tmp_path: Path, name: str) -> None:
+    """Real training loops that were made slow in one way: kind, part and rank come first."""
+    word, rank, part = LOOPS[name]["expected"]
+    ranks = [row for loop in LOOPS[name]["steps"].values() for row in loop["ranks"].values()]
+    duration_sec = max(row["step"]["total_ms"] for row in ranks) / 1000.0
+    node = NodeDocument(
+        duration_sec=duration_sec,
+        summary={"duration_sec": duration_sec, "cpu_avg_utilization_pct": 20.0},
+        steps=LOOPS[name]["steps"],
+    )
+    _, text = _explain(tmp_path, node)
+    # The machine was busy with other work while the loops ran.
+    found = [line for line in text.splitlines() if line[:1].isdigit()]
+    first = next(f for f in found if word == "contended" or "**contended**" not in f)
+    assert f"**{KIND_OF_LOOP.get(word, 'steps')}**" in first
+    assert (part or "") in first.replace("none of its parts", "rest")
+    assert rank is None or f"Rank {rank}" in first
+
+
+_SELFTEST = "-m mlflow_perf.selftest.loads"
+
+
+@pytest.mark.load
+@pytest.mark.parametrize(
+    ("command", "status", "kinds"),
+    [
+        (f"{_SELFTEST} duration .", "FINISHED", ["waiting"]),
+        (f"{_SELFTEST} profile_split .", "FINISHED", ["serial", "contended"]),
+        (f"{_SELFTEST} profile_children .", "FINISHED", ["serial", "contended"]),
+        ("-c 'import time; time.sleep(3); raise SystemExit(3)'", "FAILED", ["waiting"]),
+        ("-c 'while True: pass' & sleep 5; kill $!; wait $!", "KILLED", ["serial", "contended"]),
+        ("-c 'pass'", "FINISHED", ["too_short"]),
+    ],
+)
+def test_real_loads_are_explained_by_their_cause(
+    store: str, tmp_path: Path, command: str, status: str, kinds: list[str]
+) -> None:
+    """Loads of the self-test and failing jobs, through the command line, in a store."""
+    client = MlflowClient(store)
+    experiment = client.create_experiment(f"labelled {uuid.uuid4()}")
+    line = f"{sys.executable} -m mlflow_perf run -- {sys.executable} {command}"
+    env = os.environ | {"MLFLOW_TRACKING_URI": store, "MLFLOW_EXPERIMENT_ID": experiment}
+    subprocess.run(line, shell=True, env=env, cwd=tmp_path, check=False, timeout=120)
+    (run,) = client.search_runs([experiment])
+    found = build_explanation(run.info.run_id)
+    assert found.status.startswith(status)
+    assert found.findings[0].kind in kinds, found.to_markdown()
 
 
 def test_phases_and_functions_are_named_without_the_path_of_the_data(tmp_path: Path) -> None:

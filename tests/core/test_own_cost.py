@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_thread_ids
+from mlflow_perf.core.own_cost import (
+    as_own,
+    bring,
+    brought_bytes,
+    is_brought,
+    own_cpu_sec,
+    own_thread_ids,
+)
 
 
 def burn(seconds: float) -> None:
@@ -91,3 +100,25 @@ def test_memory_of_a_job_that_works_meanwhile_is_the_jobs() -> None:
     thread.join()
     assert (brought_bytes() - before) / 2**20 < 8
     del jobs
+
+
+def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow starts a thread for its telemetry; one that the job starts meanwhile is the job's."""
+    done = threading.Event()
+    (tmp_path / "lib_with_thread.py").write_text(
+        "import threading\ndef begin(done):\n"
+        "    thread = threading.Thread(target=wait, args=(done,), daemon=True)\n"
+        "    thread.start()\n    return thread\ndef wait(done): done.wait(60)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with bring():
+        library = importlib.import_module("lib_with_thread")
+        brought = library.begin(done)
+        jobs = threading.Thread(target=done.wait, args=(60,), daemon=True)
+        jobs.start()
+    own = own_thread_ids()
+    done.set()
+    assert (brought.native_id in own, jobs.native_id in own) == (True, False)
+    assert (is_brought(brought), is_brought(jobs)) == (True, False)

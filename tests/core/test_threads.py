@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from mlflow_perf.core.threads import Event, Lock, Thread
+from mlflow_perf.core.threads import KERNEL_NAME, Event, Lock, Thread
 
 
 def test_a_thread_leaves_every_signal_to_the_job() -> None:
@@ -119,3 +120,21 @@ def test_a_forked_child_has_no_thread_of_its_parent() -> None:
     over.set()
     thread.join(30)
     assert status == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs procfs")
+def test_the_kernel_knows_our_threads_by_name() -> None:
+    """The sampler of another process tells our threads from the job's."""
+    running, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        running.set()
+        done.wait(60)
+
+    thread = Thread(work, name="named")
+    thread.start()
+    assert running.wait(60)
+    name = Path(f"/proc/self/task/{thread.native_id}/comm").read_bytes().strip()
+    done.set()
+    thread.join(60)
+    assert name == KERNEL_NAME

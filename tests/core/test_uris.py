@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -46,6 +47,28 @@ def test_an_error_is_one_line_without_passwords() -> None:
     """What a library says of an address is told like our own words."""
     error = OSError("cannot reach http://me:secret@host\nand more")
     assert first_line(error) == "OSError: cannot reach http://me:***@host"
+    flushed = "(raised as a result of Query-invoked autoflush; consider using …)\nit is read-only"
+    assert first_line(RuntimeError(flushed)) == "RuntimeError: it is read-only"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_away"),
+    [
+        (PermissionError(errno.EPERM, "a sandbox without a network"), True),
+        (OSError(errno.ENETUNREACH, "a machine without a network"), True),
+        (TimeoutError("a server that hangs"), False),
+    ],
+)
+def test_what_forbids_every_connection_is_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, is_away: bool
+) -> None:
+    """MLflow would try again for minutes where this machine cannot connect at all."""
+
+    def connect(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    assert is_refused("http://127.0.0.1:5000") is is_away
 
 
 @pytest.mark.parametrize(

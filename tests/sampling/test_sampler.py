@@ -412,3 +412,41 @@ def test_before_the_end_the_newest_row_has_all_that_fills_no_row_yet() -> None:
     collector.finalize()
     assert [row["timestamp"] for row in collector.perf_reports] == [0.0, 2.0, 4.0, 5.0]
     assert collector.perf_reports[-1]["mem_percent"] == 8.0
+
+
+def test_the_block_ends_when_it_ends_however_late_its_last_sample_is() -> None:
+    """What passes between the block's end and the last sample is not counted as the block's."""
+    reports: list[dict[str, float]] = []
+    waiting = threading.Event()
+
+    class Clock(FakeClock):
+        def wait(self, event: threading.Event, timeout_sec: float) -> bool:
+            waiting.set()
+            return event.wait(60)
+
+    clock = Clock(now=1000.0)
+    thread = PerformanceReportingThread(
+        callback_on_loop=reports.append, readers=[FakeReader([{}])], clock=clock, always_two=True
+    )
+    thread.start()
+    assert waiting.wait(60)
+    clock.advance(0.033)
+    thread.note_end()
+    clock.advance(0.05)  # handlers are restored, threads wake up
+    thread.finalize()
+    assert [round(report["elapsed_sec"], 6) for report in reports] == [0.0, 0.033]
+
+
+def test_the_threads_own_start_is_before_the_block() -> None:
+    """The first sample is taken when the thread runs already: its start may take long."""
+    alive: list[bool] = []
+
+    def read() -> dict[str, float]:
+        alive.append(thread.is_alive())
+        return {}
+
+    reader, clock = FakeReader([read]), FakeClock(stop_after=1.0)
+    thread = PerformanceReportingThread(readers=[reader], clock=clock)
+    thread.start()
+    thread.join()
+    assert alive[0]

@@ -42,14 +42,14 @@ class Machine:
 class _Resting(WindowSampler):
     """A sampler without a thread: the test takes every reading."""
 
-    def _add(self, window: Window) -> None:
-        self._windows.append(window)
+    def _start_thread(self) -> None:
+        pass
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A machine whose sampler has no thread, so that only boundaries are read."""
-    monkeypatch.setattr(WindowSampler, "_add", _Resting._add)
+    monkeypatch.setattr(WindowSampler, "_start_thread", _Resting._start_thread)
     machine = Machine()
     yield machine
     machine.sampler.stop()

@@ -22,9 +22,11 @@ from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 import mlflow_perf
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.publish.journal import Journal
 from mlflow_perf.readers import Reader
 from mlflow_perf.session import run_finder
 from mlflow_perf.session.report import current, report
+from mlflow_perf.session.signals import SignalWatch
 from mlflow_perf.tracking.client import find_current_experiment
 from mlflow_perf.tracking.search import get_run
 
@@ -43,6 +45,29 @@ def run_of(run_id: str | None) -> Run:
     """Return a run from the store."""
     assert run_id is not None
     return MlflowClient().get_run(run_id)
+
+
+def test_a_short_block_is_told_as_long_as_it_is(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What we do at both ends, however long, is neither in the block's duration nor its profile."""
+    del store
+    monkeypatch.setenv("MLFLOW_PERF_PROFILE", "200")
+    for part, name in ((SignalWatch, "arm"), (SignalWatch, "settle"), (Journal, "start")):
+        original = getattr(part, name)
+
+        def late(self: Any, *args: Any, original: Any = original) -> None:
+            time.sleep(0.2)
+            original(self, *args)
+
+        monkeypatch.setattr(part, name, late)
+    with mlflow_perf.report("short") as perf:
+        began = time.monotonic()
+        time.sleep(0.033)
+        took = time.monotonic() - began
+    assert perf.summary["duration_sec"] == pytest.approx(took, abs=0.15)
+    profile = perf.document.nodes[0].extra["profile"]
+    assert profile["own"][0]["main_s"] <= perf.summary["duration_sec"] + 0.01
 
 
 def test_a_block_of_50_ms_reports_everything(store: str) -> None:

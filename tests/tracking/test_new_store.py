@@ -79,3 +79,10 @@ def test_races_are_told_from_faults() -> None:
     assert was_a_race(RuntimeError("Online migration expected to match one row"))
     assert was_a_race(RuntimeError("(sqlite3.OperationalError) database is locked"))
     assert not was_a_race(OSError("No space left on device"))
+
+
+def test_a_store_that_cannot_be_made_is_said_at_once() -> None:
+    """MLflow tries for a minute to make a database where there can be none."""
+    for uri in ("sqlite:////proc/mlflow.db", "sqlite:////proc/nothing/mlflow.db"):
+        with pytest.raises(OSError, match=r"mlflow\.db"), making_alone(uri, timeout_sec=1.0):
+            pass

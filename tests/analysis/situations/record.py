@@ -40,7 +40,7 @@ collector = PerformanceMetricsCollector(interval=0.2)
 collector.start()
 {body}
 collector.finalize()
-summary, reports = collector.metrics(), collector.snapshot()[1]
+summary, reports = collector.metrics(), collector.columns()
 print(json.dumps({{"node": detect().as_dict(), "summary": summary, "reports": reports}}))
 """
 _FACTS = ("cpu_count", "mem_total_mb")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.alone import alone
-from tests.readers.trees import read, record
+from tests.readers.trees import put, read, record
 
 from mlflow_perf.readers.process.process import Process, ProcessTable
 from mlflow_perf.readers.process.tree import ProcessTreeReader
@@ -38,6 +38,22 @@ def test_only_what_came_after_the_start_counts(tmp_path: Path) -> None:
     tree.update(members)
     assert (tree.ran_sec, tree.waited_sec) == (4.0, 2.0)
     assert tree.count(members) == 2
+    table.close()
+
+
+def test_our_threads_in_a_process_of_the_job_are_not_the_jobs(tmp_path: Path) -> None:
+    """The stack sampler of a Python child bears our name in the kernel, and is not counted."""
+    record(tmp_path, 10, 1, threads={10: (0, 0), 12: (0, 0), 13: (0, 0)})
+    put(tmp_path / "10/task/12/comm", "mlflow-perf\n")
+    put(tmp_path / "10/task/13/comm", "python\n")
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    members = processes(table, 10)
+    tree = TreeThreads(table, members)
+    assert tree.count(members) == 2
+    record(tmp_path, 10, 1, threads={10: (_SEC, 0), 12: (5 * _SEC, 5 * _SEC), 13: (_SEC, 0)})
+    members = processes(table, 10)
+    tree.update(members)
+    assert (tree.ran_sec, tree.waited_sec, tree.count(members)) == (2.0, 0.0, 2)
     table.close()
 
 

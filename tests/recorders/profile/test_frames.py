@@ -78,3 +78,16 @@ def test_deep_stacks_keep_both_ends() -> None:
     assert len(found) <= 121
     assert (found[0], found[-1]) == ("f999", "f0")
     assert "(deeper functions)" in found
+
+
+def test_what_a_block_waits_for_at_its_ends_is_left_out() -> None:
+    """`__exit__` joins threads: neither it nor the lock that it waits for is the job's work."""
+    import threading
+
+    import mlflow_perf.session.report as of_session
+
+    job = _code("/home/me/train.py", "train")
+    ours = _code(str(of_session.__file__), "__exit__")
+    waiting = _code(str(threading.__file__), "wait")
+    found = FrameNames().list_functions([waiting, ours, job])
+    assert [function.name for function in found] == ["train"]

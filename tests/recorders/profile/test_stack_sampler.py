@@ -162,6 +162,52 @@ def test_the_switch_interval_is_as_the_job_left_it() -> None:
         sys.setswitchinterval(before)
 
 
+def test_a_job_that_puts_back_the_switch_interval_it_read_gets_its_own_back() -> None:
+    """A job that reads the shortened one, sets another and restores it ends with its own."""
+    before = sys.getswitchinterval()
+
+    def job() -> None:
+        deadline = time.monotonic() + 10
+        while (read := sys.getswitchinterval()) == before and time.monotonic() < deadline:
+            _burn(0.01)
+        assert read < before
+        sys.setswitchinterval(0.02)
+        third()
+        sys.setswitchinterval(read)
+
+    _record(job)
+    assert sys.getswitchinterval() == before
+
+
+def _list_waits(sampler: StackSampler, monkeypatch: pytest.MonkeyPatch, age: float) -> float:
+    """Return the mean of many waits of a sampler of an age, in seconds."""
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + age)
+    waits = [sampler._next_wait() for _ in range(200)]
+    monkeypatch.undo()
+    return sum(waits) / len(waits)
+
+
+@pytest.mark.parametrize(
+    ("age", "cost_sec", "share"), [(1, 1e-4, 0.008), (1, 4e-4, 0.008), (500, 8e-4, 0.008)]
+)
+def test_samples_cost_the_job_less_than_a_hundredth(
+    monkeypatch: pytest.MonkeyPatch, age: float, cost_sec: float, share: float
+) -> None:
+    """The more a sample costs, the fewer are taken; from the first second on."""
+    sampler = StackSampler()
+    sampler._cost_sec = cost_sec
+    assert cost_sec / _list_waits(sampler, monkeypatch, age) <= share * 1.01
+
+
+def test_a_rate_that_is_asked_for_is_kept() -> None:
+    """It is the user's choice, up to a tenth of the job's time."""
+    sampler = StackSampler(200.0)
+    assert sum(sampler._next_wait() for _ in range(200)) == pytest.approx(1.0, rel=0.02)
+    sampler._cost_sec = 0.01
+    assert sum(sampler._next_wait() for _ in range(200)) == pytest.approx(20.0, rel=0.02)
+
+
 def test_a_fault_of_the_sampler_ends_it_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,3 +239,20 @@ def test_the_process_goes_on_where_no_thread_can_be_started(
 def test_a_sample_knows_no_values() -> None:
     """What is kept of a frame is its root, line and functions."""
     assert Sample._fields == ("root", "line", "path")
+
+
+def test_a_held_window_has_the_time_from_its_release_to_its_end() -> None:
+    """What is done before a block begins and after it has ended is in no sample of it."""
+    window = live.begin(None, None, held=True)
+    try:
+        asleep()
+        live.release(window)
+        began = time.monotonic()
+        half()
+        took = time.monotonic() - began
+        live.note_end(window)
+        asleep()
+    finally:
+        raw = live.end(window)
+    assert _seconds(raw, "half") == pytest.approx(took, rel=0.02, abs=0.01)
+    assert _seconds(raw, "asleep") == 0.0

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from mlflow_perf.analysis.usage import ramp
@@ -69,9 +69,12 @@ class _Loop:
     def share(self, part: str) -> float:
         return self.parts_ms.get(part, 0.0) / self.step_ms
 
+    def sum_figure(self, name: str) -> float:
+        return sum(record.sums.get(name, 0.0) for record in self.ranks.values())
+
     def sum_share(self, figure: str) -> float:
         total = sum(record.step.total_ms for record in self.ranks.values())
-        return sum(record.sums.get(figure, 0.0) for record in self.ranks.values()) / total
+        return self.sum_figure(figure) / total
 
     @property
     def count(self) -> int:
@@ -109,19 +112,15 @@ def find_step_causes(loops: Mapping[str, Mapping[int, LoopRecord]]) -> list[Step
     for name, ranks in loops.items():
         counted = {rank: r for rank, r in ranks.items() if r.step.count >= LEAST_STEPS}
         if counted:
-            loop = _read_loop(name, counted)
+            divided = [_divide_warm(record) for record in counted.values()]
+            parts = dict.fromkeys(part for parts_ms in divided for part in parts_ms)
+            means = {part: fmean(d.get(part, 0.0) for d in divided) for part in parts}
+            step_ms = fmean(record.step.mean_ms for record in counted.values())
+            loop = _Loop(name, counted, step_ms, means)
             if loop.step_ms > 0:
                 for find in _FINDERS:
                     causes += list(find(loop))
     return sorted(causes, key=lambda cause: -cause.share * cause.weight)
-
-
-def _read_loop(name: str, ranks: Mapping[int, LoopRecord]) -> _Loop:
-    divided = [_divide_warm(record) for record in ranks.values()]
-    names = dict.fromkeys(part for parts in divided for part in parts)
-    means = {part: sum(d.get(part, 0.0) for d in divided) / len(divided) for part in names}
-    step_ms = sum(record.step.mean_ms for record in ranks.values()) / len(ranks)
-    return _Loop(name, ranks, step_ms, means)
 
 
 def _read_warm_up(record: LoopRecord) -> float:
@@ -197,39 +196,30 @@ def _find_input(loop: _Loop) -> Iterator[StepCause]:
         yield StepCause("input", loop.name, None, "input", share, text, do)
 
 
-def _find_garbage(loop: _Loop) -> Iterator[StepCause]:
-    share = loop.sum_share("gc_ms")
-    count = sum(record.sums.get("gc_count", 0.0) for record in loop.ranks.values())
-    if share >= 0.04:
-        text = f"Python's garbage collector stopped the loop for {100 * share:.0f}% of its time "
-        text += f"({count:,.0f} collections)"
+def _find_interruptions(loop: _Loop) -> Iterator[StepCause]:
+    """Find what stops the loop's thread in its work: the collector, page faults, other threads."""
+    collecting = loop.sum_share("gc_ms")
+    if collecting >= 0.04:
+        text = f"Python's garbage collector stopped the loop for {100 * collecting:.0f}% of its "
+        text += f"time ({loop.sum_figure('gc_count'):,.0f} collections)"
         do = "call gc.freeze() before the loop, or collect by hand between epochs"
-        yield StepCause("garbage", loop.name, None, None, share, text, do)
-
-
-def _find_page_faults(loop: _Loop) -> Iterator[StepCause]:
+        yield StepCause("garbage", loop.name, None, None, collecting, text, do)
     steps = sum(record.step.count for record in loop.ranks.values())
-    share = loop.sum_share("kernel_ms")
-    minor, major = (
-        sum(record.sums.get(f"{kind}_faults", 0.0) for record in loop.ranks.values()) / steps
-        for kind in ("minor", "major")
-    )
-    if (share >= 0.1 and minor >= 500) or major >= 20:
-        text = f"{minor + major:,.0f} page faults a step; the kernel took {100 * share:.0f}% of the"
-        text += " loop's time"
+    minor, major = (loop.sum_figure(f"{kind}_faults") / steps for kind in ("minor", "major"))
+    in_kernel = loop.sum_share("kernel_ms")
+    if (in_kernel >= 0.1 and minor >= 500) or major >= 20:
+        text = f"{minor + major:,.0f} page faults a step; the kernel took {100 * in_kernel:.0f}% "
+        text += "of the loop's time"
         do = "reuse buffers instead of taking new memory in each step"
         if major >= 20:
             text += f", and {major:,.0f} of them read from a disk"
             do = "memory is short: use less of it, or ask for more"
-        yield StepCause("page_faults", loop.name, None, None, share, text, do)
-
-
-def _find_contended(loop: _Loop) -> Iterator[StepCause]:
-    share = loop.sum_share("run_delay_ms")
-    if share >= 0.1:
-        text = f"The loop's thread waited {100 * share:.0f}% of its time for a CPU"
+        yield StepCause("page_faults", loop.name, None, None, in_kernel, text, do)
+    waiting = loop.sum_share("run_delay_ms")
+    if waiting >= 0.1:
+        text = f"The loop's thread waited {100 * waiting:.0f}% of its time for a CPU"
         do = "others use its CPUs, or the job runs more threads than it has CPUs"
-        yield StepCause("contended", loop.name, None, None, min(1.0, share), text, do)
+        yield StepCause("contended", loop.name, None, None, min(1.0, waiting), text, do)
 
 
 def _find_named_parts(loop: _Loop) -> Iterator[StepCause]:
@@ -323,9 +313,7 @@ def _find_short_steps(loop: _Loop) -> Iterator[StepCause]:
 _FINDERS: tuple[Callable[[_Loop], Iterator[StepCause]], ...] = (
     _find_straggler,
     _find_input,
-    _find_garbage,
-    _find_page_faults,
-    _find_contended,
+    _find_interruptions,
     _find_named_parts,
     _find_warm_up,
     _find_growing,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -191,18 +192,11 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         for i in sorted(picked)
     ]
     for before, row in pairwise(rows):
-        seconds = row.get("elapsed_sec", 0.0) - before.get("elapsed_sec", 0.0)
+        gained = {name: value - before.get(name, 0.0) for name, value in row.items()}
+        seconds = gained.get("elapsed_sec", 0.0)
         if seconds <= 0 or "job_cpu_sec" not in row:
             continue
-
-        def rate(
-            *names: str,
-            now: Mapping[str, float] = row,
-            old: Mapping[str, float] = before,
-            span_sec: float = seconds,
-        ) -> float:
-            gained = sum(now.get(name, 0.0) - old.get(name, 0.0) for name in names)
-            return max(0.0, gained) / span_sec
+        rate = partial(_calculate_rate, gained, seconds)
 
         figures: dict[str, Any] = {field: rate(name) for name, field in _RATES.items()}
         io_names = ("disk_io_read_mb", "disk_io_write_mb")
@@ -237,6 +231,10 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             own_mem=whole.own_mem,
             **figures,
         )
+
+
+def _calculate_rate(gained: Mapping[str, float], seconds: float, *names: str) -> float:
+    return max(0.0, sum(gained.get(name, 0.0) for name in names)) / seconds
 
 
 def _find_turns(used: float, threads: float, processes: float, switches: float) -> float:

@@ -91,6 +91,10 @@ class ImportWatch(MetaPathFinder):
             self._is_stale = True
         return asker == _JOB
 
+    def has_loaded(self, module: str) -> bool:
+        """Return whether a module's package was loaded for us."""
+        return module.partition(".")[0] in self._sizes.keys() - sys.stdlib_module_names
+
     def used_bytes(self) -> int:
         """Return the memory of what was loaded for us and the job uses too."""
         if self._is_stale:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,8 @@ _brought_bytes = 0
 _bringing = 0
 _before = (0, 0.0, 0.0)
 """Memory, CPU time of the process and of mlflow-perf when the present `bring` began."""
+_threads_before: set[threading.Thread] = set()
+_brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 @contextmanager
@@ -45,15 +48,16 @@ def as_own() -> Iterator[None]:
 def bring() -> Iterator[None]:
     """Count this thread's work as that of mlflow-perf, and the memory that it adds.
 
-    Importing MLflow adds 200 MB to a job. Where other threads work meanwhile, memory is attributed
-    as CPU time is.
+    Importing MLflow adds 200 MB to a job, and a thread of its telemetry. Where other threads work
+    meanwhile, memory is attributed as CPU time is.
     """
-    global _brought_bytes, _bringing, _before  # noqa: PLW0603 - one account for the process
+    global _brought_bytes, _bringing, _before, _threads_before  # noqa: PLW0603 - one account
     with as_own():
         with _guard:
             _bringing += 1
         if _bringing == 1:
             _before = own_memory_bytes(), time.process_time(), own_cpu_sec()
+            _threads_before = _list_threads()
             _imports.start()
         try:
             yield
@@ -63,6 +67,16 @@ def bring() -> Iterator[None]:
             if not _bringing:
                 _imports.stop()
                 _brought_bytes += _read_growth()
+                for thread in _list_threads() - _threads_before:
+                    # Of what a thread does or is, the one that is not Python's own.
+                    modules = (getattr(thread, "_target", None), type(thread))
+                    if any(_imports.has_loaded(getattr(m, "__module__", "")) for m in modules):
+                        _brought_threads.add(thread)
+
+
+def _list_threads() -> set[threading.Thread]:
+    # `threading.enumerate` waits for a lock that a library may have patched.
+    return set(threading._active.copy().values())  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _read_growth() -> int:
@@ -106,8 +120,13 @@ _imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_b
 
 
 def own_thread_ids() -> set[int]:
-    """Return the native ids of the threads that work for mlflow-perf now."""
-    return set(_began)
+    """Return the native ids of the threads that work for mlflow-perf now, or came with MLflow."""
+    return {*_began, *(t.native_id for t in [*_brought_threads] if t.native_id is not None)}
+
+
+def is_brought(thread: threading.Thread | None) -> bool:
+    """Return whether a library started a thread that was loaded for mlflow-perf."""
+    return thread is not None and thread in _brought_threads
 
 
 def is_own_work() -> bool:

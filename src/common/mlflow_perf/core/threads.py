@@ -46,6 +46,9 @@ Lock: Callable[[], threading.Lock] = _native.allocate_lock
 RLock: Callable[[], threading.RLock] = _native.RLock
 """Returns a new reentrant lock of the interpreter."""
 
+KERNEL_NAME = b"mlflow-perf"
+"""The name that the kernel shows for a thread of ours."""
+
 # Those that a fault of the thread itself raises must stay: `faulthandler` answers them.
 _FAULTS = {getattr(_signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")}
 _BLOCKED = _signal.valid_signals() - _FAULTS
@@ -108,6 +111,12 @@ def _signals_blocked() -> Iterator[None]:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
 
+def _show_as_ours(thread: int | None) -> None:
+    """Give a thread a name in the kernel, by which the sampler of another process knows it."""
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm", "wb", 0) as file:  # noqa: PTH123 - a third of the cost
+        file.write(KERNEL_NAME)
+
+
 class Thread(threading.Thread):
     """A daemon thread that takes no signal of the job and is no coroutine.
 
@@ -132,6 +141,7 @@ class Thread(threading.Thread):
         with _signals_blocked():
             if begin is None or _is_native(begin):
                 super().start()
+                _show_as_ours(self.native_id)
             else:
                 self._native_pid = os.getpid()
                 _start_native(self._run_natively, ())
@@ -146,6 +156,7 @@ class Thread(threading.Thread):
         threading._active.pop(self.ident, None)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _run_natively(self) -> None:
+        _show_as_ours(_native.get_native_id())
         try:
             self.run()
         finally:

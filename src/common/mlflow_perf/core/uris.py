@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
@@ -25,7 +26,9 @@ def redact_password(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return an exception as one line, without passwords."""
-    return redact_password(f"{type(error).__name__}: {error}".splitlines()[0])
+    # SQLAlchemy's remark on where a statement came from precedes the reason.
+    text = re.sub(r"\(raised as a result of Query-invoked autoflush;.*\n", "", str(error))
+    return redact_password(f"{type(error).__name__}: {text}".splitlines()[0])
 
 
 def is_http(uri: str) -> bool:
@@ -85,11 +88,11 @@ def blocking_file(uri: str) -> Path | None:
 
 
 def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
-    """Return whether a server certainly does not listen now, by connecting to its port.
+    """Return whether a server certainly cannot be reached now, by connecting to its port.
 
-    A refused connection answers in a millisecond. MLflow would retry for four minutes, and a
-    database driver for hours. A name server that is away answers after a minute; so a name is
-    looked up in a thread.
+    A refused connection answers in a millisecond, and so does a machine without a network, or a
+    sandbox that forbids it. MLflow would retry for four minutes, and a database driver for hours. A
+    name server that is away answers after a minute; so a name is looked up in a thread.
 
     Args:
         uri: Address of a tracking server or a database; one without a host is never refused.
@@ -112,9 +115,11 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
         try:
             with socket.create_connection((host, port or _PORTS[scheme]), timeout=timeout_sec):
                 return False
-        except (ConnectionRefusedError, socket.gaierror):
+        except (ConnectionRefusedError, PermissionError, socket.gaierror):
             return True
-        except (OSError, ValueError):
+        except OSError as error:
+            return error.errno in (errno.ENETUNREACH, errno.ENETDOWN)
+        except ValueError:
             return False
 
     try:

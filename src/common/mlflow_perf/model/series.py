@@ -70,14 +70,6 @@ def _latest(a: float, b: float) -> float:
     return a if isnan(b) else b
 
 
-def _keep_peak(a: float, _a: float, b: float, _b: float) -> float:
-    return _peak(a, b)
-
-
-def _keep_latest(a: float, _a: float, b: float, _b: float) -> float:
-    return _latest(a, b)
-
-
 def _merge_tail(
     column: list[float],
     spans: list[float],
@@ -245,12 +237,12 @@ class BoundedSeries:
             gauge = self._kind(name) is Kind.GAUGE
             first, *last = (row.get(name, nan) for row in ends)
             column = [first, *self._values.get(name, missing), *last]
-            _merge_tail(column, spans, _mean if gauge else _keep_latest)
+            _merge_tail(column, spans, _mean if gauge else lambda a, _, b, __: _latest(a, b))
             table[name] = column
             if gauge and self.merged:
                 first, *last = (_peak_in(row, name) for row in ends)
                 peaks = [first, *self._peaks.get(name, missing), *last]
-                _merge_tail(peaks, spans, _keep_peak)
+                _merge_tail(peaks, spans, lambda a, _, b, __: _peak(a, b))
                 table[name + PEAK_SUFFIX] = peaks
         return table
 

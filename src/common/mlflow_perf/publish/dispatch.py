@@ -89,7 +89,7 @@ def dispatch(
         knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
         while is_refused(uri, timeout_sec=min(_CONNECT_SEC, deadline - time.monotonic())):
             if time.monotonic() >= knock_until:
-                raise ConnectionRefusedError(f"{redact_password(uri)} refuses connections")
+                raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
             time.sleep(_KNOCK_EVERY_SEC)
         sending = BackgroundCall(send, name="send")
         is_sent = sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic()))

@@ -45,6 +45,7 @@ from mlflow_perf.tracking.client import (
     provide_experiment,
 )
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.new_store import making_alone
 from mlflow_perf.tracking.run_handle import Claim
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _ALONE_SEC = 10.0
+_MAKING_SEC = 60.0  # to wait for another process that makes a new store
 _LOOK_EVERY_SEC = 0.02
 _SOCKET_NAME = 100  # characters that the kernel takes
 _MAX_LOOKS = 5  # for other nodes that end at the same time
@@ -93,13 +95,14 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
 def _create_run(delivery: Delivery, claim: Claim) -> None:
     """Let the handle use a new run, or the one that was created though its answer was lost."""
     run = delivery.run
-    found = find_recorded_run(run) or create_run(
-        run.run_name or "mlflow-perf",
-        tracking_uri=run.tracking_uri,
-        experiment_id=provide_experiment(run),
-        started=delivery.document.started,
-        tags={RECORDING_TAG: run.nonce, **run.list_parent_tags()},
-    )
+    with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC):
+        found = find_recorded_run(run) or create_run(
+            run.run_name or "mlflow-perf",
+            tracking_uri=run.tracking_uri,
+            experiment_id=provide_experiment(run),
+            started=delivery.document.started,
+            tags={RECORDING_TAG: run.nonce, **run.list_parent_tags()},
+        )
     run_id = found.info.run_id
     if not claim.adopt(run_id, own=True, experiment_id=found.info.experiment_id):
         discard_run(run_id, tracking_uri=run.tracking_uri)

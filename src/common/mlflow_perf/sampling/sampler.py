@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
-from mlflow_perf.core.own_cost import as_own, own_cpu_sec
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Event, Lock, Thread
+from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS
-from mlflow_perf.model.series import BoundedSeries, keep_finite
-from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.model.series import keep_finite
 from mlflow_perf.readers import Reader, default_readers
 from mlflow_perf.records import Kind
+from mlflow_perf.sampling.kept_reports import KeptReports
 from mlflow_perf.sampling.node_split import NodeSplit
 from mlflow_perf.sampling.reader_set import ReaderSet
 
@@ -110,8 +110,9 @@ class PerformanceReportingThread(Thread):
         self._always_two = always_two
         self._clock = clock or SystemClock()
         self._reader_set = ReaderSet(default_readers() if readers is None else readers)
-        self._stop_asked = Event()
+        self._begun, self._stop_asked = Event(), Event()
         self._origin: float | None = None
+        self._end: float | None = None
         self._held: Report | None = None
         self._split = NodeSplit()
         self._rates = self._reader_set.rates | {c.name for c in NODE_SPLIT_COLUMNS if c.is_rate}
@@ -137,15 +138,20 @@ class PerformanceReportingThread(Thread):
         """
         if self.was_started:
             raise RuntimeError("A sampler can only be started once.")
-        self.started, self._origin = self._clock.time(), self._clock.monotonic()
-        first = self._sample()
-        # A rate of the first report would be of the time before the start.
-        self._held = {name: v for name, v in first.items() if name not in self._rates}
+        # The thread's own start, which takes milliseconds on a busy machine, is not the block's.
         super().start()
+        try:
+            self.started, self._origin = self._clock.time(), self._clock.monotonic()
+            first = self._sample()
+            # A rate of the first report would be of the time before the start.
+            self._held = {name: v for name, v in first.items() if name not in self._rates}
+        finally:
+            self._begun.set()
 
     @as_own()
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
+        self._begun.wait()
         self._sample_peaks()
         while True:
             # On a fixed grid from the start, so that the pace does not drift. Samples that a
@@ -197,7 +203,8 @@ class PerformanceReportingThread(Thread):
         self._call(self.callback_on_loop, self._sample())
 
     def _elapsed_sec(self) -> float:
-        return 0.0 if self._origin is None else max(0.0, self._clock.monotonic() - self._origin)
+        now = self._clock.monotonic() if self._end is None else self._end
+        return 0.0 if self._origin is None else max(0.0, now - self._origin)
 
     def _sample(self) -> Report:
         elapsed = self._elapsed_sec()
@@ -223,11 +230,17 @@ class PerformanceReportingThread(Thread):
                 self._callback_failed = True
                 _log.warning("A callback on the performance reports failed.", exc_info=True)
 
+    def note_end(self) -> None:
+        """Let the last report be of this moment, however late its sample is taken."""
+        if self._end is None:
+            self._end = self._clock.monotonic()
+
     def finalize(self) -> None:
         """Take the last sample and end the thread; returns in milliseconds, whatever the interval.
 
         A second call, and one before `start`, does nothing.
         """
+        self.note_end()
         self._stop_asked.set()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_JOIN_TIMEOUT_SEC)
@@ -235,7 +248,7 @@ class PerformanceReportingThread(Thread):
                 _log.warning("The sampler hangs in a source; its last report is missing.")
 
 
-class PerformanceMetricsCollector:
+class PerformanceMetricsCollector(KeptReports):
     """Keeps the reports of one job: a bounded list of rows to plot, and an exact summary.
 
     Args:
@@ -261,7 +274,6 @@ class PerformanceMetricsCollector:
         on_report: Callable[[Report], object] | None = None,
         own_cpu_before_sec: float | None = None,
     ) -> None:
-        self._own_cpu_before = own_cpu_sec() if own_cpu_before_sec is None else own_cpu_before_sec
         self.report_thread = PerformanceReportingThread(
             check_interval(interval),
             callback_on_loop=self.append_perf_metrics,
@@ -269,12 +281,11 @@ class PerformanceMetricsCollector:
             clock=clock,
             always_two=True,
         )
-        self.series = BoundedSeries(max_length, kind=self.report_thread.kind)
+        kind = self.report_thread.kind
+        super().__init__(max_length, kind, own_cpu_before_sec=own_cpu_before_sec)
         self.max_length = self.series.max_length
-        self.summary = RunningSummary(kind=self.report_thread.kind)
         self._on_report = on_report
         self._is_finalized = False
-        self._lock = Lock()
 
     @as_own()
     def start(self) -> None:
@@ -296,7 +307,7 @@ class PerformanceMetricsCollector:
                 left out.
         """
         report = dict(keep_finite(report))
-        with self._lock:
+        with self.lock:
             self.series.append(report)
             self.summary.add(report)
         if self._on_report is not None:
@@ -310,25 +321,11 @@ class PerformanceMetricsCollector:
         may be a merger of neighbours: its gauges are means, with their peaks beside them in
         `<column>_max`. Before `finalize`, the newest merger has in it what does not fill a row yet.
         """
-        with self._lock:
+        with self.lock:
             return self.series.rows(is_open=not self._is_finalized)
 
     @property
     def perf_reports_freqs(self) -> int:
         """How many reports a row between the first and the last one merges."""
-        with self._lock:
+        with self.lock:
             return self.series.stride
-
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        """Return the summary's state and the rows by column, both of one instant."""
-        with self._lock:
-            return self.summary.state(), self.series.columns()
-
-    def metrics(self) -> dict[str, float]:
-        """Return the summary metrics of all reports so far: metric key → value."""
-        with self._lock:
-            duration = self.summary.duration()
-            if self.report_thread.ident is not None and duration:
-                cost = own_cpu_sec() - self._own_cpu_before
-                self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
-            return self.summary.metrics()

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
-from mlflow_perf.core.own_cost import as_own, own_cpu_sec
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.model.columns import NODE_SPLIT_COLUMNS
-from mlflow_perf.model.series import BoundedSeries, keep_finite
-from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.model.series import keep_finite
 from mlflow_perf.readers import Reader
+from mlflow_perf.sampling.kept_reports import KeptReports
 from mlflow_perf.sampling.node_split import NodeSplit
 from mlflow_perf.sampling.reader_set import ReaderSet
 
@@ -33,7 +33,7 @@ _UTILISATION = {
 _log = get_logger(__name__)
 
 
-class Window:
+class Window(KeptReports):
     """The figures of one span of time; made by `WindowSampler.open`.
 
     Attributes:
@@ -42,15 +42,14 @@ class Window:
     """
 
     def __init__(self, sampler: WindowSampler, base: Report, *, max_length: int) -> None:
+        super().__init__(max_length, sampler.kind)
+        self.lock = sampler.lock
         self.started = base["timestamp"]
         self.on_row: Callable[[Report], object] | None = None
         self._sampler = sampler
         self._base = {name: base[name] for name in sampler.counters if name in base}
         self._peaks = {name: base.get(name, 0.0) for name in _KERNEL_PEAKS}
         self._began_sec = base["elapsed_sec"]
-        self._own_before_sec = own_cpu_sec()
-        self.series = BoundedSeries(max_length, kind=sampler.kind)
-        self.summary = RunningSummary(kind=sampler.kind)
         self._rates: dict[str, tuple[float, float]] = {}  # sum over time, and that time
         self._row_before: Report = {}
 
@@ -119,29 +118,10 @@ class Window:
             found[most] = max(mean, found.get(most, mean))
         return found
 
-    def columns(self) -> dict[str, list[float]]:
-        """Return the rows so far by column."""
-        with self._sampler.lock:
-            return self.series.columns()
-
     def rows(self) -> list[Report]:
         """Return the rows so far."""
-        with self._sampler.lock:
+        with self.lock:
             return self.series.rows()
-
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        """Return the summary's state and the rows by column, both of one instant."""
-        with self._sampler.lock:
-            return self.summary.state(), self.series.columns()
-
-    def metrics(self) -> dict[str, float]:
-        """Return the summary metrics of all rows so far: metric key → value."""
-        with self._sampler.lock:
-            duration = self.summary.duration()
-            if duration:
-                cost = own_cpu_sec() - self._own_before_sec
-                self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
-            return self.summary.metrics()
 
 
 class WindowSampler:
@@ -197,10 +177,11 @@ class WindowSampler:
     def open(self) -> Window:
         """Take a reading and return the window that begins with it."""
         with self.lock:
+            self._start_thread()
             report = self._read()
             window = Window(self, report, max_length=self._max_length)
             window.add_row(report, self._rates, self._interval_sec)
-            self._add(window)
+            self._windows.append(window)
         return window
 
     def open_like(self, other: Window) -> Window:
@@ -211,11 +192,11 @@ class WindowSampler:
             fork = copy.copy(other)
             fork.on_row = None
             fork.copy_figures(memo)
-            self._add(fork)
+            self._windows.append(fork)
+            self._start_thread()
         return fork
 
-    def _add(self, window: Window) -> None:
-        self._windows.append(window)
+    def _start_thread(self) -> None:
         if self._thread is None and not self._stop_asked.is_set():
             thread = Thread(self._run, name="mlflow-perf-sampler")
             try:

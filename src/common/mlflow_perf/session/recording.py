@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
@@ -39,6 +40,7 @@ from mlflow_perf.session.run_sources import (
     open_exporters,
     open_job_readers,
     open_scrapers,
+    replace_scraped,
 )
 from mlflow_perf.session.stack_recording import StackRecording
 from mlflow_perf.tracking.delivery import Delivery
@@ -79,8 +81,7 @@ class Recording:
         uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
         self.run = RunHandle(uri, run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
-        self.document = PerfDocument()
-        self.summary: dict[str, float] = {}
+        self.document, self.summary = PerfDocument(), dict[str, float]()
         self.sent = False
         self.finder = RunFinder(
             self.run,
@@ -104,7 +105,12 @@ class Recording:
 
     @bring()
     def start(
-        self, *, wait: bool = True, root_pid: int | None = None, postpone: bool = False
+        self,
+        *,
+        wait: bool = True,
+        root_pid: int | None = None,
+        postpone: bool = False,
+        on_ready: Callable[[], object] = lambda: None,
     ) -> None:
         """Find or create the run, then take the first sample.
 
@@ -112,6 +118,7 @@ class Recording:
             wait: Whether to wait for a new run.
             root_pid: First process of the job; default: this one.
             postpone: Whether to create a new run only at the end, or at `begin_own_run`.
+            on_ready: Called just before the first sample, when everything else is done.
 
         Raises:
             SettingError: When the store's address can never be used.
@@ -129,16 +136,14 @@ class Recording:
             raise
         if self._journal is None:
             self._stacks.begin()
+            on_ready()
+            self._stacks.note_begin()
             return
         self._note_run()
         settings = self.settings
         commands = None if root_pid is None or self._spool is None else self._spool.commands
-        readers = open_job_readers(
-            root_pid,
-            self.node,
-            carbon=settings.carbon,
-            ranks=None if commands is None else commands.cpu_by_pid,
-        )
+        ranks = None if commands is None else commands.cpu_by_pid
+        readers = open_job_readers(root_pid, self.node, carbon=settings.carbon, ranks=ranks)
         collector = PerformanceMetricsCollector(
             settings.max_length,
             interval=settings.interval,
@@ -150,16 +155,15 @@ class Recording:
             live = LiveCurves(self.run, node=str(self.node.index) if self.node.count > 1 else "")
             live.start()
             self._listeners.append(live)
-        collector.start()
+        # Everything else first: what is done after the first sample would be the block's.
         self._stacks.begin()
+        counters, facts = collector.report_thread.counters, self._list_facts()
+        begun = self._list_journal_facts(started=time.time(), counters=counters, facts=facts)
+        self._journal.start(begun)
+        on_ready()
         self._collector = collector
-        self._journal.start(
-            self._list_journal_facts(
-                started=collector.report_thread.started,
-                counters=collector.report_thread.counters,
-                facts=self._list_facts(),
-            )
-        )
+        collector.start()
+        self._stacks.note_begin()
 
     def gather(self) -> None:
         """Let this process, or the command below it, and all below it, record operations."""
@@ -208,17 +212,13 @@ class Recording:
         return self.node.samples and self._spool is not None and self._spool.has_others()
 
     def _open_journal(self) -> Journal:
-        def take_snapshot() -> dict[str, Any]:
-            assert self._collector is not None  # nothing is shortened before the block begins
-            summary, columns = self._collector.snapshot()
-            return {"summary": summary, "columns": columns}
-
         document = NodeDocument(node=describe_node(self.node), component=self.name, status="KILLED")
         return Journal(
             self._address(document),
             self._list_journal_facts(),
             folder=self._state_folder,
-            snapshot=take_snapshot,
+            # Nothing is shortened before the block begins.
+            snapshot=lambda: cast(PerformanceMetricsCollector, self._collector).snapshot(),
             max_rows=self.settings.max_length,
         )
 
@@ -254,6 +254,12 @@ class Recording:
             self._journal.append(report)
         for listener in self._listeners:
             listener(report)
+
+    def note_end(self) -> None:
+        """Let the block end at this moment, however long the last sample takes."""
+        if self._collector is not None:
+            self._collector.report_thread.note_end()
+        self._stacks.note_end()
 
     @as_own()
     def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
@@ -308,6 +314,7 @@ class Recording:
     @as_own()
     def stop(self) -> None:
         """Take the last sample; `finish` does so too."""
+        self.note_end()
         if self._collector is not None:
             self._collector.finalize()
         listeners, self._listeners = self._listeners, []
@@ -360,19 +367,15 @@ class Recording:
 
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
-        summary, reports, started = {}, {}, None
+        summary, reports, started = dict[str, float](), {}, None
         collector = self._collector
         if collector is not None and collector.report_thread.ident is not None:
             for name, value in self._list_facts().items():
                 collector.summary.set_fact(name, value)
             summary = collector.metrics()
-            reports = round_columns(collector.snapshot()[1])
+            reports = round_columns(collector.columns())
             started = collector.report_thread.started
-        for scraper in self._scrapers:
-            # The columns do not tell counters from gauges; the endpoint's own figures do.
-            heads = tuple(f"{head}_{scraper.name}" for head in ("avg", "max_t", "total"))
-            summary = {k: v for k, v in summary.items() if not k.startswith(heads)}
-            summary.update(scraper.summary_metrics())
+        summary = replace_scraped(summary, self._scrapers)
         document = make_final_document(
             node=describe_node(self.node),
             component=self.name,
@@ -394,5 +397,4 @@ class Recording:
         return delivery
 
     def _address(self, document: NodeDocument) -> Delivery:
-        """Return the delivery of a document to this recording's run."""
         return address(document, self.run, name=self.name, node=self.node, settings=self.settings)

@@ -127,8 +127,7 @@ class Session:
         self._watch = SignalWatch(self._on_fatal, self._on_handled)
         try:
             self._recording = Recording(self.name, self._settings)
-            self._recording.start()
-            self._watch.arm()
+            self._recording.start(on_ready=self._watch.arm)
         except MlflowPerfError:
             self._leave()
             raise
@@ -152,6 +151,8 @@ class Session:
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
+            if self._recording is not None:
+                self._recording.note_end()
             self._watch.settle()
             ended_by = [number for number in self._watch.received if number in _ENDING]
             self._finish(_killed(ended_by[0]) if ended_by else Outcome.from_error(error))

@@ -195,7 +195,7 @@ class RunFinder:
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):
             _log.warning(
-                "The tracking server at %s refuses connections; the job starts without its run.",
+                "The tracking server at %s cannot be reached; the job starts without its run.",
                 shown,
             )
             return
@@ -256,7 +256,7 @@ class RunFinder:
                 self._on_made()
                 return
         if is_refused(uri):
-            raise ConnectionRefusedError(f"{redact_password(uri)} refuses connections")
+            raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
         until = time.monotonic() + _LOCAL_START_SEC
         with making_alone(uri, timeout_sec=_LOCAL_START_SEC):
             while True:

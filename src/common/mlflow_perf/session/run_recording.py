@@ -117,10 +117,6 @@ class RunRecording:
             self._live(row)
 
     def _open_journal(self) -> Journal:
-        def take_snapshot() -> dict[str, Any]:
-            summary, columns = self.window.snapshot()
-            return {"summary": summary, "columns": columns}
-
         document = NodeDocument(node=self._node_facts, component=self.name, status="KILLED")
         folder = self._spool_folder if self._operations_before.is_empty() else None
         facts = JournalFacts(
@@ -134,7 +130,7 @@ class RunRecording:
             self._address(document),
             facts,
             folder=self._state_folder,
-            snapshot=take_snapshot,
+            snapshot=self.window.snapshot,
             max_rows=self._settings.max_length,
         )
 

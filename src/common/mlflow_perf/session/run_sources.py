@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mlflow_perf.core.safe_log import get_logger
@@ -93,6 +93,23 @@ def open_scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
     from mlflow_perf.integrations.prometheus import scrape_readers
 
     return scrape_readers(urls, interval=interval)
+
+
+def replace_scraped(
+    summary: Mapping[str, float], scrapers: Iterable[ScrapeReader]
+) -> dict[str, float]:
+    """Return a summary with the endpoints' own figures; columns do not tell counters from gauges.
+
+    Args:
+        summary: Metric key → value.
+        scrapers: The readers of the endpoints.
+    """
+    found = dict(summary)
+    for scraper in scrapers:
+        heads = tuple(f"{head}_{scraper.name}" for head in ("avg", "max_t", "total"))
+        found = {key: value for key, value in found.items() if not key.startswith(heads)}
+        found.update(scraper.summary_metrics())
+    return found
 
 
 def detect_node(index: int | None) -> Node:

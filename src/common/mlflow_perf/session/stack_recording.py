@@ -50,9 +50,19 @@ class StackRecording:
         startup.add_to_path("profile")
 
     def begin(self) -> None:
-        """Sample this process from now on, if it is the job's."""
+        """Make ready to sample this process, if it is the job's."""
         if self._rate_hz != 0 and not self._is_command:
-            self._window = live.begin(self._rate_hz, self._folder)
+            self._window = live.begin(self._rate_hz, self._folder, held=True)
+
+    def note_begin(self) -> None:
+        """Sample from this moment on."""
+        if self._window is not None:
+            live.release(self._window)
+
+    def note_end(self) -> None:
+        """Leave out what comes after this moment."""
+        if self._window is not None:
+            live.note_end(self._window)
 
     def end(self) -> None:
         """Sample this process no longer."""

@@ -64,6 +64,9 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
     Args:
         uri: The store; one that exists holds nobody off.
         timeout_sec: Most seconds to wait for the others.
+
+    Raises:
+        OSError: When the database cannot be made there. MLflow would try for a minute.
     """
     file = find_local_database(uri)
     if file is None or not is_unmade(uri):
@@ -71,6 +74,8 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
         return
     handle = _open_folder(file.absolute().parent)
     try:
+        with file.open("ab"):
+            pass
         until = time.monotonic() + timeout_sec
         while handle >= 0 and not _lock(handle) and time.monotonic() < until:
             time.sleep(_LOOK_EVERY_SEC)

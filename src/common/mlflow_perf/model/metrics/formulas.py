@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Protocol
 
 SHARE_COLUMN = "cpu_pct_per_cpu_avg"
@@ -53,24 +54,12 @@ class Figures(Protocol):
 Formula = Callable[[Figures], "float | None"]
 
 
-def peak(column: str) -> Formula:
-    """Return the formula of a column's largest value."""
-    return lambda f: f.peak(column)
+def _of(figure: str) -> Callable[[str], Formula]:
+    return lambda name: methodcaller(figure, name)
 
 
-def mean(column: str) -> Formula:
-    """Return the formula of a column's time-weighted mean."""
-    return lambda f: f.mean(column)
-
-
-def total(column: str) -> Formula:
-    """Return the formula of a counter's growth."""
-    return lambda f: f.total(column)
-
-
-def fact(name: str) -> Formula:
-    """Return the formula of a figure that does not come from reports."""
-    return lambda f: f.fact(name)
+peak, mean, total, fact = map(_of, ("peak", "mean", "total", "fact"))
+"""Each returns the formula that is the method of `Figures` of its name."""
 
 
 def share_above(threshold_pct: float) -> Formula:

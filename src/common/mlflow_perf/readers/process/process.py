@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlflow_perf.core.own_cost import own_cpu_sec
+from mlflow_perf.core.threads import KERNEL_NAME
 from mlflow_perf.readers.process.reaped import (
     EndedChild,
     find_ended_child,
@@ -247,6 +248,11 @@ class ProcessTable:
     def thread_ids(self, pid: int) -> set[int]:
         """Return the ids of a process's threads; empty when it has ended."""
         return self._folder.list_numbers(b"%d/task" % pid)
+
+    def is_own_thread(self, pid: int, thread: int) -> bool:
+        """Return whether a thread of any process is one of ours, by its name."""
+        name = self._folder.read(b"%d/task/%d/comm" % (pid, thread))
+        return name is not None and name.rstrip() == KERNEL_NAME
 
     def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
         """Return how long a thread ran and how long it waited for a CPU, in ns; None if unknown."""

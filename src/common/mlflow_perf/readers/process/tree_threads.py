@@ -30,6 +30,10 @@ class ScheduleTable(Protocol):
         """Return the ids of a process's threads."""
         ...
 
+    def is_own_thread(self, pid: int, thread: int) -> bool:
+        """Return whether a thread is one of ours."""
+        ...
+
     def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
         """Return how long a thread ran and how long it waited for a CPU, in ns."""
         ...
@@ -42,6 +46,7 @@ class _Looked:
     started: int
     clock_sec: float = -2.0
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    own: set[int] = field(default_factory=set)  # those of ours
 
 
 class TreeThreads:
@@ -79,10 +84,16 @@ class TreeThreads:
 
     def count(self, members: Collection[Process]) -> int:
         """Return how many threads the members have, without our own."""
-        total = sum([process.threads for process in members])
-        looked = self._looked.get(self._table.own_pid or 0)
-        # Of this process only the others' threads are known, as they were last looked at.
-        return total if looked is None else total - 1 + max(1, len(looked.threads))
+        total = 0
+        for process in members:
+            looked = self._looked.get(process.pid)
+            if looked is None:
+                total += process.threads
+            elif process.pid == self._table.own_pid:  # known only from that look
+                total += max(1, len(looked.threads))
+            else:
+                total += max(1, process.threads - len(looked.own))
+        return total
 
     def update(self, members: Collection[Process]) -> None:
         """Read the threads of the members that used CPU since they were last read.
@@ -121,6 +132,10 @@ class TreeThreads:
         if is_own or process.threads > 1:
             threads = self._table.thread_ids(pid) - (own_thread_ids() if is_own else set())
         for thread in threads:
+            is_known = thread == pid or thread in before.threads
+            if thread in before.own or not (is_known or not self._table.is_own_thread(pid, thread)):
+                now.own.add(thread)
+                continue
             found = self._table.read_schedule(pid, thread)
             if found is None:
                 continue

@@ -13,6 +13,7 @@ from typing import Any
 from mlflow_perf.model.profile import Function
 
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_OF_SESSION = f"{_PACKAGE}session{os.sep}"  # nothing of the job's is called from there
 _OF_TESTS = f"{_PACKAGE}selftest{os.sep}"  # its loads are a job
 _STDLIB = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
@@ -37,8 +38,8 @@ class FrameNames:
     def list_functions(self, codes: Iterable[CodeType]) -> list[Function]:
         """Return the functions of a stack from the outermost to the innermost.
 
-        The frames of the import system, of the event loop and of mlflow-perf are left out, and of
-        a function that calls itself at once there is one.
+        The frames of the import system, of the event loop and of mlflow-perf are left out, with
+        what a block's begin and end call, and of a function that calls itself at once there is one.
 
         Args:
             codes: The code of each frame, the innermost first.
@@ -51,6 +52,9 @@ class FrameNames:
                 function = self._name(code)
                 if len(self._functions) < _MOST_FUNCTIONS:
                     self._functions[id(code)] = code, function
+            if function is None and code.co_filename.startswith(_OF_SESSION):
+                # A lock that we wait for, a file that we read.
+                found = [one for one in found if not one.is_library]
             if function is not None and (not found or found[-1] != function):
                 found.append(function)
         if len(found) > _MOST_DEPTH:

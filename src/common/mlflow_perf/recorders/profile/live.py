@@ -49,7 +49,7 @@ def withdraw() -> None:
     _live.folder = None
 
 
-def begin(rate_hz: float | None, folder: Path | None) -> StackWindow:
+def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> StackWindow:
     """Sample this process from now on, and return the window that gets the samples.
 
     Several windows may be open at once: one thread samples for all of them.
@@ -57,20 +57,22 @@ def begin(rate_hz: float | None, folder: Path | None) -> StackWindow:
     Args:
         rate_hz: Samples per second; None for the default. The first window's counts.
         folder: Spool folder that gets the samples too, so that they survive this process.
+        held: Whether the window gets samples only from `release` on.
     """
     window = StackWindow(rate_hz)
     window.spool_to(folder)
     with _guard:
-        _start(window, rate_hz, MAIN_THREAD)
+        _start(None if held else window, rate_hz, MAIN_THREAD)
     return window
 
 
-def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
+def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None:
     sampler = _live.sampler
     is_new = sampler is None or not sampler.is_alive()
     if sampler is None or is_new:
         sampler = StackSampler(rate_hz, root=root)
-    sampler.attach(window)
+    if window is not None:
+        sampler.attach(window)
     if is_new:
         try:
             sampler.start()
@@ -78,6 +80,18 @@ def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
             _log.warning("The job's stacks are not sampled: %s", error)
             return
         _live.sampler = sampler
+
+
+def release(window: StackWindow) -> None:
+    """Let a held window have what this process does from this moment on."""
+    if (sampler := _live.sampler) is not None:
+        sampler.attach_now(window)
+
+
+def note_end(window: StackWindow) -> None:
+    """Leave out what this process does from this moment on: the window's job has ended."""
+    if (sampler := _live.sampler) is not None:
+        sampler.note_end(window)
 
 
 def end(window: StackWindow) -> RawStacks:

@@ -3,7 +3,9 @@
 A thread that computes in Python holds the interpreter's lock, so that another thread sees it only
 where it lets go: at its next sleep or read, or after the switch interval of 5 ms. What it did
 before would be put down to that sleep. While only one thread of the job works, the sampler
-therefore asks for the lock with a switch interval of 0.1 ms: nobody else waits for it then.
+therefore asks for the lock with a switch interval of 0.103 ms: nobody else waits for it then. No
+job sets this odd value itself. So where it is found, it is the sampler's, even if the job has read
+it, set another one for a time, and put it back.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
-from mlflow_perf.core.own_cost import as_own, note_switches
+from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock, Thread
 from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
@@ -23,18 +25,20 @@ from mlflow_perf.recorders.profile.awaiting import list_awaiting
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.windows import StackWindow
 
-DEFAULT_HZ = 100.0
-"""Samples per second of a job's first seconds."""
-
-# A job of 200 ms needs more samples than a second of a job of an hour.
-_PACE = ((0.3, 0.004), (20.0, 0.01), (120.0, 0.02), (float("inf"), 0.05))
-# Of the job's time, however many threads and however busy the machine; not of its first seconds.
-_OWN_SHARE = 0.01
-_UNBOUND_SEC = 5.0
-_LONGEST_SEC = 0.05
-_FIRST_COST_SEC = 4e-5
+# A job of 200 ms needs more samples than a second of a job of an hour. Each row: until which age,
+# how often where samples are cheap, and how often at least.
+_PACE = (
+    (0.3, 0.005, 0.005),
+    (20.0, 0.02, 0.05),
+    (120.0, 0.025, 0.1),
+    (float("inf"), 0.05, 0.1),
+)
+_OWN_SHARE = 0.008
+_OWN_SHARE_AT_GIVEN_RATE = 0.1
+_FIRST_COST_SEC = 1e-4
 _GOLDEN = 0.6180339887498949
-_QUICK_SWITCH_SEC = 1e-4
+_QUICK_SWITCH_SEC = 1.03e-4
+_USUAL_SWITCH_SEC = 0.005
 _MOST_KEYS = 20_000
 _IDLE_SEC = 1.0
 _LATE_CPU_SEC = 0.25
@@ -101,16 +105,32 @@ class StackSampler(Thread):
         self._known: dict[_Key, tuple[Sample, ...]] = {}
         self._kept_codes: dict[int, CodeType] = {}
         self._watched: dict[int, _Watched] = {}
-        self._switch_sec = self._quick_sec = sys.getswitchinterval()
-        self._is_quick = self._keeps_interval = False
+        self._switch_sec = _USUAL_SWITCH_SEC if _is_quick() else sys.getswitchinterval()
+        self._has_set_interval = False
         self._cost_sec = _FIRST_COST_SEC
         self._looks = 0
         self._began = self._last = time.monotonic()
+        self._end: float | None = None
         self._epoch = time.time() - self._began
 
     def attach(self, window: StackWindow) -> None:
         """Sample for a window too: from the next sample on, if others are open."""
         self._arriving = (*self._arriving, window)
+
+    def attach_now(self, window: StackWindow) -> None:
+        """Sample for a window whose block begins at this moment."""
+        if self._windows:
+            self.attach(window)
+        else:
+            for watched in [*self._watched.values()]:
+                watched.wall, watched.cpu, watched.count = 0.0, 0.0, 0
+            self._last, self._windows = time.monotonic(), (window,)
+
+    def note_end(self, window: StackWindow) -> None:
+        """Take no further sample, if nobody else needs one: the window's block ends now."""
+        is_only = all(one is window for one in self._windows + self._arriving)
+        if is_only and self._end is None:
+            self._end = time.monotonic()
 
     def detach_last(self, window: StackWindow) -> bool:
         """Sample no longer for a window; end the thread with the last one.
@@ -135,10 +155,9 @@ class StackSampler(Thread):
 
     def restore_interval(self) -> None:
         """Give the interpreter its switch interval back."""
-        if self._is_quick:
-            self._is_quick = False
-            if sys.getswitchinterval() == self._quick_sec:
-                sys.setswitchinterval(self._switch_sec)
+        if _is_quick():
+            sys.setswitchinterval(self._switch_sec)
+        self._has_set_interval = False
 
     @as_own()
     def run(self) -> None:
@@ -148,7 +167,7 @@ class StackSampler(Thread):
         except ImportError:  # another platform
             return
         try:
-            self._windows, self._arriving = self._arriving, ()
+            self._windows, self._arriving = (*self._windows, *self._arriving), ()
             self._last = time.monotonic()
             while True:
                 blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -166,8 +185,10 @@ class StackSampler(Thread):
                 note_switches(slept + 2 if waited else slept)
                 self._sample(waited=waited)
                 cost = time.monotonic() - begin
-                # The job's thread stood still for a part of the time until this one had its CPU.
-                cost += 0.5 * max(0.0, begin - due) if waited else 0.0
+                if waited:
+                    # The job's thread stood still, too, until one of the two threads had a CPU.
+                    # How long that takes shows in how late this thread came, less its request.
+                    cost += max(0.0, begin - due - sys.getswitchinterval())
                 # A stack that is new has to be named, once.
                 self._cost_sec += 0.1 * (min(cost, 4 * self._cost_sec) - self._cost_sec)
         # The job goes on, with fewer samples, whatever its frames and threads are like.
@@ -179,17 +200,18 @@ class StackSampler(Thread):
     def _next_wait(self) -> float:
         self._looks += 1
         if self._rate_hz is not None:
-            period = 1.0 / self._rate_hz
+            period = max(1.0 / self._rate_hz, self._cost_sec / _OWN_SHARE_AT_GIVEN_RATE)
         else:
             age = time.monotonic() - self._began
-            period = next(period for until, period in _PACE if age < until)
-        if time.monotonic() - self._began > _UNBOUND_SEC:
-            period = max(period, min(_LONGEST_SEC, self._cost_sec / _OWN_SHARE))
+            shortest, longest = next((a, b) for until, a, b in _PACE if age < until)
+            period = max(shortest, min(longest, self._cost_sec / _OWN_SHARE))
         # Equal periods would meet a job that works in a rhythm always at the same beat.
         return period * (0.5 + self._looks * _GOLDEN % 1.0)
 
     def _sample(self, *, waited: bool) -> None:
         frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+        if self._end is not None:
+            return
         now = time.monotonic()
         wall, self._last = now - self._last, now
         at = self._epoch + now - wall / 2
@@ -221,7 +243,7 @@ class StackSampler(Thread):
         # A library that replaces threads by coroutines replaces the list of threads, too.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
         if watched is None or watched.thread is not thread:
-            if isinstance(thread, Thread):
+            if isinstance(thread, Thread) or is_brought(thread):
                 return None
             # After a fork Python goes on to name the parent's thread.
             is_main = thread is threading.main_thread()
@@ -318,24 +340,27 @@ class StackSampler(Thread):
 
     def _finish(self) -> None:
         """Put the time since the last sample down to it: now the threads are where they end us."""
-        now = time.monotonic()
+        now = time.monotonic() if self._end is None else self._end
+        wall = max(0.0, now - self._last)
         for watched in self._watched.values():
             if watched.samples:
-                cpu = watched.read_cpu() - watched.at_cpu + watched.late_cpu
-                self._add(watched, self._epoch + now, now - self._last, max(0.0, cpu))
+                cpu = min(watched.read_cpu() - watched.at_cpu, wall) + watched.late_cpu
+                self._add(watched, self._epoch + now, wall, max(0.0, cpu))
             self._write(watched, self._epoch + self._last)
 
     def _choose_interval(self, working: int) -> None:
         """Ask for the lock quickly while nobody else waits for it."""
-        now = sys.getswitchinterval()
-        if now != (self._quick_sec if self._is_quick else self._switch_sec):
-            # The job has set it: it is the job's from now on.
-            self._is_quick, self._keeps_interval = False, True
-        if self._keeps_interval:
-            return
-        if working <= 1 and not self._is_quick:
-            self._is_quick = True
-            sys.setswitchinterval(_QUICK_SWITCH_SEC)
-            self._quick_sec = sys.getswitchinterval()  # rounded
-        elif working > 1:
+        is_quick = _is_quick()
+        if working > 1:
             self.restore_interval()
+        elif not is_quick and self._has_set_interval:
+            pass  # the job has set another one: that is the job's
+        elif not is_quick:
+            self._switch_sec = sys.getswitchinterval()
+            sys.setswitchinterval(_QUICK_SWITCH_SEC)
+            self._has_set_interval = True
+
+
+def _is_quick() -> bool:
+    # The interpreter keeps whole microseconds.
+    return abs(sys.getswitchinterval() - _QUICK_SWITCH_SEC) < 1.5e-6
