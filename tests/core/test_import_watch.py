@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.alone import alone
 
-from mlflow_perf.core.own_cost import bring, brought_bytes
+from mlflow_perf.core.import_watch import ImportWatch, _WatchedSpec
+from mlflow_perf.core.own_cost import _imports, bring, brought_bytes
 
 _MODULES = {
     "watched_base": "data = bytearray(b'x') * (30 << 20)",
@@ -51,3 +52,34 @@ def test_a_library_that_the_job_imports_too_is_the_jobs(tmp_path: Path) -> None:
     assert type(sys.modules["watched_frame"].__spec__) is ModuleSpec
     import_as_job("watched_top")
     assert brought_mb(before) == pytest.approx(0, abs=3)
+
+
+def test_a_part_that_only_we_use_of_a_library_of_the_job_stays_ours(tmp_path: Path) -> None:
+    """MLflow loads `pyarrow.fs`, which a job that imports pandas and with it pyarrow does not."""
+    texts = {
+        "parted/__init__": "import parted.inner",
+        "parted/inner": "",
+        "parted/extra": "import parted.deep",
+        "parted/deep": "",
+        "parted_user": "import parted, parted.extra, parted_end",
+        "parted_end": "",
+    }
+    (tmp_path / "parted").mkdir()
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    sys.path.insert(0, str(tmp_path))
+    resident = iter(range(0, 1 << 40, 1 << 20))
+    watch = ImportWatch(lambda: True, lambda: next(resident))
+    try:
+        watch.start()
+        import_module("parted_user")
+        watch.stop()
+        watch._is_own = lambda: False
+        import_as_job("parted")
+        without = watch.used_bytes()
+        import_as_job("parted.extra")
+        assert 0 < without < watch.used_bytes()
+        assert watch._parts == {"parted.extra": "parted.extra", "parted.deep": "parted.extra"}
+    finally:
+        sys.path.remove(str(tmp_path))
+        _WatchedSpec.watch = _imports

@@ -86,3 +86,12 @@ def test_the_snapshot_is_what_azure_would_upload(name: str) -> None:
         theirs = {path.removeprefix(top) for _, path in found}
     assert ours == theirs
     assert "mlflow_perf/__init__.py" in ours
+
+
+def test_the_runners_own_folder_stays_behind(tmp_path: Path) -> None:
+    """With `code: .` the copies are made below the code; a copy is never copied again."""
+    code = _tree(tmp_path, {"run.py": "", "pipeline-runs/work/before/run.py": ""})
+    copy_code(code, (), tmp_path / "pipeline-runs" / "work" / "now" / "code")
+    copy_code(code, (), tmp_path / "elsewhere" / "code")
+    assert _names(tmp_path / "pipeline-runs" / "work" / "now") == {"code/run.py"}
+    assert _names(tmp_path / "elsewhere" / "code") == {"run.py"}

@@ -19,8 +19,10 @@ class ImportWatch(MetaPathFinder):
     MLflow loads numpy, pandas and pyarrow. A job that imports them after us finds them loaded, and
     Python keeps no record of that. But before it hands out a loaded module, it asks the module's
     spec whether that is still `_initializing`; a spec of ours notes who asks. The job uses the
-    packages that its code asks for, and those that these asked for. Every import goes its way, and
-    a module has its own spec again once the job has asked for it.
+    packages that its code asks for, and those that these asked for. What another package was first
+    to load of a package (MLflow `pyarrow.fs`) is measured by itself: the job uses it if it asks for
+    it too. Every import goes its way, and a module has its own spec again once the job has asked
+    for it.
 
     Args:
         is_own: Returns whether the present thread works for us.
@@ -30,7 +32,8 @@ class ImportWatch(MetaPathFinder):
     def __init__(self, is_own: Callable[[], bool], read_bytes: Callable[[], int]) -> None:
         self._is_own, self._read_bytes = is_own, read_bytes
         self._sizes: dict[str, int] = {}
-        self._asked: dict[str, set[str]] = {}  # package, or the job → packages that it asked for
+        self._parts: dict[str, str] = {}  # module → what it is measured with, if not its package
+        self._asked: dict[str, set[str]] = {}  # package or part, or the job → what it asked for
         self._newest = ""
         self._bytes = self._modules = self._used_bytes = 0
         self._is_stale = False
@@ -52,18 +55,23 @@ class ImportWatch(MetaPathFinder):
     ) -> None:
         """Note that a module is about to be loaded; the other finders find it."""
         del path, target
-        package = name.partition(".")[0]
+        package = unit = name.partition(".")[0]
         is_own = package != _US and self._is_own()
-        if package != self._newest:
+        if package in self._sizes:
+            asker = self._find_unit(_find_asker())
+            unit = asker if asker.partition(".")[0] == package else name
+            if unit != package:
+                self._parts[name] = unit
+        if unit != self._newest:
             # What was added since a package began to load is taken for that package's.
             now = self._read_bytes()
             if self._newest:
                 self._sizes[self._newest] += max(0, now - self._bytes)
-            self._newest, self._bytes = package if is_own else "", now
+            self._newest, self._bytes = unit if is_own else "", now
             if is_own:
-                self._sizes.setdefault(package, 0)
+                self._sizes.setdefault(unit, 0)
             self._watch_new()
-            self.note(package)
+            self.note(name)
 
     def _watch_new(self) -> None:
         modules = list(sys.modules.values())
@@ -73,21 +81,18 @@ class ImportWatch(MetaPathFinder):
                 spec.__class__ = _WatchedSpec
         self._modules = len(modules)
 
-    def note(self, package: str) -> bool:
-        """Note who asks for a package now; return whether that is the job."""
-        asker = _JOB
-        frame = sys._getframe(1)  # noqa: SLF001 - only CPython has frames, and only there are specs asked
-        while frame is not None:
-            asker = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-            if frame.f_globals is not globals() and asker != "importlib":
-                break
-            frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    def _find_unit(self, module: str) -> str:
+        return self._parts.get(module) or module.partition(".")[0]
+
+    def note(self, module: str) -> bool:
+        """Note who asks for a module now; return whether that is the job."""
+        unit, asker = self._find_unit(module), self._find_unit(_find_asker())
         if asker not in self._sizes:
             if asker == _US or self._is_own():
                 return False
             asker = _JOB
-        if package not in self._asked.setdefault(asker, set()):
-            self._asked[asker].add(package)
+        if unit not in self._asked.setdefault(asker, set()):
+            self._asked[asker].add(unit)
             self._is_stale = True
         return asker == _JOB
 
@@ -108,6 +113,18 @@ class ImportWatch(MetaPathFinder):
         return self._used_bytes
 
 
+def _find_asker() -> str:
+    """Return the name of the module whose code imports something now."""
+    name = ""
+    frame = sys._getframe(1)  # noqa: SLF001 - only CPython has frames, and only there are specs asked
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if frame.f_globals is not globals() and name.partition(".")[0] != "importlib":
+            break
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return name
+
+
 class _WatchedSpec(ModuleSpec):
     """The spec of a loaded module that tells who asks for it."""
 
@@ -116,7 +133,7 @@ class _WatchedSpec(ModuleSpec):
     @property
     def _initializing(self) -> bool:
         with contextlib.suppress(Exception):  # the job's import goes on, whatever fails here
-            if self.watch.note(self.name.partition(".")[0]):
+            if self.watch.note(self.name):
                 self.__class__ = ModuleSpec  # type: ignore[assignment]  # as it was
         return bool(self.__dict__.get("_initializing"))
 

@@ -22,9 +22,8 @@ _caused_switches = 0
 _guard = RLock()
 _brought_bytes = 0
 _bringing = 0
-_before = (0, 0.0, 0.0)
-"""Memory, CPU time of the process and of mlflow-perf when the present `bring` began."""
-_threads_before: set[threading.Thread] = set()
+_before: tuple[int, dict[threading.Thread, float], float] = (0, {}, 0.0)
+"""Memory, CPU time of Python's threads and of mlflow-perf when the present `bring` began."""
 _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
@@ -51,13 +50,12 @@ def bring() -> Iterator[None]:
     Importing MLflow adds 200 MB to a job, and a thread of its telemetry. Where other threads work
     meanwhile, memory is attributed as CPU time is.
     """
-    global _brought_bytes, _bringing, _before, _threads_before  # noqa: PLW0603 - one account
+    global _brought_bytes, _bringing, _before  # noqa: PLW0603 - one account for the process
     with as_own():
         with _guard:
             _bringing += 1
         if _bringing == 1:
-            _before = own_memory_bytes(), time.process_time(), own_cpu_sec()
-            _threads_before = _list_threads()
+            _before = own_memory_bytes(), _read_threads(), own_cpu_sec()
             _imports.start()
         try:
             yield
@@ -67,22 +65,33 @@ def bring() -> Iterator[None]:
             if not _bringing:
                 _imports.stop()
                 _brought_bytes += _read_growth()
-                for thread in _list_threads() - _threads_before:
+                for thread in _read_threads().keys() - _before[1].keys():
                     # Of what a thread does or is, the one that is not Python's own.
                     modules = (getattr(thread, "_target", None), type(thread))
                     if any(_imports.has_loaded(getattr(m, "__module__", "")) for m in modules):
                         _brought_threads.add(thread)
 
 
-def _list_threads() -> set[threading.Thread]:
+def _read_threads() -> dict[threading.Thread, float]:
+    """Return the CPU time of Python's threads; those of a library's own, as BLAS's, have none."""
     # `threading.enumerate` waits for a lock that a library may have patched.
-    return set(threading._active.copy().values())  # type: ignore[attr-defined]  # noqa: SLF001
+    threads = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
+    return {t: _read_cpu_sec(t.native_id) or 0.0 for t in threads if t.native_id is not None}
+
+
+def _read_cpu_sec(thread: int) -> float | None:
+    try:
+        # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
+        return time.clock_gettime((~thread << 3) | 6)
+    except (AttributeError, OSError, OverflowError):
+        return None  # it has just ended, or this is another platform
 
 
 def _read_growth() -> int:
     """Return our part of the memory that was added since `bring` began."""
-    memory, process_sec, own_sec = _before
-    worked, own = time.process_time() - process_sec, own_cpu_sec() - own_sec
+    memory, threads_sec, own_sec = _before
+    own = own_cpu_sec() - own_sec
+    worked = sum(sec - threads_sec.get(t, 0.0) for t, sec in _read_threads().items())
     share = min(1.0, own / worked) if worked > 0 else 1.0
     return int(share * max(0, own_memory_bytes() - memory))
 
@@ -139,11 +148,7 @@ def own_cpu_sec() -> float:
     with _guard:
         used, began = _ended_sec, dict(_began)
     for thread, before in began.items():
-        try:
-            # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
-            used += time.clock_gettime((~thread << 3) | 6) - before
-        except (AttributeError, OSError, OverflowError):
-            continue  # it has just ended, or this is another platform
+        used += max(0.0, (_read_cpu_sec(thread) or before) - before)
     return used
 
 

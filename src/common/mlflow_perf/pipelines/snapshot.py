@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 _IGNORE_FILES = (".amlignore", ".gitignore")
-_ALWAYS = ("__pycache__/",)
+_ALWAYS = ("__pycache__/", "/pipeline-runs/")  # the second is where the runner puts its own files
 
 
 def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> None:
@@ -34,7 +34,7 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
     """
     target.mkdir(parents=True, exist_ok=True)
     seen: dict[str, Path] = {}
-    for source, name in list_files(code, includes):
+    for source, name in list(list_files(code, includes)):  # before the first copy is made
         if name in seen:
             raise PipelineError(f"Both {seen[name]} and {source} would be {name} of the snapshot.")
         seen[name] = source
