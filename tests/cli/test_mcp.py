@@ -48,12 +48,19 @@ def test_every_tool_answers_in_bounded_text(log_run: Callable[..., str]) -> None
         assert len(text) <= ANSWER_MAX + 100
 
 
-def test_a_long_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No answer is longer than the bound, and it says that it was cut."""
-    monkeypatch.setattr(_agent_tools, "sum_fleet", lambda *_, **__: [_Row("x" * 900)] * 30)
+@pytest.mark.parametrize(("length", "shown"), [(300, 20), (900, 5), (9000, 0)])
+def test_a_long_answer_is_cut(monkeypatch: pytest.MonkeyPatch, length: int, shown: int) -> None:
+    """No answer is longer than the bound; it stays JSON as long as one row fits, and says so."""
+    monkeypatch.setattr(_agent_tools, "sum_fleet", lambda *_, **__: [_Row("x" * length)] * 30)
     text = _call(make_server(), "fleet")
     assert len(text) < ANSWER_MAX + 100
-    assert text.endswith("ask for less.")
+    if shown == 20:
+        assert len(json.loads(text)["most_unused"]) == 20
+    elif shown:
+        *rows, last = json.loads(text)["most_unused"]
+        assert (len(rows), last) == (shown, {"left_out": 15})
+    else:
+        assert text.endswith("ask for less.")
 
 
 class _Row:
@@ -81,5 +88,6 @@ def test_the_command_serves_over_stdio(store: str, log_run: Callable[..., str]) 
 
     tools, text = asyncio.run(ask())
     assert {tool.name for tool in tools} == {tool.__name__ for tool in TOOLS}
-    assert all(tool.annotations.readOnlyHint for tool in tools)
-    assert run_id in {row["run_id"] for row in json.loads(text)}
+    hints = [tool.annotations.model_dump(by_alias=True) for tool in tools]
+    assert all(hint["readOnlyHint"] for hint in hints)
+    assert run_id in {row.get("run_id") for row in json.loads(text)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -178,6 +179,41 @@ def test_basic_auth(store: Filled, tmp_path: Path) -> None:
         asked = f"/perf?experiment={store.experiments['secret']}"
         assert store.runs["hidden"] not in get(address + asked, user=_BOB)[1]
         assert get(f"{address}/perf/run?id={store.runs['train']}", user=_BOB)[0] == 200
+
+        # An agent of Bob's reads as Bob, and one of nobody reads nothing.
+        train, hidden = store.runs["train"], store.runs["hidden"]
+        shown, refused, runs, hours = _ask_agent(address, _BOB, train, hidden)
+        assert "### Findings" in shown
+        assert refused.startswith("Error: ")
+        assert train in runs
+        assert json.loads(hours)["groups"] == 1
+        assert hidden not in runs
+        answers = _ask_agent(address, "", train, hidden)
+        assert all(answer.startswith("Error: ") for answer in answers)
+        for text in (shown, refused, runs, hours, *answers):
+            assert "long-password" not in text
+            assert str(tmp_path) not in text
+
+
+def _ask_agent(address: str, user: str, *runs: str) -> list[str]:
+    """Return what the tools of `mlflow-perf mcp` answer to a user of a server."""
+    fastmcp = pytest.importorskip("fastmcp")
+    from mlflow_perf.cli._agent_tools import make_server
+
+    name, _, word = user.partition(":")
+    asked: list[tuple[str, dict[str, Any]]] = [("explain_run", {"run_id": run}) for run in runs]
+    asked += [("search_runs", {"limit": 50}), ("fleet", {"since": "9999d"})]
+
+    async def ask() -> list[str]:
+        async with fastmcp.Client(make_server()) as client:
+            found = [await client.call_tool(tool, given) for tool, given in asked]
+            return [str(answer.content[0].text) for answer in found]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", address)
+        patch.setenv("MLFLOW_TRACKING_USERNAME", name)
+        patch.setenv("MLFLOW_TRACKING_PASSWORD", word)
+        return asyncio.run(ask())
 
 
 @pytest.fixture

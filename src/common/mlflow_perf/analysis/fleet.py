@@ -14,8 +14,7 @@ from mlflow_perf.core.format import quantity
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
-from mlflow_perf.tracking.load import make_client
-from mlflow_perf.tracking.paging import iterate_pages
+from mlflow_perf.tracking.load import list_experiments, make_client
 from mlflow_perf.tracking.perf_run import TAG
 from mlflow_perf.tracking.search import find_runs
 
@@ -84,8 +83,7 @@ def sum_fleet(
     bounds = [None if bound is None else int(1000 * bound) for bound in (since, until)]
     names: dict[Any, str] = {}
     if by == "experiment":
-        found = iterate_pages(make_client().search_experiments)
-        names = {int(one.experiment_id): one.name for one in found}
+        names = {int(key): name for key, name in list_experiments(make_client()).items()}
 
     def name(sums: Sums) -> str:
         if sums.group is None or sums.group == "":

@@ -151,10 +151,23 @@ def _bound(tool: Callable[..., Any]) -> Callable[..., str]:
             found = f"Error: {error}"
         clean = hide_private(found)
         text = clean if isinstance(clean, str) else to_json(clean)
+        for most in (20, 10, 5, 2, 1) if not isinstance(clean, str) else ():
+            if len(text) > ANSWER_MAX:
+                text = to_json(_cut_lists(clean, most))
         return text if len(text) <= ANSWER_MAX else f"{text[:ANSWER_MAX]}\n… cut: ask for less."
 
     answer.__annotations__ = {**tool.__annotations__, "return": "str"}
     return answer
+
+
+def _cut_lists(value: Any, most: int) -> Any:
+    """Return plain data with the first elements of each list, and how many more there are."""
+    if isinstance(value, dict):
+        return {key: _cut_lists(item, most) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    more = [{"left_out": len(value) - most}] if len(value) > most else []
+    return [_cut_lists(item, most) for item in value[:most]] + more
 
 
 def _check_id(run: str) -> str:

@@ -23,7 +23,7 @@ from mlflow_perf.tracking.fleet_sums import (
     Sums,
     add_up,
 )
-from mlflow_perf.tracking.load import experiment_ids, fetch_run, make_client
+from mlflow_perf.tracking.load import fetch_run, list_experiments, make_client
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.search import iterate_runs
 
@@ -46,7 +46,7 @@ def sum_runs(by: str, since_ms: int | None = None, until_ms: int | None = None) 
         RunNotFoundError: When the store does not answer.
     """
     client = make_client()
-    choice = Choice(by, experiment_ids(client), since_ms, until_ms)
+    choice = Choice(by, list(list_experiments(client)), since_ms, until_ms)
     store = find_sql_store(client)
     return _sum_searched(client, choice) if store is None else query_sums(store, choice)
 

@@ -11,8 +11,7 @@ from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 from mlflow_perf.tracking.fleet_sql import list_further_components
 from mlflow_perf.tracking.fleet_store import find_sql_store, read_figures
 from mlflow_perf.tracking.fleet_sums import FIGURES, USER_TAG
-from mlflow_perf.tracking.load import experiment_ids, make_client
-from mlflow_perf.tracking.paging import iterate_pages
+from mlflow_perf.tracking.load import list_experiments, make_client
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.search import iterate_runs
 
@@ -47,12 +46,11 @@ def iterate_rows(since: float | None = None) -> Iterator[list[dict[str, Any]]]:
         RunNotFoundError: When the store does not answer.
     """
     client = make_client()
-    found = iterate_pages(client.search_experiments)
-    experiments = {str(one.experiment_id): one.name for one in found}
+    experiments = list_experiments(client)
     since_ms = None if since is None else int(1000 * since)
     store = find_sql_store(client)
     if store is None:
-        batches = _search_runs(client, since_ms)
+        batches = _search_runs(client, list(experiments), since_ms)
     else:
         batches = _query_runs(store, list(experiments), since_ms)
     for runs in batches:
@@ -85,11 +83,13 @@ def _make_row(
     }
 
 
-def _search_runs(client: MlflowClient, since_ms: int | None) -> Iterator[list[Run]]:
+def _search_runs(
+    client: MlflowClient, experiments: list[str], since_ms: int | None
+) -> Iterator[list[Run]]:
     query = f"tags.`{TAG}component` LIKE '%'"
     query += "" if since_ms is None else f" and attributes.start_time >= {since_ms}"
     batch: list[Run] = []
-    for run in iterate_runs(client, experiment_ids(client), query):
+    for run in iterate_runs(client, experiments, query):
         batch.append(run)
         if len(batch) == _AT_ONCE:
             yield batch

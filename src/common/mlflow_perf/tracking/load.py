@@ -233,6 +233,21 @@ def experiment_ids(client: MlflowClient) -> list[str]:
     return [experiment.experiment_id for experiment in iterate_pages(client.search_experiments)]
 
 
+def list_experiments(client: MlflowClient) -> dict[str, str]:
+    """Return the id and the name of each experiment that may be read.
+
+    Raises:
+        RunNotFoundError: When the store does not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = iterate_pages(client.search_experiments)
+        return {str(experiment.experiment_id): experiment.name for experiment in found}
+    except MlflowException as error:
+        raise RunNotFoundError(explain_failure("The list of experiments", error)) from error
+
+
 def explain_failure(what: str, error: Exception) -> str:
     """Return the sentence that says why something cannot be read from the tracking store."""
     import mlflow

@@ -15,10 +15,10 @@ from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import (
     RunRef,
     bare_id,
-    experiment_ids,
     explain_failure,
     fetch_run,
     is_run_id,
+    list_experiments,
     make_client,
     merge_without_curves,
     read_document,
@@ -171,6 +171,8 @@ def _find_experiments(client: MlflowClient, names: Sequence[str] = ()) -> list[s
     """Return the ids of the named experiments, of all without names."""
     from mlflow.exceptions import MlflowException
 
+    if not names:
+        return list(list_experiments(client))
     ids = []
     try:
         for name in names:
@@ -178,7 +180,7 @@ def _find_experiments(client: MlflowClient, names: Sequence[str] = ()) -> list[s
             if experiment is None:
                 raise RunNotFoundError(f"There is no experiment {name!r}.")
             ids.append(str(experiment.experiment_id))
-        return ids if names else experiment_ids(client)
+        return ids
     except MlflowException as error:
         raise RunNotFoundError(explain_failure("The list of experiments", error)) from error
 
