@@ -83,6 +83,8 @@ def test_races_are_told_from_faults() -> None:
 
 def test_a_store_that_cannot_be_made_is_said_at_once() -> None:
     """MLflow tries for a minute to make a database where there can be none."""
-    for uri in ("sqlite:////proc/mlflow.db", "sqlite:////proc/nothing/mlflow.db"):
-        with pytest.raises(OSError, match=r"mlflow\.db"), making_alone(uri, timeout_sec=1.0):
-            pass
+    with (
+        pytest.raises(OSError, match="/proc"),
+        making_alone("sqlite:////proc/mlflow.db", timeout_sec=1.0),
+    ):
+        pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,8 +75,9 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
         return
     handle = _open_folder(file.absolute().parent)
     try:
-        with file.open("ab"):
-            pass
+        if handle >= 0:
+            with tempfile.TemporaryFile(dir=file.absolute().parent):
+                pass
         until = time.monotonic() + timeout_sec
         while handle >= 0 and not _lock(handle) and time.monotonic() < until:
             time.sleep(_LOOK_EVERY_SEC)
