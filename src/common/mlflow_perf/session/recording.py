@@ -42,7 +42,7 @@ from mlflow_perf.session.run_sources import (
     open_scrapers,
     replace_scraped,
 )
-from mlflow_perf.session.stack_recording import StackRecording
+from mlflow_perf.session.stack_recording import build_job_profile, open_engine
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -94,7 +94,7 @@ class Recording:
         self._scrapers = open_scrapers(settings.scrape, settings.interval)
         self._transfers: dict[str, NixlKVConnectorStats] = {}
         self._steps = StepMetrics()
-        self._stacks = StackRecording(settings.profile)
+        self._stacks = open_engine(settings.profile_engine, settings.profile)
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._oom_kills = read_oom_counts()
@@ -387,7 +387,7 @@ class Recording:
             operations=self.operations,
             transfers=self._transfers,
             steps=self._steps,
-            profile=self._stacks.build(started, summary.get("duration_sec")),
+            profile=build_job_profile(self._stacks, started, summary.get("duration_sec")),
             elsewhere=outcome.elsewhere,
         )
         delivery = self._address(document)

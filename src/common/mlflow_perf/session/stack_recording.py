@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.integrations import startup
@@ -17,8 +17,51 @@ from mlflow_perf.recorders.profile.windows import StackWindow
 _log = get_logger(__name__)
 
 
-class StackRecording:
-    """Samples from `begin` to `end`.
+class StackEngine(Protocol):
+    """Takes the stacks of a job. Its methods are called in this order, each once."""
+
+    def offer(self, folder: Path | None, *, is_command: bool) -> None:
+        """Let the Python processes that are started from now on be sampled.
+
+        Args:
+            folder: Spool folder of the session; None where only this process is sampled.
+            is_command: Whether the job is a child of this process, which does nothing itself.
+        """
+
+    def begin(self) -> None:
+        """Make ready to sample this process, if it is the job's."""
+
+    def note_begin(self) -> None:
+        """Sample from this moment on."""
+
+    def note_end(self) -> None:
+        """Leave out what comes after this moment."""
+
+    def end(self) -> None:
+        """Sample this process no longer."""
+
+    def collect(self) -> None:
+        """Take over what the other processes have sampled."""
+
+    def list_stacks(self) -> list[RawStacks]:
+        """Return what was sampled so far."""
+
+
+def open_engine(name: str, rate_hz: float | None) -> StackEngine:
+    """Return the engine of a name: `own` or `py-spy`.
+
+    Raises:
+        SettingError: When py-spy is not installed.
+    """
+    if name == "py-spy" and rate_hz != 0:
+        from mlflow_perf.recorders.profile.py_spy import PySpyEngine, find_py_spy
+
+        return PySpyEngine(rate_hz, find_py_spy())
+    return OwnEngine(rate_hz)
+
+
+class OwnEngine:
+    """A thread in each Python process of the job samples it.
 
     Args:
         rate_hz: Samples per second; None for the default, 0 for none: then nothing is done.
@@ -77,14 +120,22 @@ class StackRecording:
             own = None if self._window is None else self._window.source
             self._found += collect_stacks(self._folder, but=own)
 
-    def build(self, started: float | None, duration_sec: float | None) -> dict[str, Any] | None:
-        """Return the profile of the job so far; None without samples.
-
-        Args:
-            started: Unix time at which the job began.
-            duration_sec: Its length.
-        """
-        if started is None or duration_sec is None:
-            return None
+    def list_stacks(self) -> list[RawStacks]:
+        """Return what was sampled so far."""
         so_far = [self._window.as_raw()] if self._window is not None and not self._found else []
-        return build_profile([*self._found, *so_far], started=started, duration_sec=duration_sec)
+        return [*self._found, *so_far]
+
+
+def build_job_profile(
+    engine: StackEngine, started: float | None, duration_sec: float | None
+) -> dict[str, Any] | None:
+    """Return the profile of the job so far; None without samples.
+
+    Args:
+        engine: What took the stacks.
+        started: Unix time at which the job began.
+        duration_sec: Its length.
+    """
+    if started is None or duration_sec is None:
+        return None
+    return build_profile(engine.list_stacks(), started=started, duration_sec=duration_sec)

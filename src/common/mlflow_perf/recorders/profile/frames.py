@@ -71,16 +71,20 @@ class FrameNames:
         return function.is_library and function.file.startswith(_LOOPS)
 
     def _name(self, code: CodeType) -> Function | None:
-        file, name = code.co_filename, code.co_name
+        name = getattr(code, "co_qualname", code.co_name)
+        return self.name_function(name, code.co_filename, code.co_firstlineno)
+
+    def name_function(self, name: str, file: str, line: int) -> Function | None:
+        """Return a function by its qualified name, file and line; None if it is left out."""
+        # Of a function within a function only the last part of its name is known to the reader.
+        name = name.rpartition("<locals>.")[2]
         is_ours = file.startswith(_PACKAGE) and not file.startswith(_OF_TESTS)
         if name in _INLINED or file.startswith("<frozen importlib") or is_ours:
             return None
-        # Of a function within a function only the last part of its name is known to the reader.
-        name = getattr(code, "co_qualname", name).rpartition("<locals>.")[2]
         short, is_library = self._shorten(file)
         if name == "<module>" and short.startswith("cell "):
             name = short
-        return Function(name, short, code.co_firstlineno, is_library)
+        return Function(name, short, line, is_library)
 
     def _shorten(self, file: str) -> tuple[str, bool]:
         """Return a file relative to its package or the working folder, and whether it is a library.

@@ -1,0 +1,142 @@
+"""py-spy as the engine: what it finds, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.errors import DocumentError, SettingError
+from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.recorders.profile.py_spy import PySpyEngine, find_py_spy, read_trace
+from mlflow_perf.session.stack_recording import StackEngine, open_engine
+
+
+def compute(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(100))
+
+
+def rest(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def _seconds(raws: list[RawStacks], name: str, place: int) -> float:
+    return sum(
+        float(cell[place])
+        for raw in raws
+        for cell in raw.cells
+        if any(raw.functions[one].name == name for one in raw.stacks[cell[2]][2])
+    )
+
+
+@pytest.mark.parametrize("name", ["own", "py-spy"])
+def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path) -> None:
+    """Both follow one protocol, and agree on a job of two functions and a thread."""
+    if name == "py-spy" and shutil.which("py-spy", path=Path(sys.executable).parent) is None:
+        pytest.skip("py-spy is not installed: pip install -e .[pyspy]")
+    engine: StackEngine = open_engine(name, 100.0)
+    engine.offer(None, is_command=False)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as `mlflow-perf run` does
+    engine.begin()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if isinstance(engine, PySpyEngine):
+        time.sleep(1.0)  # it begins within the second that follows
+    engine.note_begin()
+    thread = threading.Thread(target=rest, args=(1.0,))
+    thread.start()
+    compute(0.8)
+    thread.join()
+    engine.note_end()
+    engine.end()
+    engine.collect()
+    found = engine.list_stacks()
+    assert _seconds(found, "compute", 3) == pytest.approx(0.8, abs=0.3)
+    assert _seconds(found, "compute", 4) > 0.2
+    assert _seconds(found, "rest", 3) == pytest.approx(1.0, abs=0.35)
+    assert _seconds(found, "rest", 4) < 0.2
+    assert not any("mlflow_perf" in one.file for raw in found for one in raw.functions)
+
+
+def _run(folder: Path, script: str) -> list[RawStacks]:
+    """Let a program stand for py-spy, and return what the engine makes of what it does."""
+    program = folder / "py-spy"
+    program.write_text(f"#!/bin/sh\nfor output; do :; done\n{script}\n", encoding="utf-8")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    engine = PySpyEngine(None, str(program))
+    engine.offer(None, is_command=False)
+    engine.begin()
+    deadline = time.monotonic() + 10
+    while any(map(engine._is_running, engine._pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    engine.end()
+    return engine.list_stacks()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo 'Error: x'; echo 'Permission Denied: Try again with sudo'; exit 1",
+            "Permission Denied",
+        ),
+        ("echo 'Failed to find python version from target process'; exit 1", "with symbols"),
+        ("echo '{' > $output", "damaged"),
+        ('echo \'{"$schema": "speedscope", "profiles": []}\' > $output', "another one's"),
+    ],
+)
+def test_where_py_spy_cannot_the_profile_is_left_out_with_one_line(
+    script: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the right to trace, without symbols, and for a damaged or foreign file."""
+    assert _run(tmp_path, script) == []
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert reason in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
+def test_py_spy_is_no_child_of_the_job(tmp_path: Path) -> None:
+    """A job that waits for all its children does not wait for it, and finds none."""
+    engine = PySpyEngine(None, shutil.which("sleep") or "")
+    engine.begin()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    engine.end()
+
+
+def test_an_engine_that_is_not_installed_is_a_setting_that_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line that says what to install."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SettingError, match=r"pip install 'mlflow-perf\[pyspy\]'"):
+        find_py_spy()
+
+
+def test_a_trace_has_functions_and_no_command_line() -> None:
+    """The outermost frame of py-spy is the process with its arguments, which may be secret."""
+
+    def event(kind: str, at: int, name: str, file: str = "/x/job.py") -> dict[str, object]:
+        place = {"filename": file, "line": 3}
+        return {"ph": kind, "pid": 7, "tid": 8, "ts": at, "name": name, "args": place}
+
+    events = [
+        event("B", 10**6, 'process 7:"python job.py --token=abc"', ""), event("B", 10**6, "fit"),
+        event("B", 2 * 10**6, "fit"), event("E", 3 * 10**6, "fit"), event("E", 4 * 10**6, "fit"),
+    ]  # fmt: skip
+    found = list(read_trace(json.dumps(events).encode()))
+    assert [(begin, seconds) for _, _, begin, seconds, _ in found] == [(1, 1), (2, 1), (3, 1)]
+    assert {one.name for *_, path in found for one in path} == {"fit"}
+    assert all(len(path) == 1 for *_, path in found)
+    with pytest.raises(DocumentError):
+        list(read_trace(b"[1]"))
