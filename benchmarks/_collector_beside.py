@@ -76,10 +76,19 @@ time.sleep(600)
 """,
     "ours, report() with its journal": """
 import time, mlflow_perf
-with mlflow_perf.report('bench') as perf:
+with mlflow_perf.report('bench', profile=0) as perf:
     while perf.run_id is None:
         time.sleep(0.1)
     time.sleep(3)
+    print('ready', flush=True)
+    time.sleep(600)
+""",
+    "ours, with the stack sampler too": """
+import time, mlflow_perf
+with mlflow_perf.report('bench') as perf:
+    while perf.run_id is None:
+        time.sleep(0.1)
+    time.sleep(8)
     print('ready', flush=True)
     time.sleep(600)
 """,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mlflow_perf.core.json_io import (
@@ -48,6 +48,7 @@ def test_json_means_the_same_to_pythons_own_reader(data: Any) -> None:
         raise AssertionError(constant)
 
     text = to_json(data)
+    assume(r"\ud" not in text)  # half a pair of surrogates is no character: see below
     assert from_json(text) == json.loads(text, parse_constant=refuse)
     assert from_json(text.encode()) == from_json(text)
 

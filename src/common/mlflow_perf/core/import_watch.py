@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import ClassVar
@@ -13,7 +12,7 @@ from typing import ClassVar
 _US, _JOB = "mlflow_perf", ""
 
 
-class ImportWatch(MetaPathFinder):
+class ImportWatch:
     """Measures the packages that are loaded for us, and sees the job ask for them later.
 
     MLflow loads numpy, pandas and pyarrow. A job that imports them after us finds them loaded, and
