@@ -68,6 +68,17 @@ class RawStacks:
     rate_hz: float | None = None
 
 
+Times = dict[int, tuple[float, float]]
+"""Tree node → wall and CPU seconds of the node itself."""
+
+
+def add_times(into: Times, more: Times, share: float = 1.0) -> None:
+    """Add times, or a share of them, to those of the same tree nodes."""
+    for node, (wall, cpu) in more.items():
+        had = into.get(node, (0.0, 0.0))
+        into[node] = had[0] + share * wall, had[1] + share * cpu
+
+
 @dataclass
 class Profile:
     """The tree of one node's job.
@@ -142,9 +153,7 @@ class Profile:
             inside = min(end_sec, begin + self.width_sec) - max(start_sec, begin)
             share = min(1.0, inside / self.width_sec)
             if share > 0:
-                for node, (wall, cpu) in bucket.items():
-                    had = sums.get(node, (0.0, 0.0))
-                    sums[node] = had[0] + share * wall, had[1] + share * cpu
+                add_times(sums, bucket, share)
         return sums
 
     def list_path(self, node: int) -> list[int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mlflow_perf.model.profile import Function, Profile, RawStacks
+from mlflow_perf.model.profile import Function, Profile, RawStacks, add_times
 
 _MOST_BUCKETS = 64
 _MOST_OWN = 30
@@ -106,17 +106,13 @@ def _measure_rate(cells: Iterable[tuple[float, float, int, float, float, int]]) 
 
 def _cut(raw: RawStacks, begin: float, end: float) -> RawStacks:
     """Return what was sampled between two Unix times."""
-    cells = []
-    for start, length, stack, wall, cpu, count in raw.cells:
-        share = 1.0
-        if length > 0:
-            inside = min(end, start + length) - max(begin, start)
-            # The edge of a bucket is not that of the run: what little is there belongs to it.
-            share = 1.0 if inside > 0 else 0.0
-        elif not begin <= start <= end:
-            share = 0.0
-        if share > 0:
-            cells.append((start, length, stack, wall, cpu, count))
+    # The edge of a bucket is not that of the run: what little is there belongs to it.
+    cells = [
+        cell
+        for cell in raw.cells
+        if min(end, cell[0] + cell[1]) > max(begin, cell[0])
+        or (cell[1] <= 0 and begin <= cell[0] <= end)
+    ]
     return RawStacks(raw.functions, raw.stacks, cells, raw.rate_hz)
 
 
@@ -153,8 +149,7 @@ class TreeGrower:
         """Add to a tree node what it took, at some seconds from the start of the run."""
         at = int(seconds / self.tree.width_sec)
         bucket = self.tree.buckets[min(len(self.tree.buckets) - 1, max(0, at))]
-        had = bucket.get(node, (0.0, 0.0))
-        bucket[node] = had[0] + wall, had[1] + cpu
+        add_times(bucket, {node: (wall, cpu)})
 
     def add_tree(self, other: Profile) -> None:
         """Add the tree of another node; each run begins at its own start."""
@@ -234,21 +229,11 @@ def prune_tree(tree: Profile) -> Profile:
             places[node] = others[under]
     small.functions = list(functions)
     for bucket, into in zip(tree.buckets, small.buckets, strict=True):
-        for node, (wall, cpu) in bucket.items():
-            had = into.get(places[node], (0.0, 0.0))
-            into[places[node]] = had[0] + wall, had[1] + cpu
+        for node, times in bucket.items():
+            add_times(into, {places[node]: times})
     while sum(map(len, small.buckets)) > _MOST_CELLS and len(small.buckets) > 8:
-        small.buckets = list(_join_pairs(small.buckets))
+        for into, later in zip(small.buckets[::2], small.buckets[1::2], strict=False):
+            add_times(into, later)
+        small.buckets = small.buckets[::2]
         small.width_sec *= 2
     return small
-
-
-def _join_pairs(
-    buckets: Sequence[Mapping[int, tuple[float, float]]],
-) -> Iterator[dict[int, tuple[float, float]]]:
-    for i in range(0, len(buckets), 2):
-        joined = dict(buckets[i])
-        for node, (wall, cpu) in (buckets[i + 1] if i + 1 < len(buckets) else {}).items():
-            had = joined.get(node, (0.0, 0.0))
-            joined[node] = had[0] + wall, had[1] + cpu
-        yield joined
