@@ -33,7 +33,8 @@ _NETWORK = re.compile(
     r"cannot be downloaded|resolve|ConnectionError|URLError|Max retries|Connection refused|"
     r"NameResolution|connection error|getaddrinfo", re.I,
 )  # fmt: skip
-# A part of the reason → what the pipeline's own text must contain for it to be true.
+# A part of the reason → what the pipeline's own text must contain for it to be true. It is also the
+# kind under which the refused pipelines are counted.
 _PROOFS = {
     "type sweep": r"sweep",
     "type parallel": r"parallel",
@@ -45,11 +46,13 @@ _PROOFS = {
     "registered component": r"azureml:|components\.get|component=",
     "takes the component": r"components\.get|load_component\(",
     "takes azureml": r"azureml:|\.data\.get|Data\(|model",
-    "takes wasbs": r"wasbs",
     "takes abfss": r"abfss",
     "distributed with tensorflow": r"tensorflow",
     "distributed with ray": r"ray",
     "takes its code from": r"git|azureml:",
+    "Environment schema": r"environment: *<",
+    "is not defined": r"______|ml_client",
+    "it takes arguments": r"argparse|sys\.argv",
     "first SDK": r"azureml\.|azureml-",
     "azure-ml-component": r"azure\.ml\.component",
     "expression": r"\*|\+|-",
@@ -86,8 +89,15 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
     counts = Counter(str(row["outcome"]) for row in rows)
-    false = sum(row["true"] == "no" for row in rows)
+    kinds = Counter(
+        next((part for part in _PROOFS if part in row["reason"]), "another reason")
+        for row in rows
+        if row["outcome"] == "refused"
+    )
+    false = sum(row["true"] in ("no", "?") for row in rows)
     print(f"\n{len(rows)} published pipelines: {dict(counts)}; reasons not proven: {false}")
+    for kind, number in kinds.most_common():
+        print(f"{number:>4} refused: {kind}")
     return 0
 
 
@@ -162,6 +172,8 @@ def _judge(path: Path, status: int | None, text: str, logs: str) -> dict[str, st
         return {"outcome": "time", "true": "?", "reason": f"longer than {_LIMIT_SEC:g} s"}
     sources = [path, *path.parent.rglob("*.y*ml"), *path.parent.rglob("*.py")]
     own = "\n".join(p.read_text(errors="replace") for p in sources[:200] if p.is_file())
+    if "cannot be downloaded" in reason:
+        return {"outcome": "data", "true": "yes", "reason": reason}
     if status == 2:
         for part, proof in _PROOFS.items():
             if part in reason:
@@ -173,7 +185,8 @@ def _judge(path: Path, status: int | None, text: str, logs: str) -> dict[str, st
         return {"outcome": "packages", "true": "yes", "reason": what + reason}
     # Code for an older pandas than the curated environment's stand-in has.
     old = "'DataFrame' object has no attribute 'append'" in everything
-    if old or re.search(r"(\w+): (command )?not found|exit code 127", everything):
+    lacks = re.search(r"(\w+): (command )?not found|exit code 127|venv/bin/activate", everything)
+    if old or lacks:
         return {"outcome": "packages", "true": "yes", "reason": reason}
     if _NETWORK.search(everything) or "Temporary failure in name resolution" in everything:
         return {"outcome": "data", "true": "yes", "reason": reason}
