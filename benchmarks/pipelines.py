@@ -36,6 +36,7 @@ _NETWORK = re.compile(
 # A part of the reason → what the pipeline's own text must contain for it to be true. It is also the
 # kind under which the refused pipelines are counted.
 _PROOFS = {
+    "Environment schema": r"environment: *<",
     "type sweep": r"sweep",
     "type parallel": r"parallel",
     "prompt flow": r"flow",
@@ -45,12 +46,13 @@ _PROOFS = {
     "registry": r"registr",
     "registered component": r"azureml:|components\.get|component=",
     "takes the component": r"components\.get|load_component\(",
+    "calls MLClient": r"ml_?client|workspace_ml",
+    "takes wasbs": r"wasbs",
     "takes azureml": r"azureml:|\.data\.get|Data\(|model",
     "takes abfss": r"abfss",
     "distributed with tensorflow": r"tensorflow",
     "distributed with ray": r"ray",
     "takes its code from": r"git|azureml:",
-    "Environment schema": r"environment: *<",
     "is not defined": r"______|ml_client",
     "it takes arguments": r"argparse|sys\.argv",
     "first SDK": r"azureml\.|azureml-",

@@ -59,6 +59,14 @@ def test_why_slurm_ended_a_job(program: Program, said: str, cause: str | None) -
     assert find_slurm_cause(node) == cause
 
 
+def test_a_time_limit_is_known_while_the_job_is_being_ended(program: Program) -> None:
+    """The controller gives the reason before the accounting has the end of the step."""
+    program("sacct", "RUNNING")
+    program("scontrol", "JobId=7 JobState=COMPLETING Reason=TimeLimit")
+    cause = "its time limit was over: Slurm says TIMEOUT"
+    assert find_slurm_cause({"job_id": "7", "job_step": "0"}) == cause
+
+
 def test_a_job_that_listens_to_its_children_hears_nothing(program: Program) -> None:
     """Its handler of SIGCHLD is not called for a command of ours."""
     program("sacct", "TIMEOUT")

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -69,6 +70,13 @@ PIPELINE = """
         outputs={"said": Output(type="uri_file")}, environment="x@latest",
     )
 
+    without = "env -u PYTHONPATH python -c 'import "
+    look = command(
+        name="look",
+        command=f"{without}mlflow' || {without}mlflow_perf' || echo neither",
+        environment="x@latest",
+    )
+
     @group
     class Sizes:
         rows: int = 3
@@ -85,6 +93,7 @@ PIPELINE = """
         nested = _inner(folder=first.outputs.out, rows=sizes.rows)
         said = say(text=f"{rows} rows of {sizes.kind}")
         said_more = say(text="x", also="y")
+        bare = look()
         first.environment_variables = {"BOTH": "node"}
         second = make(rows=4, folder=first.outputs.out, file=first.outputs.one)
         broken = make(rows=5, kind="b")
@@ -185,7 +194,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory, store: Path, write_files: Writ
     (make / "left.log").write_text("stays behind")
     (path.parent / "library").mkdir()
     (path.parent / "library" / "part.py").write_text("")
-    return _run_here(path, store, "--set", "rows=12", "--set", "sizes.rows=11")
+    venv.create(path.parent / "bare", symlinks=True)
+    bare = f"bare={path.parent / 'bare'}"
+    return _run_here(path, store, "--set", "rows=12", "--set", "sizes.rows=11", "--python", bare)
 
 
 def test_each_step_ends_as_it_should(ran: Ran) -> None:
@@ -195,6 +206,7 @@ def test_each_step_ends_as_it_should(ran: Ran) -> None:
         "nested.deep": "FINISHED",
         "said": "FINISHED",
         "said_more": "FINISHED",
+        "bare": "FINISHED",
         "second": "FINISHED",
         "broken": "FAILED",
         "after": "SKIPPED",
@@ -251,6 +263,14 @@ def test_a_step_that_does_not_report_is_measured(ran: Ran) -> None:
     assert ran.step("second")["reported"] is False
     assert ran.run_of("broken").data.tags["mlflow_perf.status"] == "FAILED"
     assert ran.step("two_nodes")["max_mem_mb"] > 5
+
+
+def test_a_step_of_an_environment_without_mlflow_is_measured(ran: Ran) -> None:
+    """The step's own Python has neither MLflow nor us; the runner's measures it."""
+    log = ran.folder("bare") / "logs" / "std_log.txt"
+    assert log.read_text().splitlines()[-1] == "neither"
+    assert ran.run_of("bare").data.metrics["job_cpu_hours"] > 0
+    assert ran.run_of("bare").info.status == "FINISHED"
 
 
 def test_a_step_that_reports_is_left_alone(ran: Ran) -> None:

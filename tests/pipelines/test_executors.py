@@ -111,6 +111,19 @@ FAILED = Outcome("a", "FAILED", "it broke")
         (_Done(error=StepEndedError(FAILED)), "FAILED", "it broke"),
         (_Done(error=type("DependencyError", (Exception,), {})("x")), "SKIPPED", ""),
         (_Done(error=OSError("gone")), "FAILED", "its worker was lost: OSError: gone"),
+        (
+            _Done(
+                error=type("BadStateException", (Exception,), {})(
+                    "Executor slurm failed due to: Error 1:\n\tsbatch: error: invalid partition "
+                    "specified: gpu\n\tsbatch: error: invalid partition specified: gpu\n"
+                )
+            ),
+            "FAILED",
+            (
+                "no worker could be started: Executor slurm failed due to: Error 1: sbatch: error: "
+                "invalid partition specified: gpu"
+            ),
+        ),
     ],
 )
 def test_every_future_is_an_outcome(future: Any, status: str, message: str) -> None:

@@ -45,33 +45,49 @@ def _is_over(slurm: Cluster, job: str) -> bool:
     return not slurm.call("squeue", "-hj", job, "-o", "%T").stdout.strip()
 
 
-def _has_journal(folder: Path) -> bool:
-    """Return whether a job records: its journal has samples of its run."""
-    return any(b'"rows"' in path.read_bytes() for path in folder.glob("*.journal"))
+def _list_recording(folder: Path) -> list[Path]:
+    """Return the journals that have samples: their jobs record."""
+    return [path for path in folder.glob("*.journal") if b'"rows"' in path.read_bytes()]
 
 
-def test_the_tasks_of_an_array_have_a_run_each(slurm: Cluster, tmp_path: Path) -> None:
-    """Their tag is the array's id and the task's number."""
-    job = _submit(slurm, tmp_path, f"srun {WRAPPED} --name part -- sleep 1", "--array=3-4")
-    _wait_until(lambda: _is_over(slurm, job), "the array runs")
-    runs = _runs()
-    assert sorted(run.data.tags["mlflow_perf.job_id"] for run in runs) == [f"{job}_3", f"{job}_4"]
-    assert {run.info.status for run in runs} == {"FINISHED"}
-
-
-def test_a_cancelled_job_is_killed_in_mlflow(
+def test_each_end_of_a_job_is_told(
     slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`scancel` sends SIGTERM to the steps; the report is sent within KillWait."""
-    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "journals"))
-    job = _submit(slurm, tmp_path, f"srun {WRAPPED} --interval 0.2 -- sleep 100")
-    _wait_until(lambda: _has_journal(tmp_path / "journals"), "nothing is recorded")
-    slurm.call("scancel", job)
-    _wait_until(lambda: _is_over(slurm, job), "the job is not cancelled")
-    list(recover(tmp_path / "journals", of_any_host=True))  # where KillWait was too short
-    (run,) = _runs()
-    assert run.info.status == "KILLED"
-    assert run.data.metrics["duration_sec"] > 0
+    """Array tasks have a run each; a cancelled job and one over its time limit end as KILLED.
+
+    Slurm signals the steps of a job, and kills a batch script KillWait seconds later: its journal
+    is sent by `recover`. All jobs run at once, because Slurm looks at limits every 30 seconds.
+    """
+    folder = tmp_path / "journals"
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(folder))
+    monkeypatch.setenv("SLURM_CONF", slurm.environ["SLURM_CONF"])  # for `recover` on this machine
+    sleep = f"{WRAPPED} --interval 0.2 -- sleep 100"
+    limited = [_submit(slurm, tmp_path, line) for line in (f"srun {sleep}", f"{sleep}\ntrue")]
+    _wait_until(lambda: len(_list_recording(folder)) == 2, "the jobs do not record")
+    for job in limited:  # the smallest limit that a job can ask for is a minute
+        slurm.call("scontrol", "update", f"JobId={job}", "TimeLimit=0")
+    cancelled = _submit(slurm, tmp_path, f"srun {sleep}")
+    array = _submit(slurm, tmp_path, f"srun {WRAPPED} -- sleep 1", "--array=3-4")
+    _wait_until(
+        lambda: any(
+            f'"job_id":"{cancelled}"'.encode() in p.read_bytes() for p in _list_recording(folder)
+        ),
+        "idle",
+    )
+    slurm.call("scancel", cancelled)
+    jobs = [*limited, cancelled, array]
+    _wait_until(lambda: all(_is_over(slurm, job) for job in jobs), "the jobs run on")
+    list(recover(folder, of_any_host=True))
+    runs = {run.data.tags["mlflow_perf.job_id"]: run for run in _runs()}
+    ended = {job: run.info.status for job, run in runs.items()}
+    assert ended == {
+        **dict.fromkeys([*limited, cancelled], "KILLED"),
+        **dict.fromkeys([f"{array}_3", f"{array}_4"], "FINISHED"),
+    }
+    assert all(run.data.metrics["duration_sec"] > 0 for run in runs.values())
+    for job in limited:
+        cause = runs[job].data.tags["mlflow_perf.cause"]
+        assert cause == "its time limit was over: Slurm says TIMEOUT"
 
 
 def test_a_requeued_job_has_a_run_of_its_own(
@@ -81,7 +97,7 @@ def test_a_requeued_job_has_a_run_of_its_own(
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "journals"))
     line = f"srun {WRAPPED} --interval 0.2 -- sleep $((SLURM_RESTART_COUNT ? 1 : 100))"
     job = _submit(slurm, tmp_path, line, "--requeue")
-    _wait_until(lambda: _has_journal(tmp_path / "journals"), "nothing is recorded")
+    _wait_until(lambda: _list_recording(tmp_path / "journals"), "nothing is recorded")
     slurm.call("scontrol", "requeue", job)
     # Slurm holds a requeued job back for two minutes.
     _wait_until(lambda: "PENDING" in slurm.call("squeue", "-hj", job, "-o", "%T").stdout, "runs on")
@@ -98,7 +114,7 @@ def test_what_a_lost_node_measured_is_recovered(
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "journals"))
     node = slurm.nodes[1]
     job = _submit(slurm, tmp_path, f"exec {WRAPPED} --interval 0.2 -- sleep 100", "-w", node)
-    _wait_until(lambda: _has_journal(tmp_path / "journals"), "nothing is recorded")
+    _wait_until(lambda: _list_recording(tmp_path / "journals"), "nothing is recorded")
     try:
         slurm.lose(node)
         # The kernel ends the node's processes, and so the journal's lock, a moment later.

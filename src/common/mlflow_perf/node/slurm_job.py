@@ -45,8 +45,12 @@ def find_slurm_cause(node: Mapping[str, object]) -> str | None:
     if _JOB_ID.fullmatch(job_id) is None:
         return None
     of = f"{job_id}.{step}" if step.isdigit() else f"{job_id}.batch"
-    states = _ask("sacct", "-nPj", of, "-o", "State").split()  # "CANCELLED by 1000"
-    state = states[0] if states else _show_job(job_id).get("JobState", "")
+    states = _ask("sacct", "-nPj", of, "-o", "State").split()[:1]  # "CANCELLED by 1000"
+    # While the processes are being ended, the accounting still says that they run.
+    if not states or states[0] == "RUNNING":
+        job = _show_job(job_id)
+        states = ["TIMEOUT" if job.get("Reason") == "TimeLimit" else job.get("JobState", "")]
+    (state,) = states
     return f"{_CAUSES[state]}: Slurm says {state}" if state in _CAUSES else None
 
 

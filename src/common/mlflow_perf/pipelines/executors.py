@@ -213,5 +213,10 @@ def read_outcome(name: str, future: Future[Outcome]) -> Outcome:
         return error.outcome
     if type(error).__name__ == "DependencyError":
         return Outcome(name, "SKIPPED")
-    text = str(error).splitlines()[0] if str(error) else ""
-    return Outcome(name, "FAILED", f"its worker was lost: {type(error).__name__}: {text}")
+    # The scheduler's own words follow in further lines, and some are said once per block.
+    lines = dict.fromkeys(line.strip() for line in str(error).splitlines() if line.strip())
+    text = " ".join(lines)[:600].rstrip(".")
+    began = "no worker could be started"
+    if type(error).__name__ != "BadStateException":
+        began = f"its worker was lost: {type(error).__name__}"
+    return Outcome(name, "FAILED", f"{began}: {text}")
