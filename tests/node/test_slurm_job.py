@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.node.slurm_job import find_slurm_cause, read_queue_sec
+from mlflow_perf.node.slurm_job import explain_sigterm, find_slurm_cause, read_queue_sec
 
 Program = Callable[[str, str], None]
 
@@ -64,7 +64,9 @@ def test_a_time_limit_is_known_while_the_job_is_being_ended(program: Program) ->
     program("sacct", "RUNNING")
     program("scontrol", "JobId=7 JobState=COMPLETING Reason=TimeLimit")
     cause = "its time limit was over: Slurm says TIMEOUT"
-    assert find_slurm_cause({"job_id": "7", "job_step": "0"}) == cause
+    node = {"job_id": "7", "job_step": "0"}
+    assert find_slurm_cause(node) == explain_sigterm("signal SIGTERM", node) == cause
+    assert explain_sigterm("exit code 3", node) == "exit code 3"
 
 
 def test_a_job_that_listens_to_its_children_hears_nothing(program: Program) -> None:

@@ -317,8 +317,9 @@ def _take(binding: str) -> str:
 )
 def test_a_wrong_binding_of_a_yaml_file_is_named(tmp_path: Path, jobs: str, message: str) -> None:
     """A circle, a missing step, a missing input and a registry are refused, each by its name."""
-    with pytest.raises(PipelineError, match=_literal(message)):
+    with pytest.raises(PipelineError, match=_literal(message)) as caught:
         _read_yaml(tmp_path, pipe=f"type: pipeline\njobs:\n{jobs}")
+    assert str(caught.value).startswith(str(tmp_path))  # the file comes first
 
 
 def test_inputs_without_annotation_take_anything(graph_of: GraphOf, tmp_path: Path) -> None:

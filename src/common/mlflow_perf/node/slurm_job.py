@@ -54,6 +54,17 @@ def find_slurm_cause(node: Mapping[str, object]) -> str | None:
     return f"{_CAUSES[state]}: Slurm says {state}" if state in _CAUSES else None
 
 
+def explain_sigterm(cause: str | None, node: Mapping[str, object]) -> str | None:
+    """Return Slurm's reason for a SIGTERM; the cause itself for others, and where Slurm has none.
+
+    Args:
+        cause: Why a block or a command ended.
+        node: As for `find_slurm_cause`.
+    """
+    by_slurm = find_slurm_cause(node) if (cause or "").endswith("SIGTERM") else None
+    return by_slurm or cause
+
+
 def _show_job(job_id: str) -> dict[str, str]:
     if _JOB_ID.fullmatch(job_id) is None:
         return {}

@@ -56,10 +56,20 @@ def read_graph(job: Any, *, source: Path | None = None, sources: Sources | None 
         sources: Where inputs that are not local come from.
 
     Raises:
-        PipelineError: A node, an input or a literal cannot be run; the message names it.
+        PipelineError: A node, an input or a literal cannot be run; the message names it and the
+            file.
     """
+    try:
+        return _read_graph(job, source, sources or Sources())
+    except PipelineError as error:
+        if source is None or str(source) in str(error):
+            raise
+        raise PipelineError(f"{source}: {error}") from error
+
+
+def _read_graph(job: Any, source: Path | None, sources: Sources) -> Graph:
     base = source.parent if source else Path.cwd()
-    scope = Scope("", base, sources or Sources())
+    scope = Scope("", base, sources)
     file = source.stem if source else "pipeline"
     name = re.sub(r"[^\w\-]+", "_", job.display_name or job.name or file)
     if job.type != "pipeline":

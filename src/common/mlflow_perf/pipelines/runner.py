@@ -78,7 +78,8 @@ class Result:
         if self.status != "FINISHED":
             failed = [o for o in self.steps.values() if o.status in ("FAILED", "KILLED")]
             lines = [
-                f"Step {o.name!r} failed: {o.message}.{f' Its log: {o.log}' if o.log else ''}"
+                f"Step {o.name!r} failed: {o.message.rstrip('.')}."
+                + (f" Its log: {o.log}" if o.log else "")
                 for o in failed
             ]
             name = failed[0].name if failed else ""

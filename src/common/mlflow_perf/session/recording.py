@@ -17,7 +17,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
-from mlflow_perf.node.slurm_job import find_slurm_cause, read_queue_sec
+from mlflow_perf.node.slurm_job import explain_sigterm, read_queue_sec
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow
 from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
@@ -376,14 +376,11 @@ class Recording:
             reports = round_columns(collector.columns())
             started = collector.report_thread.started
         summary = replace_scraped(summary, self._scrapers)
-        node, cause = describe_node(self.node), outcome.cause
-        if outcome.status == "KILLED" and (cause or "").endswith("SIGTERM"):
-            cause = find_slurm_cause(node) or cause
         document = make_final_document(
-            node=node,
+            node=describe_node(self.node),
             component=self.name,
             status=outcome.status,
-            cause=cause,
+            cause=explain_sigterm(outcome.cause, describe_node(self.node)),
             started=started,
             summary=summary,
             reports=reports,
