@@ -276,3 +276,16 @@ def test_a_run_without_a_report_is_not_searched_for_one(
     write_node(Delivery(_report("train", 200.0), RunHandle(store, run_id=run_id, own_run=True)))
     assert listed
     assert load(run_id).nodes[0].started == 200.0
+
+
+def test_a_report_leaves_no_artifact_repository_behind(store: str) -> None:
+    """MLflow keeps one with its threads for each run; the job's own one stays."""
+    from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
+
+    client = MlflowClient(store)
+    ours, jobs = (client.create_run("0").info.run_id for _ in range(2))
+    client.log_text(jobs, "of the job", "notes.txt")
+    for run_id in (ours, jobs):
+        write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id, own_run=True)))
+    assert ours not in _artifact_repos_cache
+    assert jobs in _artifact_repos_cache

@@ -41,6 +41,7 @@ from mlflow_perf.tracking.client import (
     discard_run,
     end_run,
     find_recorded_run,
+    forgetting_artifacts,
     open_client,
     provide_experiment,
 )
@@ -80,16 +81,19 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     if run.run_id is None:
         _create_run(delivery, claim or run.claim())
     delivery.document.run_id = run.run_id
-    writer = _NodeWriter(delivery)
+    writer, run_id = _NodeWriter(delivery), str(run.run_id)
     try:
-        with nullcontext() if run.own_run else _writing_alone(str(run.run_id)):
+        with (
+            forgetting_artifacts(run_id),
+            nullcontext() if run.own_run else _writing_alone(run_id),
+        ):
             latest = writer.write()
     except NotUploadedError:
         # Artifacts may never arrive, say for want of a credential. The run ends all the same.
         writer.end_if_own([delivery.document])
         raise
     writer.end_if_own(latest)
-    return str(run.run_id)
+    return run_id
 
 
 def _create_run(delivery: Delivery, claim: Claim) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.own_cost import as_own
@@ -152,6 +152,27 @@ def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     open_client(tracking_uri).delete_run(run_id)
+
+
+@contextlib.contextmanager
+def forgetting_artifacts(run_id: str) -> Iterator[None]:
+    """Let MLflow forget the repository of a run's artifacts afterwards, unless the job has used it.
+
+    MLflow keeps one for each run, with a pool of threads: 20 kB and 100 objects.
+    """
+    try:
+        from mlflow.tracking._tracking_service import utils
+
+        kept = utils._artifact_repos_cache  # noqa: SLF001 - no public way to it
+    except (ImportError, AttributeError):  # another MLflow
+        yield
+        return
+    is_the_jobs = run_id in kept
+    try:
+        yield
+    finally:
+        if not is_the_jobs:
+            kept.pop(run_id, None)
 
 
 def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> None:
