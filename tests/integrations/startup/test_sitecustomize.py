@@ -68,3 +68,16 @@ def test_an_interpreter_below_a_session_starts_light(path: str, tmp_path: Path) 
         env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert result.stdout.splitlines() == ["[]", "True"]
+
+
+@pytest.mark.parametrize(("options", "noted"), [(["-S"], [sys.executable]), ([], [])])
+def test_mlflow_without_us_is_noted(
+    options: list[str], noted: list[str], path: str, tmp_path: Path
+) -> None:
+    """The session above learns of an interpreter whose MLflow runs it cannot notice."""
+    (tmp_path / "mlflow.py").touch()
+    subprocess.run(
+        [sys.executable, *options, "-c", "import sitecustomize, mlflow"],
+        env=os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{tmp_path}"}, check=True,
+    )  # fmt: skip
+    assert [file.read_text() for file in tmp_path.glob("unseen-*.spool")] == noted

@@ -13,7 +13,7 @@ from mlflow_perf.core.uris import first_line, redact_password
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.run_events import StartedRun
-from mlflow_perf.tracking.run_notes import is_reported, read_started_runs
+from mlflow_perf.tracking.run_notes import find_unseeing_python, is_reported, read_started_runs
 
 _OWN_RUN_AFTER_SEC = 30.0
 _LINK_SEC = 10.0
@@ -53,6 +53,8 @@ class CommandRuns:
         None is wanted where the command has reported to that run by itself.
         """
         self._started = self._list_roots()
+        if self.may_join and not self._started:
+            self._explain_unseen()
         if not self.may_join or len(self._started) != 1:
             return True
         run = self._started[0]
@@ -60,6 +62,14 @@ class CommandRuns:
             return False
         self._recording.join(run)
         return True
+
+    def _explain_unseen(self) -> None:
+        if (python := find_unseeing_python(self._folder)) is not None:
+            _log.warning(
+                "The command used MLflow with %s, which has no mlflow-perf, so a run that it "
+                "started was not noticed and the report has a run of its own. Install mlflow-perf "
+                "there too, or give --own-run.", python,
+            )  # fmt: skip
 
     def _list_roots(self) -> list[StartedRun]:
         runs = read_started_runs(self._folder)

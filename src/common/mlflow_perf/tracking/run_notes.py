@@ -16,7 +16,7 @@ from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.tracking.run_events import StartedRun, listen
 
 # The spool folder removes files with its own suffix, and reads none with these names.
-_STARTED, _REPORTED, _SUFFIX = "run-", "reported-", ".spool"
+_STARTED, _REPORTED, _UNSEEN, _SUFFIX = "run-", "reported-", "unseen-", ".spool"
 _folder: Path | None = None
 
 
@@ -66,6 +66,14 @@ def read_started_runs(folder: Path | None) -> list[StartedRun]:
         with contextlib.suppress(OSError, ValueError, TypeError):
             runs.append(StartedRun(**json.loads(path.read_text(encoding="utf-8"))))
     return sorted(runs, key=lambda run: run.start_ms)
+
+
+def find_unseeing_python(folder: Path | None) -> str | None:
+    """Return an interpreter that used MLflow without mlflow-perf, so that nobody saw its runs."""
+    for path in sorted(folder.glob(f"{_UNSEEN}*{_SUFFIX}")) if folder is not None else ():
+        with contextlib.suppress(OSError, ValueError):
+            return path.read_text(encoding="utf-8")
+    return None
 
 
 def is_reported(folder: Path | None, run_id: str) -> bool:

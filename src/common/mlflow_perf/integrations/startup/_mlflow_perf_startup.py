@@ -106,6 +106,23 @@ def forget(name: str) -> None:
         sys.meta_path.remove(_finder)
 
 
+def note_unseen_runs(folder: str) -> None:
+    """Tell the session above of an interpreter that uses MLflow, but has no mlflow-perf.
+
+    Nobody notices the runs that it starts. The note is a file that holds the interpreter's path.
+    """
+
+    def note(_module: ModuleType) -> None:
+        import importlib.util
+        import os
+
+        if importlib.util.find_spec("mlflow_perf") is None:
+            with open(f"{folder}/unseen-{os.getpid()}.spool", "w") as file:  # noqa: PTH123 - as above
+                file.write(sys.executable)
+
+    call("mlflow", note)
+
+
 def sample(folder: str) -> None:
     """Sample the stacks of this process for the session above it, if that asks for it.
 

@@ -21,6 +21,7 @@ if os.environ.get("MLFLOW_PERF_SPOOL") and sys.version_info >= (3, 10):
         # Found in this folder, which is on the path: the package's own modules take longer to load.
         _startup = __import__("_mlflow_perf_startup")
         _startup.call("proxystore.store.metrics", _follow_proxystore)
+        _startup.note_unseen_runs(os.environ["MLFLOW_PERF_SPOOL"])
         _startup.sample(os.environ["MLFLOW_PERF_SPOOL"])
     except Exception:  # noqa: BLE001, S110 - whatever is wrong here, the job goes on
         pass
