@@ -16,9 +16,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
-import torch
+# The folder of a script is first on its path, and `profile` here would hide the interpreter's.
+sys.path[:] = [path for path in sys.path if path not in ("", str(Path(__file__).parent))]
+
+import torch  # noqa: E402 - see above
 
 STEPS = 60
 CAUSES = {

@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Run
+
+from mlflow_perf.cli import main
 
 pytestmark = pytest.mark.e2e
 
@@ -75,6 +79,27 @@ ENDINGS = {
 }
 
 
+PROJECT = """
+import mlflow
+with mlflow.start_run() as run:
+    mlflow.log_metric("mine", 1)
+    print("RUN", run.info.run_id, flush=True)
+"""
+KILLED = """
+import mlflow, os, pathlib, time
+mlflow.autolog(silent=True)
+state = pathlib.Path(os.environ["MLFLOW_PERF_DIR"])
+with mlflow.start_run(log_system_metrics=True) as run:
+    mlflow.log_metric("mine", 1)
+    print("RUN", run.info.run_id, flush=True)
+    sizes = set()  # the journal begins with facts, and has figures once it grows
+    while len(sizes) < 2:
+        time.sleep(0.05)
+        sizes |= {path.stat().st_size for path in state.glob("*.journal")} - {0}
+    os.kill(os.getpid(), 9)
+"""
+
+
 def launch(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command whose runs report by themselves."""
     variables = {**os.environ, "MLFLOW_PERF_AUTOLOG": "true", **environ}
@@ -128,3 +153,63 @@ def test_each_end_of_a_process_reports(
     assert "duration_sec" in run.data.metrics
     left = Path(os.environ["MLFLOW_PERF_DIR"])
     assert [path.name for path in left.iterdir()] == []
+
+
+def test_a_project_reports(store: str, tmp_path: Path) -> None:
+    """The run that `mlflow run` starts has one report: that of the script of its entry point."""
+    (tmp_path / "train.py").write_text(PROJECT)
+    (tmp_path / "MLproject").write_text(
+        f"name: tiny\nentry_points:\n  main:\n    command: {sys.executable} train.py\n"
+    )
+    done = launch([sys.executable, "-m", "mlflow", "run", "--env-manager=local", str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    run = read(done.stdout.split("RUN ")[1].split()[0])
+    assert run.data.tags["mlflow_perf.status"] == run.info.status == "FINISHED"
+    assert run.data.tags["mlflow_perf.component"] == "train"
+    assert run.data.metrics["run_node_count"] == 1.0
+    assert run.data.metrics["mine"] == 1.0
+
+
+def test_a_notebook_reports(store: str, tmp_path: Path) -> None:
+    """A run that one cell starts and another one ends has the time between them."""
+    pytest.importorskip("ipykernel")
+    manager_module = pytest.importorskip("jupyter_client.manager")
+    manager, client = manager_module.start_new_kernel(
+        kernel_name="python3", startup_timeout=90,
+        env={**os.environ, "MLFLOW_PERF_AUTOLOG": "true"},
+    )  # fmt: skip
+    told: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        told.append(message["content"].get("text", ""))
+
+    try:
+        for cell in (
+            "import mlflow; print('RUN', mlflow.start_run().info.run_id)",
+            "1 / 0",  # an error of a cell is none of the run, which goes on
+            "mlflow.end_run()",
+        ):
+            client.execute_interactive(cell, timeout=120, output_hook=hear, stop_on_error=False)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+        manager.cleanup_resources()
+    run = read("".join(told).split("RUN ")[1].split()[0])
+    assert run.data.tags["mlflow_perf.status"] == run.info.status == "FINISHED"
+    assert run.data.metrics["duration_sec"] > 0
+
+
+def test_a_killed_run_is_recovered_beside_mlflow_s_own_metrics(store: str) -> None:
+    """After SIGKILL the journal has the report; MLflow's autolog and monitor lose nothing."""
+    done = launch([sys.executable, "-c", KILLED], MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL="0.2")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    run_id = done.stdout.split("RUN ")[1].split()[0]
+    state = Path(os.environ["MLFLOW_PERF_DIR"])
+    assert list(state.glob("*.journal"))
+    assert CliRunner().invoke(main, ["recover"]).exit_code == 0
+    run = read(run_id)
+    assert run.data.tags["mlflow_perf.status"] == "KILLED"
+    assert run.data.metrics["duration_sec"] >= 1.0
+    assert run.data.metrics["mine"] == 1.0
+    assert any(name.startswith("system/") for name in run.data.metrics)
+    assert list(state.glob("*.journal")) == []

@@ -289,3 +289,45 @@ def test_long_loops_stay_small(clock: list[int]) -> None:
     assert len(course.rows) <= 240
     assert sum(row.count for row in course.rows) == 20_000
     assert sum(row.parts_ms["forward"] for row in course.rows) == pytest.approx(1e9)
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_what_runs_after_the_last_step_counts(
+    session: StepMetrics, clock: list[int], is_handed_over: bool
+) -> None:
+    """A trainer's last evaluation is a part of its loop, also if the steps were handed over."""
+    driven = loop.open_loop("step")
+    assert driven is not None
+    driven.wait()
+    for _ in range(2):
+        pass_ms(clock, 1.0)
+        driven.begin()
+        pass_ms(clock, 10.0)
+        driven.end()
+        if is_handed_over:
+            driven.flush()
+        pass_ms(clock, 5.0)
+        driven.add("evaluation", 5_000_000)
+    driven.close()
+    found = LoopRecord()
+    found.merge(LoopRecord.from_dict(record(session).as_dict()))
+    assert found.step.count == 2
+    assert found.step.total_ms == pytest.approx(2 * 16)
+    assert found.parts["evaluation"].total_ms == pytest.approx(10.0)
+    assert sum(found.divide().values()) * 2 == pytest.approx(2 * 16)
+
+
+def test_a_loop_without_a_step_is_none(session: StepMetrics, clock: list[int]) -> None:
+    """A trainer that only evaluates leaves no steps."""
+    driven = loop.open_loop("step")
+    assert driven is not None
+    driven.add("evaluation", 5_000_000)
+    driven.close()
+    assert session.records() == {}
+
+
+def test_a_late_evaluation_survives_its_spool_file(session: StepMetrics, clock: list[int]) -> None:
+    """A piece that has time but no step is written and read like any other."""
+    piece = LoopRecord()
+    piece.step.total_ms = 5.0
+    assert LoopRecord.from_dict(piece.as_dict(brief=True)).step.total_ms == 5.0

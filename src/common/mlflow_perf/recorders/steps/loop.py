@@ -121,6 +121,7 @@ class Loop:
         self._inputs_ns: list[int] = []
         self._computes_ns: list[int] = []
         self._piece = LoopRecord()
+        self._has_steps = False
         self._watch = Watch()
         self._row_ns = int(recorder.row_sec(name) * 1e9)
         self._opened_ns = self._wait_ns = self.begun_ns = self._row_start_ns = self._flushed_ns = (
@@ -199,6 +200,7 @@ class Loop:
         if self.is_closed:
             return
         self.end(self.last_ns)
+        self.is_closed = True
         self.length_ns = perf_counter_ns() - self._opened_ns
         self._fold(perf_counter_ns(), flush=True)
         self.drop()
@@ -245,13 +247,26 @@ class Loop:
                     sums[name] = sum(times) / 1e6
             row = CourseRow(now, len(whole), sum(whole) / 1e6, max(whole) / 1e6, sums)
             piece.course.append(row)
+            self._has_steps = True
+        if self.is_closed and self._has_steps and self._beside_ns:
+            self._add_late(piece)
         self._row_start_ns = now_ns
-        if piece.step.count and (flush or now_ns - self._flushed_ns >= _FLUSH_NS):
+        is_due = flush or now_ns - self._flushed_ns >= _FLUSH_NS
+        if is_due and (piece.step.count or piece.step.total_ms):
             self._flushed_ns = now_ns
             piece.sums = self._watch.look()
             self._piece = LoopRecord()
             self._recorder.add(self.name, piece)
             self._row_ns = int(self._recorder.row_sec(self.name) * 1e9)
+
+    def _add_late(self, piece: LoopRecord) -> None:
+        """Add what ran beside the steps after the last one, such as the last evaluation."""
+        late_ms = self._beside_ns / 1e6
+        piece.step.total_ms += late_ms
+        piece.parts.setdefault(COMPUTE, StepTimes()).total_ms += late_ms
+        for part in self.parts.values():
+            if part.total_ns and not part.name.startswith(f"{INPUT}."):
+                piece.parts.setdefault(part.name, StepTimes()).add_all([part.total_ns])
 
     def forget(self) -> None:
         """Drop what was not handed over: a forked child's parent reports it."""

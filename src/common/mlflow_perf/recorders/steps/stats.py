@@ -80,8 +80,8 @@ class StepTimes:
         Args:
             brief: Whether to leave out what follows from the others.
         """
-        if not self.count:
-            return {"count": 0}
+        if not self.count:  # time after the last step may have come without one
+            return {"count": 0, **({"total_ms": self.total_ms} if self.total_ms else {})}
         data: dict[str, Any] = {"count": self.count, "total_ms": self.total_ms}
         if not brief:
             p50, p95, p99 = self.percentiles((50, 95, 99))
@@ -98,10 +98,10 @@ class StepTimes:
             LookupError: Likewise.
         """
         new = cls()
+        new.total_ms = finite(data.get("total_ms", 0.0))
         if data["count"]:
             new.count = int(finite(data["count"]))
-            new.total_ms, new.max_ms = finite(data["total_ms"]), finite(data["max_ms"])
-            new.min_ms = finite(data["min_ms"])
+            new.min_ms, new.max_ms = finite(data["min_ms"]), finite(data["max_ms"])
             new.buckets = Sketch.from_dict(data["sketch"]).buckets
         return new
 

@@ -1,0 +1,52 @@
+"""The steps of the ranks of a real MPI job meet in one report, which names the slow one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mlflow_perf
+from mlflow_perf.analysis.findings import findings_of
+
+MPI = "mpirun.openmpi"
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which(MPI) is None, reason="needs Open MPI"),
+]
+
+# Rank 1 is slow in `forward`; rank 0 waits for it in `backward`, as in an all-reduce.
+TRAIN = """
+import os, time
+import mlflow_perf
+slow = os.environ["OMPI_COMM_WORLD_RANK"] == "1"
+with mlflow_perf.report("train") as perf:
+    for _ in perf.steps(range(40)):
+        with perf.part("forward"):
+            time.sleep(0.04 if slow else 0.01)
+        with perf.part("backward"):
+            time.sleep(0.01 if slow else 0.04)
+    if not slow:
+        print("RUN", perf.run_id, flush=True)
+"""
+
+
+def test_the_report_names_the_slow_rank_and_its_part(store: str, tmp_path: Path) -> None:
+    """Both ranks' steps are in the node's document, and the finding names rank 1 and `forward`."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = subprocess.run(
+        [MPI, "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "train.py"],
+        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=200,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = mlflow_perf.load(done.stdout.split("RUN ")[1].split()[0])
+    ranks = document.nodes[0].steps["step"]["ranks"]
+    assert {rank: record["step"]["count"] for rank, record in ranks.items()} == {"0": 40, "1": 40}
+    said = " ".join(finding.evidence for finding in findings_of(document))
+    assert "rank 1" in said.lower()
+    assert "forward" in said
