@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.reports.operation_rows import MOST_ROWS, build_operation_table, build_transfers
+from mlflow_perf.model.sketch import Sketch
+from mlflow_perf.reports.operation_rows import (
+    MOST_ROWS,
+    Places,
+    build_operation_table,
+    build_transfers,
+)
 from mlflow_perf.reports.run_page import build_run_page
 
 
@@ -50,3 +56,27 @@ def test_transfers_are_merged_over_nodes() -> None:
         ("size per transfer", "1 MB"),
         ("throughput", "7 MB/s"),
     ]
+
+
+def test_percentiles_are_those_of_all_calls() -> None:
+    """The median over two nodes is no node's own: it lies among the calls of both."""
+    places = Places()
+    for value in (10.0, 30.0):
+        sketch = Sketch()
+        sketch.add(value, 5)
+        times = {"fit": {"count": 5, "total_ms": 5 * value}}
+        node = {"times": times, "sketches": {"fit": sketch.as_dict()}}
+        places.add(NodeDocument(operations=node))
+    assert 9.9 <= places.percentiles("fit")["p50_ms"] <= 30.3
+    figures = [{"fit": {"count": 5.0, "total_ms": t, "p50_ms": t / 5}} for t in (50.0, 150.0)]
+    (row,) = build_operation_table(figures, places)["rows"]
+    assert row["figures"][0] != "30 ms"
+
+
+def test_operations_have_their_share_and_their_place_in_time() -> None:
+    """Of the run's time on all nodes; one that ran once is drawn where it was."""
+    times = {"load": {"count": 1, "total_ms": 2000.0, "last_ms": 2000.0, "last_timestamp": 1005.0}}
+    node = NodeDocument(started=1000.0, duration_sec=20.0, operations={"times": times})
+    (row,) = build_run_page(PerfDocument({0: node})).operations["rows"]
+    assert row["share"] == 10.0
+    assert row["place"] == (15.0, 10.0)

@@ -7,6 +7,7 @@ from tests.reports import html_samples as samples
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.reports.html import render
 from mlflow_perf.reports.run_page import build_run_page
+from mlflow_perf.tracking.perf_run import PerfRun
 
 
 def test_what_is_missing_is_said() -> None:
@@ -22,3 +23,17 @@ def test_nodes_may_come_one_by_one() -> None:
     """An iterator of nodes gives the same page as the document that holds them."""
     document = samples.document(3, rows=20)
     assert render(document) == render(document.nodes[i] for i in range(3))
+
+
+def test_the_page_names_run_parameters_and_slow_nodes() -> None:
+    """What MLflow knows of the run stands at its head; a node that took longer is marked."""
+    nodes = {i: samples.node(i, count=3, rows=60 if i == 1 else 30) for i in range(3)}
+    run = PerfRun("r", name="calm-owl-7", params={"threads": "2", "leaves": "63"})
+    page = build_run_page(PerfDocument(nodes), run=run)
+    assert page.name == "calm-owl-7"
+    assert page.params == [("leaves", "63"), ("threads", "2")]
+    assert page.slow_nodes == [1]
+    assert page.asked is not None
+    text = render(PerfDocument(nodes), run=run)
+    assert "calm-owl-7" in text
+    assert "#SBATCH" in text

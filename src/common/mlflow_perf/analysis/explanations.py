@@ -187,7 +187,8 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
                 by_node[len(nodes)] = findings_of(node)
                 node.reports = {}
                 nodes.append(node)
-        findings = list(merge_findings(by_node, read_loops(nodes)))
+        durations = {i: n.duration_sec for i, n in enumerate(nodes) if n.duration_sec is not None}
+        findings = list(merge_findings(by_node, read_loops(nodes), durations))
     run = side.run
     longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf.analysis.finding_places import find_function, name_phase
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
+from mlflow_perf.analysis.slow_nodes import describe_slow_nodes
 from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
 from mlflow_perf.analysis.time_shares import Span, average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import Usage, ramp
@@ -121,7 +122,8 @@ def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
         return _name_other_runs(document, _find_in_node(document))
     nodes = {index: document.nodes[index] for index in sorted(document.nodes)}
     found = {index: findings_of(node) for index, node in nodes.items()}
-    return merge_findings(found, read_loops(nodes.values()))
+    durations = {i: node.duration_sec for i, node in nodes.items() if node.duration_sec is not None}
+    return merge_findings(found, read_loops(nodes.values()), durations)
 
 
 def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Finding]:
@@ -158,7 +160,9 @@ def judge_part(spans: Sequence[Span], start_sec: float, end_sec: float) -> str:
 
 
 def merge_findings(
-    nodes: Mapping[int, Sequence[Finding]], loops: Mapping[str, Mapping[int, LoopRecord]]
+    nodes: Mapping[int, Sequence[Finding]],
+    loops: Mapping[str, Mapping[int, LoopRecord]],
+    durations: Mapping[int, float],
 ) -> list[Finding]:
     """Return the findings of all nodes together, the one with most time at stake first.
 
@@ -168,6 +172,7 @@ def merge_findings(
     Args:
         nodes: Node index → the findings of that node.
         loops: Loop → rank of any node → its steps.
+        durations: Node index → how long it took, in seconds.
     """
     if len(nodes) == 1:
         return list(next(iter(nodes.values())))
@@ -186,7 +191,12 @@ def merge_findings(
         text = worst.evidence if len(same) == len(nodes) else f"{worst.evidence} ({places})"
         # The confidence was that among the findings of one node: it is made again, by `_rank`.
         merged.append(replace(worst, share=share, evidence=text, confidence=1.0))
-    return _rank(_join_steps(merged, _find_in_steps(loops, 0.0, merged)))
+    found = _find_in_steps(loops, 0.0, merged)
+    slow = describe_slow_nodes(durations)
+    if slow is not None and not any(finding.kind == "straggler" for finding in found):
+        do = "look at what it had to do, and at what else its node did"
+        found = [*found, Finding("straggler", "", *slow, do, bottleneck="waiting")]
+    return _rank(_join_steps(merged, found))
 
 
 def _join_steps(others: Sequence[Finding], of_steps: Sequence[Finding]) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 from mlflow_perf.analysis.machines import Machine
 from mlflow_perf.analysis.rightsize import RightSize
@@ -96,3 +97,11 @@ def azureml_lines(size: RightSize) -> str:
             f"  # {machine.cpus:g} CPUs, {machine.memory_mb // _GIB:g} GiB{gpus}"
         )
     return "\n".join(lines)
+
+
+LINES: Mapping[str, tuple[str, Callable[[RightSize], str]]] = {
+    "slurm": ("Slurm", slurm_lines),
+    "kubernetes": ("Kubernetes", kubernetes_lines),
+    "azureml": ("Azure ML", azureml_lines),
+}
+"""Name of a system → its title, and what makes its lines."""

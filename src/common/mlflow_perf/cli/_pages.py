@@ -87,7 +87,8 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
         pictures = {**pictures, **_draw_scaling(run.component)}
     flow = None if workflow is None else workflow.as_dict()
     title = None if run is None else run.component or run.name
-    return Page(render(nodes, title=title, workflow=flow, pictures=pictures), run, workflow)
+    page = render(nodes, title=title, workflow=flow, pictures=pictures, run=run)
+    return Page(page, run, workflow)
 
 
 def log_page(page: Page) -> list[str]:

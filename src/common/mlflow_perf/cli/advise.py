@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mlflow_perf.analysis.machines import MachineChoice, choose_machine, read_machines
-from mlflow_perf.analysis.resource_lines import azureml_lines, kubernetes_lines, slurm_lines
+from mlflow_perf.analysis.resource_lines import LINES
 from mlflow_perf.analysis.rightsize import RightSize, right_size
 from mlflow_perf.analysis.run_inputs import check_inputs, parse_inputs, read_inputs
 from mlflow_perf.analysis.step_runs import load_step_runs
@@ -17,12 +17,6 @@ from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.reports.advice_page import render_advice
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs, get_run
-
-_LINES = {
-    "slurm": ("Slurm", slurm_lines),
-    "kubernetes": ("Kubernetes", kubernetes_lines),
-    "azureml": ("Azure ML", azureml_lines),
-}
 
 _NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "GPUs"}
 _MOST_RUNS = 100_000
@@ -83,7 +77,7 @@ def _parse_share(ctx: click.Context, param: click.Parameter, text: str) -> float
     metavar="FILE.csv",
     help="Choose the cheapest of these machines: name, cpus, memory_gb, price_per_hour, gpus.",
 )
-@click.option("--for", "target", type=click.Choice([*_LINES]), help="Print only these lines.")
+@click.option("--for", "target", type=click.Choice([*LINES]), help="Print only these lines.")
 @click.option("--html", metavar="FILE", help="Write a page with a picture of the past peaks.")
 @_options.as_json
 def command(
@@ -135,7 +129,7 @@ def command(
         for i, (name, size) in enumerate(sizes.items()):
             if len(sizes) > 1:
                 click.echo("\n" * (i > 0) + f"# {_tables.clean(name)}")
-            click.echo(_LINES[target][1](size))
+            click.echo(LINES[target][1](size))
     elif len(sizes) == 1:
         _show(*next(iter(sizes.items())), choices)
     else:
@@ -183,7 +177,7 @@ def _write_page(
     choices: Mapping[str, MachineChoice],
 ) -> None:
     lines = {
-        name: [(title, make_lines(size)) for title, make_lines in _LINES.values()]
+        name: [(title, make_lines(size)) for title, make_lines in LINES.values()]
         for name, size in sizes.items()
     }
     for name, choice in choices.items():
@@ -205,7 +199,7 @@ def _show(name: str, size: RightSize, choices: Mapping[str, MachineChoice]) -> N
     _tables.paragraph("Evidence", size.evidence)
     if name in choices:
         _tables.paragraph("Machine", [choices[name].reason])
-    for title, format_lines in _LINES.values():
+    for title, format_lines in LINES.values():
         click.echo("\n" + _tables.paint(title, "bold"))
         click.echo(format_lines(size))
 
@@ -227,7 +221,7 @@ def _show_steps(sizes: Mapping[str, RightSize], choices: Mapping[str, MachineCho
             _tables.paragraph(_tables.clean(name), size.evidence)
     else:
         click.echo("\nThe evidence: --component NAME, --html FILE or --json")
-    click.echo("\nLines to paste: --for " + ", --for ".join(_LINES))
+    click.echo("\nLines to paste: --for " + ", --for ".join(LINES))
 
 
 def _list_asked(size: RightSize) -> dict[str, float | None]:

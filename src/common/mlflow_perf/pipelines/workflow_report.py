@@ -28,11 +28,12 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     Returns:
         The workflow, or None if the run has no children; and the HTML page.
     """
-    workflow = build_workflow(get_run(run_id))
+    run = get_run(run_id)
+    workflow = build_workflow(run)
     if workflow is None:
         return None, ""
     flow = workflow.as_dict()
-    page = html.render(PerfDocument(), title=workflow.name, workflow=flow)
+    page = html.render(PerfDocument(), title=workflow.name, workflow=flow, run=run)
     tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
     tracking.text(run_id, page, REPORT_FILE)
     tracking.note(run_id, lambda links: write_workflow_note(flow, links))

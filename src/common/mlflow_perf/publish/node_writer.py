@@ -47,6 +47,7 @@ from mlflow_perf.tracking.client import (
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.new_store import making_alone
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.run_handle import Claim
 
 if TYPE_CHECKING:
@@ -322,7 +323,8 @@ class _NodeWriter:
                     save_speedscope(document, place.parent)
             if page_of is not None:
                 try:
-                    (root / REPORT_FILE).write_text(html.render(page_of), encoding="utf-8")
+                    page = html.render(page_of, run=PerfRun.from_mlflow(self._stored))
+                    (root / REPORT_FILE).write_text(page, encoding="utf-8")
                 # A page that cannot be drawn must not cost the figures and the JSON.
                 except Exception:  # noqa: BLE001
                     _log.warning("The HTML report could not be made.", exc_info=True)

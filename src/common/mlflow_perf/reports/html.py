@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from mlflow_perf.reports.comparison_page import ComparisonPage
+    from mlflow_perf.tracking.perf_run import PerfRun
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -31,6 +32,7 @@ def render(
     title: str | None = None,
     workflow: Mapping[str, Any] | None = None,
     pictures: Mapping[str, str] | None = None,
+    run: PerfRun | None = None,
 ) -> str:
     """Return the report of a run, or of a whole workflow, as one HTML page.
 
@@ -39,8 +41,9 @@ def render(
         title: Heading; default: the workflow's or the component's name.
         workflow: The workflow as plain data, from `mlflow_perf.analysis.workflow`.
         pictures: SVG elements to show, by their headings, such as those of a workflow's spans.
+        run: What MLflow knows of the run: its name and parameters.
     """
-    context = build_context(document, title=title, workflow=workflow, pictures=pictures)
+    context = build_context(document, title=title, workflow=workflow, pictures=pictures, run=run)
     return _make_writable(load_templates().get_template("report.html").render(context))
 
 
@@ -51,6 +54,7 @@ def build_context(
     workflow: Mapping[str, Any] | None = None,
     link: Callable[[str], str] | None = None,
     pictures: Mapping[str, str] | None = None,
+    run: PerfRun | None = None,
 ) -> dict[str, Any]:
     """Return the variables of the template `report.html`.
 
@@ -61,6 +65,7 @@ def build_context(
         link: Returns the address of a step's run; default: no links, because they lead nowhere in
             MLflow's artifact pane.
         pictures: SVG elements by their headings.
+        run: What MLflow knows of the run.
     """
     # numpy and jinja2 are loaded when a page is made, not when a job starts.
     from mlflow_perf.reports.pictures import build_pictures
@@ -68,7 +73,7 @@ def build_context(
     from mlflow_perf.reports.workflow_page import build_workflow_page
 
     flow = None if workflow is None else build_workflow_page(workflow)
-    report = build_run_page(document, title=title or (flow.name if flow else None))
+    report = build_run_page(document, title=title or (flow.name if flow else None), run=run)
     if flow and not report.metrics:
         report.notes = []
     report.pictures, left_out = build_pictures(pictures or {})

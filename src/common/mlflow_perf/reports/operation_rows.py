@@ -6,12 +6,15 @@ own blocks replace missing ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mlflow_perf.core.format import quantity
 from mlflow_perf.core.json_io import read_numbers
+from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.sketch import Sketch
 
 MOST_ROWS = 200
 """Most operations that are shown; the rest is counted."""
@@ -59,17 +62,68 @@ def read_counters(node: NodeDocument, timed: Figures) -> dict[str, float]:
     return {**counts, **read_numbers(node.operations.get("counters"))}
 
 
-def build_operation_table(nodes: Iterable[Figures]) -> dict[str, Any]:
+class Places:
+    """When each operation ran, over all nodes, and the distribution of its times."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, tuple[float, float]] = {}
+        self.sketches: dict[str, Sketch | None] = {}
+
+    def add(self, node: NodeDocument) -> None:
+        """Take what a node's document says of its operations."""
+        times, sketches = (node.operations.get(name) for name in ("times", "sketches"))
+        for name, stats in times.items() if isinstance(times, dict) else ():
+            found = read_numbers(stats)
+            ended, took_ms = found.get("last_timestamp"), found.get("last_ms")
+            if ended is not None and took_ms is not None and found.get("count") == 1:
+                begin, end = self.spans.get(name, (math.inf, -math.inf))
+                span = min(begin, ended - took_ms / 1000), max(end, ended)
+                self.spans[name] = span
+            try:
+                sketch = Sketch.from_dict(sketches[name]) if isinstance(sketches, dict) else None
+            except (DocumentError, KeyError, TypeError, AttributeError):  # of another version
+                sketch = None
+            before = self.sketches.setdefault(name, Sketch())
+            if before is None or sketch is None:
+                self.sketches[name] = None
+            else:
+                before.merge(sketch)
+
+    def percentiles(self, name: str) -> dict[str, float]:
+        """Return the percentiles over all calls on all nodes; none where a node has no sketch."""
+        sketch = self.sketches.get(name)
+        if sketch is None or not sketch.count:
+            return {}
+        return dict(
+            zip(("p50_ms", "p95_ms", "p99_ms"), sketch.percentiles((50, 95, 99)), strict=True)
+        )
+
+
+def build_operation_table(
+    nodes: Sequence[Figures],
+    places: Places | None = None,
+    *,
+    started: float = 0.0,
+    duration_sec: float = 0.0,
+) -> dict[str, Any]:
     """Return the operations of all nodes, the longest in total first.
 
-    Counts and totals are summed over the nodes; a percentile is that of the node where it is
-    highest.
+    Counts and totals are summed over the nodes. Percentiles are of all calls; without the
+    distributions of some node, those of the node where they are highest.
+
+    Args:
+        nodes: The figures of each node.
+        places: When they ran; default: unknown.
+        started: Unix time at which the run began.
+        duration_sec: How long it took; 0.0 if unknown.
 
     Returns:
-        `rows` (at most `MOST_ROWS`) with `name`, `count`, `total`, `avg`, `p50` … as texts and
-        `share` in per cent of the longest total; `left_out`: how many more there are; `columns`:
+        `rows` (at most `MOST_ROWS`) with `name`, `count`, `total`, `avg`, `p50` … as texts,
+        `share` in per cent of the run's time on all nodes, and `place`: left and width in per cent
+        of the run, where it ran once on each node; `left_out`: how many more there are; `columns`:
         which percentiles and extremes any row has.
     """
+    places = places or Places()
     merged: Figures = {}
     for figures in nodes:
         for name, stats in figures.items():
@@ -82,7 +136,10 @@ def build_operation_table(nodes: Iterable[Figures]) -> dict[str, Any]:
                     choose = min if column == "min_ms" else max
                     into[column] = choose(into.get(column, stats[column]), stats[column])
     order = sorted(merged.items(), key=lambda item: -item[1]["total_ms"])
-    longest = order[0][1]["total_ms"] if order else 0.0
+    if len(nodes) > 1:
+        for name, stats in merged.items():
+            stats.update(places.percentiles(name))
+    whole_ms = 1000.0 * duration_sec * max(1, len(nodes))
     columns = [c for c in _COLUMNS if any(c in stats for stats in merged.values())]
     rows = []
     for name, stats in order[:MOST_ROWS]:
@@ -95,7 +152,8 @@ def build_operation_table(nodes: Iterable[Figures]) -> dict[str, Any]:
                 "total": quantity(total, "ms"),
                 "avg": quantity(mean, "ms"),
                 "figures": [quantity(stats.get(c), "ms") for c in columns],
-                "share": round(100.0 * total / longest, 1) if longest > 0 else 0.0,
+                "share": round(100.0 * total / whole_ms, 1) if whole_ms > 0 else None,
+                "place": _place(places.spans.get(name), started, duration_sec),
                 "sort": [count, total, mean or 0.0, *(stats.get(c) for c in columns)],
             }
         )
@@ -104,6 +162,17 @@ def build_operation_table(nodes: Iterable[Figures]) -> dict[str, Any]:
         "rows": rows,
         "left_out": max(0, len(order) - MOST_ROWS),
     }
+
+
+def _place(
+    span: tuple[float, float] | None, started: float, duration_sec: float
+) -> tuple[float, float] | None:
+    """Return where a span of time is in the run: left and width in per cent."""
+    if span is None or duration_sec <= 0:
+        return None
+    left = min(100.0, max(0.0, 100 * (span[0] - started) / duration_sec))
+    width = min(100.0 - left, max(0.0, 100 * (span[1] - span[0]) / duration_sec))
+    return round(left, 2), round(width, 2)
 
 
 def build_transfers(nodes: Iterable[Figures]) -> list[dict[str, Any]]:

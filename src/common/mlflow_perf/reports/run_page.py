@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
+from mlflow_perf.analysis.slow_nodes import find_slow_nodes
 from mlflow_perf.core.format import clock_time, quantity
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.reports import operation_rows
+from mlflow_perf.reports.asked_view import AskedView, build_asked_view
 from mlflow_perf.reports.curves import FEW_NODES, Curves, NodeCurves, build_curves
 from mlflow_perf.reports.flame import FlameReader
 from mlflow_perf.reports.pictures import Picture
@@ -33,8 +35,10 @@ from mlflow_perf.reports.tables import (
     choose_verdict,
     list_facts,
 )
+from mlflow_perf.tracking.perf_run import PerfRun
 
 _MOST_FACTS = 8
+_MOST_ADVISED = 64
 _MANY = (
     "With this many nodes the curves show the distribution over the nodes, and each cell of a "
     "heat map the highest value of one node in one interval: no peak is left out."
@@ -66,6 +70,10 @@ class RunPage:
         notes: What is missing from the report, one sentence each.
         pictures: Ready-made pictures, such as those of the workflow's spans.
         others: The further components that reported to the same run, without curves.
+        name: The run's name in MLflow, where it is not the title; empty without one.
+        params: The run's parameters.
+        asked: What to ask for next time; None where that is unknown.
+        slow_nodes: Indexes of the nodes that took much longer than the others.
     """
 
     title: str
@@ -88,6 +96,10 @@ class RunPage:
     notes: list[str] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     others: list[RunPage] = field(default_factory=list)
+    name: str = ""
+    params: list[tuple[str, str]] = field(default_factory=list)
+    asked: AskedView | None = None
+    slow_nodes: list[int] = field(default_factory=list)
 
 
 class _Reader:
@@ -108,12 +120,21 @@ class _Reader:
         self.run_id = ""
         self.starts: list[float] = []
         self.flame = FlameReader()
+        self.places = operation_rows.Places()
+        self.slim: dict[int, NodeDocument] = {}
+        self.durations: dict[int, float] = {}
 
     def add(self, index: int, node: NodeDocument) -> None:
         """Keep what the page shows of a node."""
         self.curves.append(NodeCurves.from_document(index, node))
         timed = operation_rows.read_figures(node, "ops")
         self.operations.append(timed)
+        self.places.add(node)
+        if node.duration_sec is not None:
+            self.durations[index] = node.duration_sec
+        if len(self.slim) < _MOST_ADVISED:
+            extra = {k: v for k, v in node.extra.items() if k not in ("profile", "phases")}
+            self.slim[index] = replace(node, reports={}, operations={}, extra=extra)
         self.transfers.append(operation_rows.read_figures(node, "transfers"))
         for name, value in operation_rows.read_counters(node, timed).items():
             self.counters[name] = self.counters.get(name, 0.0) + value
@@ -135,13 +156,17 @@ class _Reader:
 
 
 def build_run_page(
-    source: PerfDocument | Iterable[NodeDocument], *, title: str | None = None
+    source: PerfDocument | Iterable[NodeDocument],
+    *,
+    title: str | None = None,
+    run: PerfRun | None = None,
 ) -> RunPage:
     """Return the page of a run.
 
     Args:
         source: The document, or its nodes one after another.
         title: Heading; default: the component's name.
+        run: What MLflow knows of the run: its name and parameters.
     """
     whole = source.extra if isinstance(source, PerfDocument) else {}
     readers: dict[str, _Reader] = {}
@@ -152,6 +177,11 @@ def build_run_page(
         readers.setdefault(node.component or first, _Reader()).add(index, node)
     reader, *others = readers.values() or [_Reader()]
     page = _make_page(reader, whole, title)
+    if run is not None:
+        page.name = run.name if run.name and run.name != page.title else ""
+        page.params = sorted(run.params.items())
+    if len(reader.facts) <= _MOST_ADVISED:
+        page.asked = build_asked_view(reader.slim, run)
     page.others = [_make_page(other, {}, None) for other in others]
     return page
 
@@ -172,7 +202,8 @@ def _number_nodes(
 def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> RunPage:
     curves = build_curves(reader.curves)
     loops = reader.steps.records()
-    findings = merge_findings(reader.findings, loops) if reader.findings else []
+    durations = reader.durations
+    findings = merge_findings(reader.findings, loops, durations) if reader.findings else []
     extras = [whole] if whole.get("bottleneck") else reader.extras
     verdict = choose_verdict(findings, extras)
     is_judged = bool(findings) and verdict.get("bottleneck") == findings[0].bottleneck
@@ -186,7 +217,13 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         verdict={**verdict, "bottleneck": findings[0].word} if is_judged else verdict,
         findings=build_finding_rows(findings),
         nodes=build_node_table(reader.facts, reader.summaries),
-        operations=operation_rows.build_operation_table(reader.operations),
+        operations=operation_rows.build_operation_table(
+            reader.operations,
+            reader.places,
+            started=min(reader.starts, default=0.0),
+            duration_sec=max(durations.values(), default=0.0),
+        ),
+        slow_nodes=find_slow_nodes(durations),
         loops=build_loop_views(loops),
         counters=[(k, quantity(v, "")) for k, v in sorted(reader.counters.items())],
         transfers=operation_rows.build_transfers(reader.transfers),

@@ -137,7 +137,7 @@ def run(access: Access) -> Response:
     workflow = _read_workflow(access, one)
     title = one.name or one.component
     nodes = _read_nodes(access, one)
-    context = html.build_context(nodes, title=title, workflow=workflow, link=_link_run)
+    context = html.build_context(nodes, title=title, workflow=workflow, link=_link_run, run=one)
     # MLflow's facts replace those that the documents lack.
     report: RunPage = context["report"]
     report.run_id = report.run_id or one.run_id or ""

@@ -235,6 +235,7 @@ const drawPhases = (u, named) => {
   ctx.clip();
   ctx.font = `${10 * ratio}px system-ui, sans-serif`;
   ctx.textBaseline = "top";
+  ctx.textAlign = "left";
   phases.forEach((phase, i) => {
     const left = u.valToPos(phase.start, "x", true), right = u.valToPos(phase.end, "x", true);
     if (right < bbox.left || left > bbox.left + bbox.width) return;

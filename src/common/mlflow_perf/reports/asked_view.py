@@ -1,0 +1,64 @@
+"""What to ask for next time, for the report: had, used, advised, and the lines to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlflow_perf.analysis.resource_lines import LINES
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.core.format import one_decimal, quantity
+from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
+
+_NAMES = {"cpus": "CPUs per node", "memory_mb": "Memory per node", "nodes": "Nodes", "gpus": "GPUs"}
+
+
+@dataclass(frozen=True)
+class AskedView:
+    """A run's right size as texts.
+
+    Attributes:
+        rows: Name of the resource; what the run had, used at its peak, and should ask for.
+        lines: Title, identifier and lines of each system.
+        evidence: The reasons.
+    """
+
+    rows: list[tuple[str, str, str, str]]
+    lines: list[tuple[str, str, str]]
+    evidence: list[str]
+
+
+def build_asked_view(nodes: Mapping[int, NodeDocument], run: PerfRun | None) -> AskedView | None:
+    """Return what a run should ask for; None without figures to advise from.
+
+    Args:
+        nodes: The run's nodes, without curves.
+        run: What MLflow knows of the run.
+    """
+    document = PerfDocument(dict(nodes))
+    made = PerfRun.from_document("this run", document)
+    if run is not None:
+        made = PerfRun(
+            "this run", tags=run.tags, params=run.params, document=document, started=made.started
+        )
+    try:
+        size = right_size([made])
+    except MlflowPerfError:
+        return None
+    rows = []
+    asked = {"cpus": size.cpus, "memory_mb": size.memory_mb, "nodes": size.nodes, "gpus": size.gpus}
+    for key, advised in asked.items():
+        if advised:
+            values = (size.had.get(key), size.peak.get(key), float(advised))
+            shown = [_format(key, value) for value in values]
+            rows.append((_NAMES[key], shown[0], shown[1], shown[2]))
+    lines = [(title, f"lines-{name}", make(size)) for name, (title, make) in LINES.items()]
+    return AskedView(rows, lines, list(size.evidence))
+
+
+def _format(key: str, value: float | None) -> str:
+    if not value:
+        return "–"
+    return quantity(value, "MB") if key == "memory_mb" else one_decimal(value)

@@ -1,0 +1,34 @@
+"""What to ask for, in the report."""
+
+from __future__ import annotations
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.reports.asked_view import build_asked_view
+
+FIGURES = {
+    "duration_sec": 60.0,
+    "cpu_limit_cores": 16.0,
+    "job_cpu_avg_cores": 1.0,
+    "job_max_cpu_cores": 1.1,
+    "job_max_mem_mb": 900.0,
+    "mem_limit_mb": 65536.0,
+    "cpu_avg_utilization_pct": 7.0,
+}
+
+
+def test_had_used_and_advised_stand_beside_lines_to_paste() -> None:
+    """One row per resource that is known, and the lines of each system."""
+    view = build_asked_view({0: NodeDocument({"index": 0}, summary=FIGURES)}, None)
+    assert view is not None
+    rows = {name: (had, used, asked) for name, had, used, asked in view.rows}
+    assert rows["CPUs per node"][0] == "16"
+    assert rows["Memory per node"][:2] == ("64 GB", "900 MB")
+    texts = {title: text for title, _, text in view.lines}
+    assert "#SBATCH --mem=" in texts["Slurm"]
+    assert {"Kubernetes", "Azure ML"} <= set(texts)
+    assert view.evidence
+
+
+def test_without_figures_nothing_is_advised() -> None:
+    """A page of a run without nodes has no such section."""
+    assert build_asked_view({}, None) is None
