@@ -15,4 +15,5 @@ def test_a_page_shows_each_component_and_escapes_its_name() -> None:
     assert "shortest on 8, fewest node-hours on 1 of 1, 2, 4, 8 nodes" in picture
     page = render_scaling([study, study_scaling("other", points)])
     assert page.count("<img") == 2
+    assert 'alt="Run time of other over its nodes: 1 min 40 s on 1, 55 s on 2, 32.5 s on 4' in page
     assert "<script>" not in page.partition("</head>")[2]

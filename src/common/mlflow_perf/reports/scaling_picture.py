@@ -13,6 +13,7 @@ from mlflow_perf.reports.pictures import build_pictures
 
 _WIDTH, _HEIGHT = 560.0, 220.0
 _STEPS = 60
+_NAMED = 12
 
 
 def draw_scaling(study: ScalingStudy) -> str:
@@ -38,8 +39,11 @@ def draw_scaling(study: ScalingStudy) -> str:
         f"shortest on {study.fastest}, fewest node-hours on {study.cheapest} of "
         f"{', '.join(map(str, study.counts))} nodes"
     )
+    measured = ", ".join(f"{duration(p.seconds)} on {p.nodes}" for p in study.points[:_NAMED])
+    label = f"Run time of {study.component} over its nodes: {measured}; {said}."
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-70 -12 650 282" '
+        f'<svg role="img" aria-label="{escape(label)}" '
+        'xmlns="http://www.w3.org/2000/svg" viewBox="-70 -12 650 282" '
         'width="650" height="282" font-family="sans-serif" font-size="12" fill="#333">'
         '<rect x="-70" y="-12" width="650" height="282" fill="#fff"/>'
         f'<polygon points="{" ".join(band)}" fill="#2a6fdb" fill-opacity=".15"/>'
