@@ -46,7 +46,7 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import _list_documents
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.run_handle import RunHandle
-from mlflow_perf.web.listing import Choice
+from mlflow_perf.web.choice import Choice
 
 HUGE = 10**400
 """A whole number that no float holds."""

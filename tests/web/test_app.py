@@ -18,6 +18,10 @@ def test_the_prefix_stands_in_every_address(client: Any, monkeypatch: pytest.Mon
     other = Flask("other")
     assert web_app.register(other) == [
         "/deep/er/perf",
+        "/deep/er/perf/runs.csv",
+        "/deep/er/perf/scatter",
+        "/deep/er/perf/fleet",
+        "/deep/er/perf/trend",
         "/deep/er/perf/run",
         "/deep/er/perf/compare",
     ]

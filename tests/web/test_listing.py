@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -10,9 +12,12 @@ from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.web.listing import COLUMNS, Choice, Found, build_listing, build_search
+from mlflow_perf.web.choice import Choice, build_search
+from mlflow_perf.web.fields import COLUMNS, read_field
+from mlflow_perf.web.listing import build_listing
+from mlflow_perf.web.table import Found
 
-SORTS = ["started", "name", "component", "status", "bottleneck", *(c.key for c in COLUMNS)]
+SORTS = ["started", "name", "component", "metrics.auc", "params.a b", *(c.key for c in COLUMNS)]
 
 
 @given(
@@ -22,9 +27,16 @@ SORTS = ["started", "name", "component", "status", "bottleneck", *(c.key for c i
     sort=st.sampled_from(SORTS),
     down=st.booleans(),
     limit=st.integers(1, 1000),
+    columns=st.lists(st.sampled_from(SORTS), unique=True, max_size=5).map(tuple),
 )
 def test_a_choice_survives_its_address(
-    text: str, query: str, component: str, sort: str, down: bool, limit: int
+    text: str,
+    query: str,
+    component: str,
+    sort: str,
+    down: bool,
+    limit: int,
+    columns: tuple[str, ...],
 ) -> None:
     """What the user chose is the same after it went through the address."""
     choice = Choice(
@@ -34,6 +46,9 @@ def test_a_choice_survives_its_address(
         text=text,
         sort=f"-{sort}" if down else sort,
         limit=limit,
+        columns=columns,
+        group="status",
+        since="7d",
     )
     assert Choice.from_query(parse_qs(choice.address(), keep_blank_values=True)) == choice
 
@@ -41,7 +56,9 @@ def test_a_choice_survives_its_address(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"sort": ["nothing"]}, "no column 'nothing'"),
+        ({"sort": ["params."]}, "no column 'params.'"),
+        ({"since": ["long ago"]}, "no age"),
+        ({"group": ["colour"]}, "grouped by 'colour'"),
         ({"limit": ["0"]}, "from 1 to 1000"),
         ({"limit": ["many"]}, "from 1 to 1000"),
         ({"limit": ["²"]}, "from 1 to 1000"),
@@ -66,18 +83,60 @@ def test_a_column_without_figures_is_left_out() -> None:
     """Only columns with a value are shown; a node's figure replaces a missing figure of the run."""
     run = PerfRun("r", run_id="1" * 32, metrics={"duration_sec": 90.0, "run_cpu_hours": 2.0})
     listing = build_listing(Found([run]), Choice(sort="run_cpu_hours"), {})
-    labels = [head["label"] for head in listing.heads]
-    assert labels[-2:] == ["Duration", "Held"]
-    assert listing.rows[0]["cells"] == ["1 min 30 s", "2 CPU h"]
+    shown = [(head["label"], head["unit"]) for head in listing.heads]
+    assert shown[-2:] == [("Duration", ""), ("CPU time held", "CPU h")]
+    assert [cell.text for cell in listing.rows[0]["cells"]] == ["1 min 30 s", "2.00"]
     assert listing.heads[-1]["sorted"] == "ascending"
     assert "sort=-run_cpu_hours" in listing.heads[-1]["address"]
 
 
-def test_the_search_box_looks_at_name_component_and_id() -> None:
-    """A text finds runs by name, component or id, whatever the case."""
-    runs = [PerfRun("a", run_id="abc", name="Train"), PerfRun("b", run_id="xyz", component="prep")]
-    found = {
-        text: [row["id"] for row in build_listing(Found(runs), Choice(text=text), {}).rows]
-        for text in ("train", "PREP", "xy", "nothing")
-    }
-    assert found == {"train": ["abc"], "PREP": ["xyz"], "xy": ["xyz"], "nothing": []}
+def _run(number: int, **more: Any) -> PerfRun:
+    return PerfRun(f"r{number}", run_id=f"{number:032x}", name=f"r{number}", **more)
+
+
+def test_a_column_has_one_unit_and_bars_to_its_largest_value() -> None:
+    """CPU times of a column share a unit that the heading names; a bar is a share of the largest.
+
+    Texts have no bar, and long ones are cut.
+    """
+    runs = [
+        _run(1, metrics={"run_cpu_hours": 0.01}, params={"leaves": "31", "note": "x" * 500}),
+        _run(2, metrics={"run_cpu_hours": 0.04, "auc": 0.91}, params={"leaves": "62"}),
+    ]
+    columns = [read_field(name) for name in ("metrics.auc", "params.leaves", "params.note")]
+    found = Found(runs, columns=[field for field in columns if field])
+    listing = build_listing(found, Choice(), {})
+    assert [head["unit"] for head in listing.heads[5:]] == ["CPU s", "", "", ""]
+    held, auc, leaves, note = ([row["cells"][i] for row in listing.rows] for i in range(4))
+    assert [(c.text, c.share) for c in held] == [("36", 25), ("144", 100)]
+    assert [(c.text, c.share) for c in auc] == [("–", None), ("0.9100", None)]
+    assert [(c.text, c.share, c.is_number) for c in leaves] == [("31", 50, True), ("62", 100, True)]
+    assert (len(note[0].text), len(note[0].title), note[0].is_number) == (60, 300, False)
+
+
+def test_groups_have_sums_and_means() -> None:
+    """Grouped rows have the sum of hours, the mean of other figures, and the count of failures."""
+    runs = [
+        _run(1, status="FAILED", params={"b": "x"}, metrics={"run_cpu_hours": 1.0, "auc": 0.5}),
+        _run(2, status="FINISHED", params={"b": "y"}, metrics={"run_cpu_hours": 4.0}),
+        _run(3, status="FINISHED", params={"b": "x"}, metrics={"run_cpu_hours": 2.0, "auc": 0.7}),
+    ]
+    auc = read_field("auc")
+    assert auc is not None
+    groups = build_listing(Found(runs, columns=[auc]), Choice(group="params.b"), {}).groups
+    said = [(g.name, g.shown, [(c.text, c.title) for c in g.cells]) for g in groups]
+    assert said == [
+        ("x", "2 runs, 1 failed", [("3.00", "sum"), ("0.6000", "mean")]),
+        ("y", "1 run", [("4.00", "sum"), ("", "")]),
+    ]
+
+
+def test_a_running_job_shows_how_long_it_has_run() -> None:
+    """A run without figures of its own shows its age and its system metrics so far."""
+    live = {"system/job_cpu_cores": 1.5, "system/cpu_utilization_percentage": 90.0}
+    run = _run(1, status="RUNNING", started=time.time() - 90, metrics=live)
+    listing = build_listing(Found([run]), Choice(), {})
+    assert [head["label"] for head in listing.heads[5:]] == ["Duration", "Job's CPUs"]
+    duration, cpus = (cell.text for cell in listing.rows[0]["cells"])
+    assert duration.startswith("1 min 3")
+    assert cpus == "1.50"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.entities import Param
 from tests.reports.html_browser import Browser, wait_for
 from tests.web.web_store import Filled, fill, get, server
 
 import mlflow_perf
 from mlflow_perf.tracking.page_probe import has_page
-from mlflow_perf.web.listing import Choice, build_search
+from mlflow_perf.web.choice import Choice, build_search
 from mlflow_perf.web.table import query_runs, query_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -40,22 +42,40 @@ def _addresses(store: Filled) -> dict[str, str]:
         "filtered": "/perf?component=train&sort=-run_cpu_hours",
         "run": f"/perf/run?id={runs['hostile']}",
         "workflow": f"/perf/run?id={runs['training']}",
+        "grouped": "/perf?group=component&col=params.depth&col=run_duration_sec",
+        "wrong": "/perf?filter=nonsense",
+        "fleet": "/perf/fleet?since=3650d",
+        "trends": "/perf/trend",
+        "trend": "/perf/trend?component=train",
+        "scatter": "/perf/scatter?x=run_cpu_hours&group=component",
         "compare": f"/perf/compare?run={runs['prepare']}&run={runs['train']}",
     }
 
 
 @pytest.mark.parametrize(
     ("name", "dark"),
-    [("list", False), ("list", True), ("run", False), ("workflow", False), ("compare", True)],
+    [
+        ("list", False),
+        ("list", True),
+        ("grouped", False),
+        ("fleet", False),
+        ("fleet", True),
+        ("trend", True),
+        ("scatter", False),
+        ("run", False),
+        ("workflow", False),
+        ("compare", True),
+    ],
 )
 def test_each_page_in_a_browser(
     name: str, dark: bool, site: str, store: Filled, browser: Browser, axe: str
 ) -> None:
     """No page writes to the console, asks another host, breaks a rule of axe, or runs a name."""
-    browser.show(site + _addresses(store)[name], dark=dark)
-    assert browser.messages() == []
-    assert browser.hosts() == {"127.0.0.1"}
-    assert browser.violations(axe) == []
+    for width in (1300, 390):
+        browser.show(site + _addresses(store)[name], width=width, dark=dark)
+        assert browser.messages() == []
+        assert browser.hosts() == {"127.0.0.1"}
+        assert browser.violations(axe) == []
     assert browser.js("return document.querySelectorAll('img').length") == 0
 
 
@@ -172,6 +192,14 @@ def test_basic_auth(store: Filled, tmp_path: Path) -> None:
         assert store.runs["train"] in text
         assert store.runs["hidden"] not in text
         assert "secret" not in text
+        for path in ("/perf/fleet?since=3650d", "/perf/trend?component=hidden", "/perf/scatter",
+                     "/perf/runs.csv", f"/perf/fleet?experiment={store.experiments['secret']}",
+                     "/perf/trend"):  # fmt: skip
+            status, text = get(address + path, user=_BOB)
+            assert status == 200, path
+            assert "secret" not in text, path
+            assert "hidden" not in re.sub(r"<style>.*?</style>|hidden\"|value=.hidden.", "", text,
+                                          flags=re.DOTALL), path  # fmt: skip
         hidden = f"/perf/run?id={store.runs['hidden']}"
         assert get(address + hidden, user=_BOB)[0] == 403
         pair = f"/perf/compare?run={store.runs['hidden']}&run={store.runs['train']}"
@@ -264,8 +292,9 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
             # MLflow's language cannot ask for a component, see `build_search`.
             if component := equal.get("component"):
                 found = [r for r in found if r.data.tags["mlflow_perf.component"] == component]
-            rows = query_runs(store, experiments, choice)
-            assert rows is not None
+            listed = query_runs(store, experiments, choice)
+            assert listed is not None
+            rows = listed.runs
             workflows = {r.run_id for r in rows if not r.component}
             assert workflows == ({filled.runs["training"]} if not equal else set())
             rows = [r for r in rows if r.component]
@@ -274,12 +303,30 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
             for row in rows:
                 assert row.metrics.items() <= by_id[row.run_id].items()
                 assert "run_cpu_hours" in row.metrics
-    listed = query_runs(store, experiments, Choice(sort="-run_cpu_hours")) or []
-    values = [r.metrics["run_cpu_hours"] for r in listed if r.component]
-    assert listed[-1].run_id == filled.runs["training"]
-    steps = query_steps(store, listed)
+    by_hours = query_runs(store, experiments, Choice(sort="-run_cpu_hours"))
+    assert by_hours is not None
+    values = [r.metrics["run_cpu_hours"] for r in by_hours.runs if r.component]
+    assert by_hours.runs[-1].run_id == filled.runs["training"]
+    steps = query_steps(store, by_hours.runs)
     assert {k: {s.run_id for s in v} for k, v in steps.items()} == {
         filled.runs["training"]: {filled.runs["prepare"], filled.runs["train"]}
     }
     assert values == sorted(values, reverse=True)
     assert len(values) == len(filled.runs) - 1
+    _check_parameters(store, filled)
+
+
+def _check_parameters(store: Any, filled: Filled) -> None:
+    """Parameters sort as numbers where they are numbers; a text finds runs, whatever the case."""
+    for name, value in (("run0", "10"), ("run1", "9"), ("run2", "1e999999"), ("train", "deep")):
+        store.log_param(filled.runs[name], Param("leaves", value))
+    experiments = list(filled.experiments.values())
+    found = query_runs(store, experiments, Choice(sort="params.leaves"))
+    assert found is not None
+    ids = {run_id: name for name, run_id in filled.runs.items()}
+    order = [ids[str(run.run_id)] for run in found.runs]
+    assert order[:4] == ["run1", "run0", "run2", "train"]
+    assert [field.name for field in found.columns] == ["params.leaves"]
+    text = query_runs(store, experiments, Choice(text="PREP", since="10000d"))
+    assert text is not None
+    assert [ids[str(run.run_id)] for run in text.runs] == ["prepare"]

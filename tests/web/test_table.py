@@ -8,7 +8,8 @@ import pytest
 from tests.web.web_store import Filled
 
 from mlflow_perf.web.access import Access
-from mlflow_perf.web.listing import COLUMNS, Choice
+from mlflow_perf.web.choice import Choice
+from mlflow_perf.web.fields import COLUMNS
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlflow_perf.analysis.metric_text import find_direction
 from mlflow_perf.analysis.step_runs import find_same_hardware
 from mlflow_perf.core.format import suggest
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs
 
 DEFAULT_METRIC = "duration_sec"
@@ -129,6 +129,32 @@ def read_history(
         names = {name for run in runs for name in (run.component, *run.components) if name}
         hint = suggest(component, names)
         raise RunNotFoundError(f"There is no finished run of the component {component!r}{hint}")
+    history = build_history(
+        component, metric, finished, same_params=same_params, any_hardware=any_hardware
+    )
+    return replace(history, left_out=len(found) - len(history.points))
+
+
+def build_history(
+    component: str,
+    metric: str,
+    finished: Sequence[PerfRun],
+    *,
+    same_params: Sequence[str] | None = (),
+    any_hardware: bool = False,
+) -> History:
+    """Return one metric of runs that were read already.
+
+    Args:
+        component: The component.
+        metric: As in `read_history`.
+        finished: The component's finished runs, newest first; at least one.
+        same_params: As there.
+        any_hardware: As there.
+
+    Raises:
+        SettingError: When no run has the metric, or the newest lacks a parameter.
+    """
     keys = {key for run in finished for key in run.metric_keys}
     if metric not in keys:
         hint = suggest(metric, keys)
@@ -149,7 +175,7 @@ def read_history(
         value = run.read_worst(metric, upward=upward)
         if value is not None and run.run_id is not None:
             points.append(Point(run.run_id, run.started, value))
-            if run.tags.get(f"{TAG}baseline", "false").lower() not in ("false", "0", "no", ""):
+            if run.is_baseline:
                 baseline = points[-1]
     values = [point.value for point in points]
     edges = change_points(values)
@@ -161,7 +187,7 @@ def read_history(
         Change(points[edge].run_id, before, after, calculate_change_pct(before, after))
         for edge, before, after in zip(edges, medians, medians[1:], strict=False)
     ]
-    return History(component, metric, points, changes, baseline, len(found) - len(points))
+    return History(component, metric, points, changes, baseline, len(finished) - len(points))
 
 
 def find_past(

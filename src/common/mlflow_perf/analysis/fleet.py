@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -15,14 +15,16 @@ from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
 from mlflow_perf.tracking.load import list_experiments, make_client
-from mlflow_perf.tracking.perf_run import TAG
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import find_runs
 
 NO_GROUP = "(none)"
 _WEEK_SEC = 7 * 86_400.0
 _WORSE_PCT = 10.0
 _ADVISED = 3
-_RUNS_OF_EACH = 20
+RUNS_OF_EACH = 20
+"""From how many newest runs of a component its advice is made."""
+
 _DEFAULT_BY = "experiment"
 
 
@@ -84,6 +86,17 @@ def sum_fleet(
     names: dict[Any, str] = {}
     if by == "experiment":
         names = {int(key): name for key, name in list_experiments(make_client()).items()}
+    return build_rows(by, sum_runs(by, *bounds), names)
+
+
+def build_rows(by: str, groups: Iterable[Sums], experiments: Mapping[int, str]) -> list[FleetRow]:
+    """Return groups by their names, most unused CPU hours first.
+
+    Args:
+        by: As in `sum_fleet`.
+        groups: The sums of each.
+        experiments: Id of an experiment → its name.
+    """
 
     def name(sums: Sums) -> str:
         if sums.group is None or sums.group == "":
@@ -93,11 +106,9 @@ def sum_fleet(
                 (int(sums.group) * WEEK_MS + MONDAY_MS) / 1000, tz=timezone.utc
             )
             return monday.strftime("%G-W%V")
-        return names.get(sums.group, str(sums.group))
+        return experiments.get(sums.group, str(sums.group))
 
-    rows = [
-        FleetRow(name(sums), sums.runs, sums.failed, sums.figures) for sums in sum_runs(by, *bounds)
-    ]
+    rows = [FleetRow(name(sums), sums.runs, sums.failed, sums.figures) for sums in groups]
     order = ("unused_cpu_hours", "unused_gpu_hours", "unused_cost")
     rows.sort(key=lambda row: (*(-(row.figures[key] or 0.0) for key in order), row.group))
     return rows
@@ -124,13 +135,20 @@ def build_digest(by: str = _DEFAULT_BY, *, now: float | None = None) -> Digest:
     """
     now = time.time() if now is None else now
     week = sum_fleet(by, since=now - _WEEK_SEC, until=now)
-    before = {
-        row.group: row for row in sum_fleet(by, since=now - 2 * _WEEK_SEC, until=now - _WEEK_SEC)
-    }
+    before = sum_fleet(by, since=now - 2 * _WEEK_SEC, until=now - _WEEK_SEC)
+    worse = find_worse(week, before) if by != "week" else []
+    components = sum_fleet("component", since=now - _WEEK_SEC, until=now)
+    wasting = [row for row in components if row.figures["unused_cpu_hours"]][:_ADVISED]
+    return Digest(by, week, worse, [_advise(row) for row in wasting])
+
+
+def find_worse(week: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str]:
+    """Return the groups that left more unused, or failed more, than the week before; sentences."""
+    past_of = {row.group: row for row in before}
     worse = []
     for row in week:
-        past = before.get(row.group)
-        if past is None or by == "week":
+        past = past_of.get(row.group)
+        if past is None:
             continue
         old, new = (r.figures["unused_cpu_hours"] or 0.0 for r in (past, row))
         if new > old * (1 + _WORSE_PCT / 100) and new - old >= 0.1:
@@ -140,16 +158,22 @@ def build_digest(by: str = _DEFAULT_BY, *, now: float | None = None) -> Digest:
                 f"{row.group}: {past.failed} of {past.runs} → {row.failed} of {row.runs} "
                 "runs failed."
             )
-    components = sum_fleet("component", since=now - _WEEK_SEC, until=now)
-    wasting = [row for row in components if row.figures["unused_cpu_hours"]][:_ADVISED]
-    return Digest(by, week, worse, [_advise(row) for row in wasting])
+    return worse
 
 
 def _advise(row: FleetRow) -> str:
-    """Return what holds a component's newest runs back, and what they should ask for."""
+    return advise_component(row, find_runs(row.group, max_results=RUNS_OF_EACH, documents=True))
+
+
+def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:
+    """Return what holds a component's newest runs back, and what they should ask for.
+
+    Args:
+        row: The component's sums.
+        runs: Its newest runs.
+    """
     unused = row.figures["unused_cpu_hours"] or 0.0
     text = f"{row.group} left {unused:,.1f} CPU hours unused"
-    runs = find_runs(row.group, max_results=_RUNS_OF_EACH, documents=True)
     words = Counter(w for run in runs if (w := run.tags.get(f"{TAG}bottleneck")))
     if words:
         word, count = words.most_common(1)[0]

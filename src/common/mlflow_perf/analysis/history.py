@@ -49,7 +49,7 @@ def change_points(values: Sequence[float]) -> list[int]:
         raise SettingError("Change points need one list of finite values; leave out NaN.")
     if len(series) < 2 * _SHORTEST or series.min() == series.max():
         return []
-    changes = _split(_rank(series) / len(series) * math.sqrt(12.0))
+    changes = _split(rank_values(series) / len(series) * math.sqrt(12.0))
     while changes:
         edges = [0, *changes, len(series)]
         strengths = [
@@ -63,7 +63,7 @@ def change_points(values: Sequence[float]) -> list[int]:
     return changes
 
 
-def _rank(values: Array) -> Array:
+def rank_values(values: Array) -> Array:
     """Return the rank of each value from 0; equal values share their mean rank."""
     ordered = np.sort(values)
     below = np.searchsorted(ordered, values, "left")
@@ -103,7 +103,7 @@ def _split(scores: Array) -> list[int]:
 
 def _compare(before: Array, after: Array) -> float:
     """Return how clearly two levels differ: 1 or more is clear enough."""
-    ranks = _rank(np.concatenate([before, after]))
+    ranks = rank_values(np.concatenate([before, after]))
     spread = float(np.var(ranks)) * len(before) * len(after) / (len(ranks) - 1)
     distance = abs(float(ranks[len(before) :].sum() - len(after) * ranks.mean()))
     # The longer the levels, the more places there were at which chance could look like a change.

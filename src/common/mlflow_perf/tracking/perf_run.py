@@ -147,6 +147,11 @@ class PerfRun:
         return self.tags.get(PARENT_TAG)
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether the tag `mlflow_perf.baseline` pins the run as its component's baseline."""
+        return self.tags.get(f"{TAG}baseline", "").lower() not in ("false", "0", "no", "")
+
+    @property
     def step(self) -> str:
         """Name of the step that this run is of its workflow; else the component's name."""
         return self.tags.get(f"{TAG}step") or self.component or self.name or self.label

@@ -13,6 +13,7 @@ import contextvars
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -26,9 +27,19 @@ from werkzeug.wrappers import Response
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.fleet_store import Sums, query_sums
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
-from mlflow_perf.web.listing import Choice, Found, build_search
-from mlflow_perf.web.table import drop_foreign_parents, query_runs, query_steps
+from mlflow_perf.web.choice import Choice, build_search
+from mlflow_perf.web.fields import offer_fields
+from mlflow_perf.web.table import (
+    OUR_KEYS,
+    Found,
+    choose_columns,
+    drop_foreign_parents,
+    load_models,
+    query_runs,
+    query_steps,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -101,12 +112,15 @@ class Access:
             if not token:
                 return found
 
-    def runs(self, experiments: Sequence[str], choice: Choice) -> Found:
+    def runs(
+        self, experiments: Sequence[str], choice: Choice, keys: Sequence[str] = OUR_KEYS
+    ) -> Found:
         """Return a page of the runs that hold performance data.
 
         Args:
             experiments: Ids that `experiments` returned.
             choice: Which runs, in which order, how many.
+            keys: The metrics to read besides those of the chosen columns.
 
         Raises:
             mlflow.exceptions.MlflowException: When the condition cannot be searched for.
@@ -119,11 +133,9 @@ class Access:
         if not experiments:
             return Found([])
         if not choice.query:
-            rows = query_runs(_open_store(), experiments, choice)
-            if rows is not None:
-                more = len(rows) > choice.limit
-                page = str(choice.offset + choice.limit) if more else None
-                return _add_family(Found(rows[: choice.limit], page))
+            listed = query_runs(_open_store(), experiments, choice, keys)
+            if listed is not None:
+                return _add_family(listed)
         from mlflow.exceptions import MlflowException
 
         condition, order = build_search(choice)
@@ -137,7 +149,27 @@ class Access:
         if component := choice.equal.get("component"):
             own = [run.find_component(component) for run in found.runs]
             found = replace(found, runs=[run for run in own if run is not None])
-        return _add_family(found)
+        if wanted := choice.text.casefold():
+            found = replace(found, runs=[r for r in found.runs if _has_text(r, wanted)])
+        metrics = Counter(key for run in found.runs for key in run.metrics)
+        offered = offer_fields(metrics, Counter(key for run in found.runs for key in run.params))
+        return _add_family(replace(found, offered=offered, columns=choose_columns(choice, offered)))
+
+    def sums(
+        self, experiments: Sequence[str], by: str, since_ms: int | None, until_ms: int | None
+    ) -> list[Sums] | None:
+        """Return the hours and costs of runs by group; None if this store has no tables.
+
+        Args:
+            experiments: Ids that `experiments` returned.
+            by: As in `fleet_store.sum_runs`.
+            since_ms: As there.
+            until_ms: As there.
+        """
+        store = _open_store()
+        if load_models(store) is None:
+            return None
+        return query_sums(store, experiments, by, since_ms, until_ms)
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.
@@ -351,6 +383,12 @@ def _search(
         list(experiments), query, active, limit, list(order_by), page or None
     )
     return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
+
+
+def _has_text(run: PerfRun, wanted: str) -> bool:
+    """Return whether a text is in a run's name, component or id."""
+    parts = (run.name, run.component, *run.components, run.run_id)
+    return any(wanted in (part or "").casefold() for part in parts)
 
 
 def _add_family(found: Found) -> Found:

@@ -1,189 +1,78 @@
-"""The table of runs as plain data: columns, search, sorting, addresses.
-
-The address holds the user's whole choice, so that it can be kept and sent.
-"""
+"""The table of runs as plain data: headings, rows, groups, and the fields to choose from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
-from mlflow_perf.core.format import clock_time, format_count, quantity
-from mlflow_perf.errors import SettingError
-from mlflow_perf.model.metrics import find_metric
-from mlflow_perf.reports.tables import explain_metric
-from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
-from mlflow_perf.tracking.search import quote_literal
+from mlflow_perf.analysis.metric_text import format_value
+from mlflow_perf.core.format import MISSING, clock_time, format_count, quantity
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.web.choice import Choice
+from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_number
+from mlflow_perf.web.table import Found
 
-_MOST_RUNS = 1000
-_DIGITS = 19  # more of them are beyond what a database counts to
-_OURS = "tags.`mlflow_perf.component` LIKE '%'"
 _STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING")
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of figures.
-
-    Attributes:
-        key: The metric; its name in the address.
-        label: Heading.
-        instead: The node's metric that replaces a missing figure of the run.
-    """
-
-    key: str
-    label: str
-    instead: str = ""
-
-
-COLUMNS = (
-    Column("run_duration_sec", "Duration", "duration_sec"),
-    Column("run_node_count", "Nodes", "node_count"),
-    Column("run_job_cpu_avg_cores", "Job's CPUs", "job_cpu_avg_cores"),
-    Column("run_job_cpu_hours", "CPU time", "job_cpu_hours"),
-    Column("run_cpu_hours", "Held", "node_cpu_hours"),
-    Column("run_job_max_mem_mb", "Job's memory", "job_max_mem_mb"),
-    Column("run_gpu_avg_utilization_pct", "GPU busy", "gpu_avg_utilization_pct"),
-    Column("run_imbalance_pct", "Imbalance"),
-    Column("run_cpu_avg_utilization_pct", "Node's CPUs", "cpu_avg_utilization_pct"),
-    Column("run_unused_cpu_hours", "Unused by all", "node_unused_cpu_hours"),
-    Column("run_max_t_mem_percent", "Node's memory", "max_t_mem_percent"),
-    Column("run_total_disk_io_read_mb", "Node's disk read", "total_disk_io_read_mb"),
-    Column("run_total_disk_io_write_mb", "written", "total_disk_io_write_mb"),
-)
-"""The figures that the table shows if any run has them."""
+_LONGEST_TEXT = 60
+_LONGEST_TITLE = 300
+_MOST_GROUPS = 200
+_OWN_UNITS = ("s", "ms", "MB")  # each value is shown in the unit that suits it
+_SHORT_CPU_HOURS = 0.1
+_LARGE = 1e9
 
 _SUMMED = (
     "run_job_cpu_hours",
     "run_cpu_hours",
     "run_unused_cpu_hours",
+    "run_cost",
     "run_total_disk_io_read_mb",
     "run_total_disk_io_write_mb",
 )
-_ORDERS = {
-    "started": "attributes.start_time",
-    "name": "attributes.run_name",
-    "component": "tags.`mlflow_perf.component`",
-    "status": "attributes.status",
-    "bottleneck": "tags.`mlflow_perf.bottleneck`",
-    **{column.key: f"metrics.`{column.key}`" for column in COLUMNS},
-}
-FILTER_TAGS = {
-    "component": "mlflow_perf.component",
-    "bottleneck": "mlflow_perf.bottleneck",
-    "workflow": PARENT_TAG,
-}
-"""Name of a filter in the address → the tag that it compares."""
-
-_FILTERS = {name: f"tags.`{tag}`" for name, tag in FILTER_TAGS.items()}
-_FILTERS["status"] = "attributes.status"
+_HIGHEST = ("run_max_t_mem_percent", "run_job_max_mem_mb")
+_FIRST_HEADS = (
+    ("name", "The run's name in MLflow."),
+    ("component", "The job's name in its reports."),
+    ("started", "When the run started, UTC."),
+    ("status", "How the run ended; the worse of MLflow's and the report's."),
+    ("bottleneck", "What held the job back, and the first advice."),
+)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The user's choice, as in the address.
+class Cell:
+    """One cell of figures.
 
     Attributes:
-        experiments: Ids; empty for all.
-        equal: Filter → its required value.
-        query: A further condition in MLflow's search language.
-        text: A part of the name, the component or the id.
-        sort: Column, with `-` in front for the largest first.
-        limit: Most runs.
-        page: Token of a further page.
-        workspace: The workspace of MLflow's that is read; empty for the default.
+        text: What it shows.
+        title: The whole text, if it was cut; else empty.
+        share: Length of its bar in per cent of the column's largest value; None without a bar.
+        is_number: Whether it is aligned to the right.
     """
 
-    experiments: tuple[str, ...] = ()
-    equal: Mapping[str, str] = field(default_factory=dict)
-    query: str = ""
-    text: str = ""
-    sort: str = "-started"
-    limit: int = _MOST_RUNS
-    page: str = ""
-    workspace: str = ""
-
-    @property
-    def offset(self) -> int:
-        """How many rows come before the page; 0 if `page` is a token of MLflow's search."""
-        return int(self.page) if self.page.isdecimal() and len(self.page) < _DIGITS else 0
-
-    @classmethod
-    def from_query(cls, values: Mapping[str, list[str]]) -> Choice:
-        """Return the choice in an address.
-
-        Args:
-            values: Name → its values in the address.
-
-        Raises:
-            SettingError: When the sort or the limit is not a valid one.
-        """
-        one = {name: found[0].strip() for name, found in values.items() if found}
-        sort = one.get("sort") or "-started"
-        if sort.removeprefix("-") not in _ORDERS:
-            raise SettingError(f"There is no column {sort!r} to sort by.")
-        text = one.get("limit") or str(_MOST_RUNS)
-        digits = text.isascii() and text.isdigit() and len(text) < _DIGITS
-        if not digits or not 1 <= int(text) <= _MOST_RUNS:
-            raise SettingError(
-                f"limit is {text[:20]!r}; it must be a whole number from 1 to {_MOST_RUNS}."
-            )
-        return cls(
-            experiments=tuple(e for e in values.get("experiment", []) if e),
-            equal={name: one[name] for name in _FILTERS if one.get(name)},
-            query=one.get("filter", ""),
-            text=one.get("q", ""),
-            sort=sort,
-            limit=int(text),
-            page=one.get("page", ""),
-            workspace=one.get("workspace", ""),
-        )
-
-    def address(self, **changes: Any) -> str:
-        """Return the query of the address, with changes; an empty value leaves a name out."""
-        pairs: list[tuple[str, str]] = [("experiment", e) for e in self.experiments]
-        values = {**self.equal, "filter": self.query, "q": self.text, "sort": self.sort}
-        values["workspace"] = self.workspace
-        values["limit"] = "" if self.limit == _MOST_RUNS else str(self.limit)
-        values.update(changes)
-        if values["sort"] == "-started":
-            values["sort"] = ""
-        pairs += [(name, str(value)) for name, value in values.items() if value]
-        return urlencode(pairs)
-
-
-def build_search(choice: Choice) -> tuple[str, list[str]]:
-    """Return the condition and the order in MLflow's search language.
-
-    The component is not in the condition: that language has no "or" for a run's several components.
-
-    Raises:
-        SettingError: When a value holds both kinds of quotes, which that language cannot express.
-    """
-    conditions = [_OURS]
-    equal = {name: value for name, value in choice.equal.items() if name != "component"}
-    conditions += [f"{_FILTERS[name]} = {quote_literal(value)}" for name, value in equal.items()]
-    if choice.query:
-        conditions.append(choice.query)
-    order = _ORDERS[choice.sort.removeprefix("-")]
-    return " AND ".join(conditions), [f"{order} {'DESC' if choice.sort[0] == '-' else 'ASC'}"]
+    text: str
+    title: str = ""
+    share: int | None = None
+    is_number: bool = False
 
 
 @dataclass(frozen=True)
-class Found:
-    """One page of runs.
+class Group:
+    """Rows that belong together.
 
     Attributes:
-        runs: The runs, without their documents.
-        next_page: Token of the next page, or None.
-        steps: Id of each run that is a workflow → its steps.
+        name: The common value; empty if the rows are not grouped.
+        shown: How many runs, and how many failed, in words.
+        cells: Sums of hours, costs and bytes; means of the other figures.
+        rows: One dictionary per run: the variables of the template.
     """
 
-    runs: list[PerfRun]
-    next_page: str | None = None
-    steps: Mapping[str, Sequence[PerfRun]] = field(default_factory=dict)
+    name: str
+    shown: str
+    cells: Sequence[Cell]
+    rows: Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -192,24 +81,22 @@ class Listing:
 
     Attributes:
         heads: Heading, sort name, meaning and address of each column that sorts.
-        rows: One dictionary per run: the variables of the template.
+        groups: The rows, in one group or several.
         older: Address of the next page, or empty.
         shown: How many runs are shown, in words.
+        picker: Title → the fields to choose from: name, label, and whether it is a column.
     """
 
     heads: list[dict[str, str]]
-    rows: list[dict[str, Any]]
+    groups: list[Group]
     older: str
     shown: str
+    picker: dict[str, list[tuple[str, str, bool]]]
 
-
-_FIRST_HEADS = (
-    ("name", "Run", "The run's name in MLflow."),
-    ("component", "Component", "What ran."),
-    ("started", "Started", "When the run started."),
-    ("status", "Status", "How the run ended."),
-    ("bottleneck", "Held back by", "The resource that held the job back."),
-)
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all groups."""
+        return [row for group in self.groups for row in group.rows]
 
 
 def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) -> Listing:
@@ -220,32 +107,123 @@ def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) 
         choice: The user's choice.
         experiments: The experiments that the user may read: id → name.
     """
-    wanted = choice.text.casefold()
-    kept = [
-        _sum_steps(run, found.steps.get(str(run.run_id), []))
-        for run in found.runs
-        if any(
-            wanted in (part or "").casefold()
-            for part in (run.name, run.component, *run.components, run.run_id)
-        )
+    kept = prepare_runs(found)
+    fields = list_columns(found, choice, kept)
+    values = [[field.read(run) for field in fields] for run in kept]
+    scales = [_Scale(field, [row[i] for row in values]) for i, field in enumerate(fields)]
+    heads = [_build_head(name, read_field(name), meaning, choice) for name, meaning in _FIRST_HEADS]
+    heads += [
+        _build_head(field.name, field, field.meaning, choice, scale)
+        for field, scale in zip(fields, scales, strict=True)
     ]
-    columns = [c for c in COLUMNS if any(_read_figure(run, c) is not None for run in kept)]
-    heads = [_build_head(*head, choice) for head in _FIRST_HEADS]
-    for column in columns:
-        meaning = explain_metric(column.key)
-        heads.append(_build_head(column.key, column.label, meaning, choice, number=True))
-    rows = []
-    for run in kept:
-        row = _build_row(run, columns, experiments)
-        row["steps"] = row["steps_address"] = ""
-        if steps := found.steps.get(str(run.run_id)):
-            row["steps"] = format_count(len(steps), "step")
-            of_workflow = replace(choice, equal={"workflow": str(run.run_id)}, text="", page="")
-            row["steps_address"] = of_workflow.address()
-        rows.append(row)
+    grouped: dict[str, list[int]] = {}
+    for i, run in enumerate(kept):
+        grouped.setdefault(_name_group(run, choice.group, experiments), []).append(i)
+    groups = []
+    for name, members in list(grouped.items())[:_MOST_GROUPS]:
+        rows = [
+            {
+                **_build_row(kept[i], found, choice, experiments),
+                "cells": [s.build_cell(v) for s, v in zip(scales, values[i], strict=True)],
+            }
+            for i in members
+        ]
+        cells = [s.sum_up([values[i][j] for i in members]) for j, s in enumerate(scales)]
+        failed = sum(kept[i].status in ("FAILED", "KILLED") for i in members)
+        shown = format_count(len(members), "run") + (f", {failed} failed" if failed else "")
+        groups.append(Group(name, shown, cells if choice.group else [], rows))
     older = choice.address(page=found.next_page) if found.next_page else ""
     shown = format_count(len(kept), "run") + (", more follow" if older else "")
-    return Listing(heads, rows, older, shown)
+    return Listing(heads, groups, older, shown, _build_picker(found, fields, kept))
+
+
+def prepare_runs(found: Found) -> list[PerfRun]:
+    """Return the runs with the sums of their steps, and with how long running ones have run."""
+    runs = []
+    for run in found.runs:
+        whole = _sum_steps(run, found.steps.get(str(run.run_id), []))
+        if whole.status == "RUNNING" and whole.started is not None:
+            metrics = {"run_duration_sec": max(0.0, time.time() - whole.started), **whole.metrics}
+            whole = replace(whole, metrics=metrics)
+        runs.append(whole)
+    return runs
+
+
+def list_columns(found: Found, choice: Choice, runs: Sequence[PerfRun]) -> list[Field]:
+    """Return the fields that are columns: those of the address, else those that fit the runs."""
+    if choice.columns:
+        return choice.shown
+    ours = []
+    for column in COLUMNS:
+        field = read_field(column.key)
+        in_use = not column.minor or choice.order.key == column.key
+        if column.key == "run_node_count":
+            in_use = any(run.node_count > 1 for run in runs)
+        if field and in_use and any(field.read(run) is not None for run in runs):
+            ours.append(field)
+    return [*ours, *found.columns]
+
+
+class _Scale:
+    """Formats the values of one column: in one unit, and with the same decimals.
+
+    Times and sizes have the unit that suits each of them.
+
+    Args:
+        field: The column.
+        values: All values of it.
+    """
+
+    def __init__(self, field: Field, values: Sequence[float | str | None]) -> None:
+        numbers = [read_number(value) for value in values]
+        known = [number for number in numbers if number is not None]
+        self.field = field
+        self.is_number = bool(known) and len(known) == sum(v is not None for v in values)
+        self._largest = max(map(abs, known), default=0.0)
+        # A bar says nothing where all are the same, and has no length below 0.
+        self._has_bars = self.is_number and min(known) >= 0 and min(known) < max(known)
+        self._factor, self.unit = 1.0, field.unit
+        if self.unit == "CPU h" and self._largest < _SHORT_CPU_HOURS:
+            self._factor, self.unit = 3600.0, "CPU s"
+        if self.unit in _OWN_UNITS:
+            self.unit = ""
+        magnitude = math.floor(math.log10(self._largest * self._factor or 1.0))
+        digits = 2 if self.unit else 3
+        self._decimals = digits - magnitude if -3 <= digits - magnitude <= 6 else None
+
+    def format(self, value: float | str | None) -> str:
+        """Return the text of a value, without the unit that the heading names."""
+        if value is None or isinstance(value, str) or self.field.kind == "attribute":
+            return MISSING if value is None else str(value)
+        if self.field.unit in _OWN_UNITS:
+            return quantity(value, self.field.unit)
+        value *= self._factor
+        if self._decimals is None or abs(value) >= _LARGE:
+            return format_value(value)
+        text = f"{value:,.{max(0, min(4, self._decimals))}f}"
+        return f"<{text[:-1]}1" if value > 0 and not text.strip("0.") else text
+
+    def build_cell(self, value: float | str | None) -> Cell:
+        """Return the cell of a value."""
+        text = self.format(value)
+        number, share = read_number(value), None
+        if self._has_bars and number is not None:
+            share = round(100 * number / self._largest)
+        title = text[:_LONGEST_TITLE] if len(text) > _LONGEST_TEXT else ""
+        text = f"{text[: _LONGEST_TEXT - 1]}…" if title else text
+        return Cell(text, title, share, self.is_number)
+
+    def sum_up(self, values: Sequence[float | str | None]) -> Cell:
+        """Return the cell of a group: a sum or a mean; of texts the common one."""
+        numbers = [n for n in map(read_number, values) if n is not None]
+        if self.is_number and numbers and self.field.kind != "param":
+            if self.field.key in _SUMMED:
+                return Cell(self.format(sum(numbers)), "sum", is_number=True)
+            return Cell(self.format(sum(numbers) / len(numbers)), "mean", is_number=True)
+        texts = {str(value) for value in values if value is not None}
+        if len(texts) == 1:
+            return replace(self.build_cell(texts.pop()), share=None, is_number=self.is_number)
+        return Cell(f"{len(texts)} values" if texts else "", is_number=self.is_number)
 
 
 def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
@@ -254,13 +232,11 @@ def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
     if not any(summaries):
         return run
     metrics = dict(run.metrics)
-    for key in _SUMMED:
-        values = [summary[key] for summary in summaries if key in summary]
-        if values:
-            metrics[key] = sum(values)
-    for key in ("run_max_t_mem_percent", "run_job_max_mem_mb"):
-        if highest := [summary[key] for summary in summaries if key in summary]:
-            metrics[key] = max(highest)
+    for keys, combine in ((_SUMMED, sum), (_HIGHEST, max)):
+        for key in keys:
+            values = [summary[key] for summary in summaries if key in summary]
+            if values:
+                metrics[key] = combine(values)
     if metrics.get("run_cpu_hours"):
         unused = metrics.get("run_unused_cpu_hours", 0.0) / metrics["run_cpu_hours"]
         metrics["run_cpu_avg_utilization_pct"] = 100.0 * (1.0 - unused)
@@ -270,13 +246,16 @@ def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
 
 
 def _build_head(
-    name: str, label: str, meaning: str, choice: Choice, *, number: bool = False
+    name: str, field: Field | None, meaning: str, choice: Choice, scale: _Scale | None = None
 ) -> dict[str, str]:
+    number = scale is not None and scale.is_number
     down, up = choice.sort == f"-{name}", choice.sort == name
     # The first click sorts figures from the largest on, and texts from A to Z.
     other = name if down or not (number or name == "started" or up) else f"-{name}"
     return {
-        "label": label,
+        "name": name,
+        "label": field.label if field is not None else name,
+        "unit": scale.unit if scale is not None else "",
         "meaning": meaning,
         "address": choice.address(sort=other),
         "sorted": "descending" if down else "ascending" if up else "",
@@ -284,32 +263,55 @@ def _build_head(
     }
 
 
-def _read_figure(run: PerfRun, column: Column) -> float | None:
-    value = run.metrics.get(column.key)
-    # Of a metric of several nodes, MLflow keeps the last node's value.
-    instead = run.metrics.get(column.instead) if run.node_count == 1 else None
-    return instead if value is None else value
-
-
 def _build_row(
-    run: PerfRun, columns: Iterable[Column], experiments: Mapping[str, str]
+    run: PerfRun, found: Found, choice: Choice, experiments: Mapping[str, str]
 ) -> dict[str, Any]:
-    cells = []
-    for column in columns:
-        known = find_metric(column.key)
-        unit = known.unit if known else "%" if column.key.endswith("_pct") else ""
-        cells.append(quantity(_read_figure(run, column), unit))
+    steps = found.steps.get(str(run.run_id), [])
+    of_workflow = replace(choice, equal={"workflow": str(run.run_id)}, text="", page="", group="")
     return {
         "id": run.run_id,
         "name": run.name or (run.run_id or "")[:8],
         "experiment_id": run.experiment_id,
         "experiment": experiments.get(str(run.experiment_id), ""),
         "component": ", ".join(filter(None, [run.component, *run.components]))
-        or run.tags.get("mlflow_perf.pipeline", ""),
-        "started": clock_time(run.started).removesuffix(" UTC"),
+        or run.tags.get(f"{TAG}pipeline", ""),
+        "started": clock_time(run.started)[: len("2026-11-22 17:05")],
         "status": run.status if run.status in _STATUSES else "",
-        "bottleneck": run.tags.get("mlflow_perf.bottleneck", ""),
-        "advice": run.tags.get("mlflow_perf.advice", ""),
+        "bottleneck": run.tags.get(f"{TAG}bottleneck", ""),
+        "advice": run.tags.get(f"{TAG}advice", "")[:_LONGEST_TITLE],
         "parent": run.parent_id or "",
-        "cells": cells,
+        "is_baseline": run.is_baseline,
+        "steps": format_count(len(steps), "step") if steps else "",
+        "steps_address": of_workflow.address() if steps else "",
+    }
+
+
+def _name_group(run: PerfRun, group: str, experiments: Mapping[str, str]) -> str:
+    """Return the name of the group that a run is in."""
+    if not group:
+        return ""
+    if group == "experiment":
+        return experiments.get(str(run.experiment_id), str(run.experiment_id))
+    field = read_field(group)
+    value = field.read(run) if field is not None else None
+    if field is None or value is None:
+        return "(none)"
+    return str(value)[:_LONGEST_TEXT]
+
+
+def _build_picker(
+    found: Found, fields: Sequence[Field], runs: Sequence[PerfRun]
+) -> dict[str, list[tuple[str, str, bool]]]:
+    """Return the fields to choose from, by kind; chosen ones that no run has are there too."""
+    ours = [f for column in COLUMNS if (f := read_field(column.key)) is not None]
+    known = [f for f in ours if f in fields or any(f.read(run) is not None for run in runs)]
+    # A bare metric of ours that is no column may have been chosen by its name.
+    others = [f for f in fields if f not in known and f not in found.offered]
+    picked = {"Performance": known, "Your metrics": [], "Parameters": []}
+    for field in (*found.offered, *others):
+        picked["Parameters" if field.kind == "param" else "Your metrics"].append(field)
+    return {
+        title: [(field.name, field.label, field in fields) for field in listed]
+        for title, listed in picked.items()
+        if listed
     }

@@ -1,0 +1,65 @@
+"""The list of runs as CSV: plain numbers in the metrics' own units, for other tools."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.web.choice import Choice
+from mlflow_perf.web.listing import list_columns, prepare_runs
+from mlflow_perf.web.table import Found
+
+MOST_ROWS = 10_000
+_FIRST = ("run_id", "name", "component", "started", "status", "verdict", "experiment")
+# A spreadsheet takes a cell that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(pages: Sequence[Found], choice: Choice, experiments: Mapping[str, str]) -> str:
+    """Return the runs as CSV with a heading; the columns are those of the list.
+
+    Args:
+        pages: The pages of runs, in their order.
+        choice: The user's choice.
+        experiments: The experiments that the user may read: id → name.
+    """
+    runs = [run for page in pages for run in prepare_runs(page)]
+    fields = list_columns(pages[0], choice, runs)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*_FIRST, *(_guard(field.name) for field in fields)])
+    for run in runs:
+        values = [field.read(run) for field in fields]
+        writer.writerow([_guard(cell) for cell in (*_read_first(run, experiments), *values)])
+    return text.getvalue()
+
+
+def _read_first(run: PerfRun, experiments: Mapping[str, str]) -> list[str | None]:
+    started = ""
+    if run.started is not None:
+        started = datetime.fromtimestamp(run.started, tz=timezone.utc).isoformat("T", "seconds")
+    return [
+        run.run_id,
+        run.name,
+        run.component or run.tags.get(f"{TAG}pipeline"),
+        started,
+        run.status,
+        run.tags.get(f"{TAG}bottleneck"),
+        experiments.get(str(run.experiment_id), run.experiment_id),
+    ]
+
+
+def _guard(cell: float | str | None) -> float | str:
+    """Return a cell that no spreadsheet runs as a formula; numbers stay as they are."""
+    if cell is None:
+        return ""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}" if cell.startswith(_FORMULA) else cell
+    return cell

@@ -1,0 +1,184 @@
+"""The overview of the fleet, and the trends of its components."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from flask import Response, request
+
+from mlflow_perf.analysis.component_history import DEFAULT_METRIC
+from mlflow_perf.analysis.fleet import RUNS_OF_EACH, FleetRow, advise_component, build_rows
+from mlflow_perf.core.format import parse_age
+from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS
+from mlflow_perf.tracking.fleet_store import GROUPS, Sums
+from mlflow_perf.web.access import Access
+from mlflow_perf.web.answers import handle_errors, render
+from mlflow_perf.web.choice import Choice
+from mlflow_perf.web.fields import Field, is_users_metric, read_field
+from mlflow_perf.web.list_views import find_runs, read_choice
+from mlflow_perf.web.overview import WEEK_SEC, build_overview
+from mlflow_perf.web.table import Found
+from mlflow_perf.web.trends import HISTORY_KEYS, ChangeRow, Trend, build_trend
+
+_SPAN = "30d"
+_SHOWN_TRENDS, _MOST_TRENDS = 6, 24
+_TREND_SEC = 5 * WEEK_SEC
+_RUNS_OF_TREND, _RUNS_OF_GALLERY = 500, 100
+_ADVISED = 3
+_ALL_KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
+
+
+@handle_errors
+def fleet(access: Access) -> Response:
+    """Sum up what the runs that the user may read held and left unused."""
+    choice, problem = read_choice()
+    by = request.args.get("by") or "component"
+    if by not in GROUPS and not problem:
+        problem = f"Runs are summed up by {', '.join(GROUPS)}, not by {by[:60]!r}."
+    experiments = access.experiments()
+    names = _narrow(experiments, choice)
+    now, since = time.time(), choice.since or _SPAN
+    view, worse = None, []
+    if not problem:
+        sum_runs = partial(_sum_runs, access, list(names))
+        view = build_overview(sum_runs, names, by=by, span_sec=parse_age(since), now=now)
+    if view is not None:
+        plain = replace(choice, since="", equal={}, query="", text="", group="", columns=())
+        wasting = _list_components(access, names, now - parse_age(since))
+        trends = _draw_trends(access, experiments, plain, wasting[:_SHOWN_TRENDS])
+        advice = _advise(access, experiments, plain, wasting[:_ADVISED])
+        view = replace(view, advice=advice, trends=trends)
+        worse = _find_newly_worse(trends, now)
+    return render(
+        "perf_fleet.html",
+        status=400 if problem else 200,
+        choice=choice,
+        problem=problem,
+        view=view,
+        worse_trends=worse,
+        by_offered=[(name, name) for name in GROUPS],
+        since=since,
+        experiments=experiments,
+    )
+
+
+@handle_errors
+def trend(access: Access) -> Response:
+    """Show a metric of a component over its past; without a component, the largest ones."""
+    choice, problem = read_choice()
+    experiments = access.experiments()
+    metric = request.args.get("metric", "").strip().removeprefix("metrics.") or DEFAULT_METRIC
+    param = request.args.get("param", "").strip().removeprefix("params.")
+    any_hardware = bool(request.args.get("any_hardware"))
+    component = choice.equal.get("component", "")
+    one, trends, found = None, [], []
+    offered: Sequence[Field] = ()
+    if component and not problem:
+        past, problem = _find_past(access, experiments, choice, metric, param)
+        found, offered = past.runs, past.offered
+        try:
+            if found:
+                one = build_trend(component, metric, found,
+                                  same_params=[param] if param else [],
+                                  any_hardware=any_hardware)  # fmt: skip
+        except MlflowPerfError as error:
+            problem = str(error)
+    elif not problem:
+        names = _narrow(experiments, choice)
+        wasting = _list_components(access, names, time.time() - _TREND_SEC)
+        trends = _draw_trends(access, experiments, choice, wasting[:_MOST_TRENDS])
+    field = read_field(metric)
+    ours = [key for key in _ALL_KEYS if any(key in run.metrics for run in found[:1])]
+    return render(
+        "perf_trend.html",
+        status=400 if problem else 200,
+        choice=choice,
+        problem=problem,
+        trend=one,
+        trends=trends,
+        metric=metric,
+        metric_name=field.label if field is not None else metric,
+        metrics_offered=[*(f.key for f in offered if is_users_metric(f.key)), *ours],
+        param=param,
+        params_offered=[f.key for f in offered if f.kind == "param"],
+        any_hardware=any_hardware,
+        experiments=experiments,
+        workspaces=access.workspaces(),
+    )
+
+
+def _narrow(experiments: Mapping[str, str], choice: Choice) -> dict[str, str]:
+    """Return the experiments of the choice that the user may read: id → name."""
+    chosen = choice.experiments or experiments
+    return {key: experiments[key] for key in chosen if key in experiments}
+
+
+def _sum_runs(
+    access: Access, experiments: Sequence[str], by: str, since: float | None, until: float | None
+) -> list[Sums] | None:
+    bounds = [None if bound is None else int(1000 * bound) for bound in (since, until)]
+    return access.sums(experiments, by, *bounds)
+
+
+def _list_components(
+    access: Access, experiments: Mapping[str, str], since: float
+) -> list[FleetRow]:
+    """Return the components that left CPU hours unused, the most first."""
+    found = access.sums(list(experiments), "component", int(1000 * since), None) or []
+    rows = build_rows("component", found, {})
+    return [row for row in rows if row.group]
+
+
+def _find_past(
+    access: Access, experiments: Mapping[str, str], choice: Choice, metric: str, param: str = ""
+) -> tuple[Found, str]:
+    """Return a component's finished runs, newest first, and what is wrong with the choice."""
+    equal = {**choice.equal, "status": "FINISHED"}
+    columns = (f"params.{param}",) if param else ()
+    limit = min(choice.limit, _RUNS_OF_TREND)
+    past = replace(choice, equal=equal, columns=columns, sort="-started", limit=limit, group="")
+    keys = [*HISTORY_KEYS, *_ALL_KEYS, metric]
+    return find_runs(access, experiments, past, keys=keys)
+
+
+def _draw_trends(
+    access: Access, experiments: Mapping[str, str], choice: Choice, rows: Sequence[FleetRow]
+) -> list[Trend]:
+    """Return the trends of the durations of components."""
+    trends = []
+    for row in rows:
+        equal = {**choice.equal, "component": row.group}
+        narrow = replace(choice, equal=equal, limit=_RUNS_OF_GALLERY)
+        past, _ = _find_past(access, experiments, narrow, DEFAULT_METRIC)
+        if len(past.runs) > 1:
+            with suppress(MlflowPerfError):  # no run has a duration
+                trends.append(build_trend(row.group, DEFAULT_METRIC, past.runs))
+    return trends
+
+
+def _find_newly_worse(trends: Sequence[Trend], now: float) -> list[tuple[str, ChangeRow]]:
+    """Return the components that take longer since some time in the last seven days."""
+    return [
+        (one.component, change)
+        for one in trends
+        for change in one.changes[:1]
+        if change.verdict == "worse" and change.time >= now - WEEK_SEC
+    ]
+
+
+def _advise(
+    access: Access, experiments: Mapping[str, str], choice: Choice, rows: Sequence[FleetRow]
+) -> list[tuple[str, str]]:
+    """Return what would change what components wasted, by component."""
+    advice = []
+    for row in rows:
+        narrow = replace(choice, equal={"component": row.group}, limit=RUNS_OF_EACH)
+        found, _ = find_runs(access, experiments, narrow, keys=_ALL_KEYS)
+        if row.figures["unused_cpu_hours"] and found.runs:
+            advice.append((row.group, advise_component(row, found.runs)))
+    return advice

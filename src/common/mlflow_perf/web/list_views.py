@@ -1,0 +1,141 @@
+"""The list of runs, as a page and as CSV, and the scatter plot of two of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from flask import Response, request
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.model.metrics import find_metric
+from mlflow_perf.web.access import Access
+from mlflow_perf.web.answers import HEADERS, handle_errors, render
+from mlflow_perf.web.choice import MOST_RUNS, Choice
+from mlflow_perf.web.csv_file import MOST_ROWS, write_csv
+from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_number
+from mlflow_perf.web.listing import build_listing, prepare_runs
+from mlflow_perf.web.scatter import build_scatter
+from mlflow_perf.web.table import OUR_KEYS, Found
+
+_DEFAULT_UP = "run_duration_sec"
+
+
+def read_choice() -> tuple[Choice, str]:
+    """Return the choice in the request's address, and what is wrong with it, or `""`."""
+    return Choice.read({name: request.args.getlist(name) for name in request.args})
+
+
+def find_runs(
+    access: Access,
+    experiments: Mapping[str, str],
+    choice: Choice,
+    problem: str = "",
+    *,
+    keys: Sequence[str] = OUR_KEYS,
+) -> tuple[Found, str]:
+    """Return the chosen runs, and what is wrong with the choice: then there are none."""
+    from mlflow.exceptions import MlflowException
+
+    if problem:
+        return Found([]), problem
+    searched = [e for e in choice.experiments or experiments if e in experiments]
+    try:
+        found = access.runs(searched, choice, keys)
+    except SettingError as error:
+        return Found([]), str(error)
+    except MlflowException as error:
+        if error.error_code not in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
+            raise
+        return Found([]), error.message
+    order = choice.order
+    order, named = choice.order, choice.sort.removeprefix("-")
+    is_known = order.kind != "metric" or find_metric(order.key) is not None
+    # Runs without a value come last: if the first page has none, no run has one.
+    if not (is_known or choice.page) and all(order.read(run) is None for run in found.runs):
+        names = {field.key: field.name for field in found.offered}
+        near = get_close_matches(order.key, names, 1)
+        hint = f": did you mean {names[near[0]]!r}?" if near else "."
+        return Found([]), f"There is no column {named[:60]!r} in these runs{hint}"
+    return found, ""
+
+
+@handle_errors
+def runs(access: Access) -> Response:
+    """List the runs that hold performance data."""
+    choice, problem = read_choice()
+    experiments = access.experiments()
+    found, problem = find_runs(access, experiments, choice, problem)
+    return render(
+        "perf_list.html",
+        status=400 if problem else 200,
+        listing=build_listing(found, choice, experiments),
+        choice=choice,
+        problem=problem,
+        experiments=experiments,
+        workspaces=access.workspaces(),
+    )
+
+
+@handle_errors
+def runs_csv(access: Access) -> Response:
+    """Return the chosen runs as CSV, all pages of them up to a bound."""
+    choice, problem = read_choice()
+    choice = replace(choice, limit=MOST_RUNS)
+    experiments = access.experiments()
+    found, problem = find_runs(access, experiments, choice, problem)
+    if problem:
+        raise SettingError(problem)
+    pages = [found]
+    while found.next_page and len(pages) * choice.limit < MOST_ROWS:
+        choice = replace(choice, page=found.next_page)
+        found, _ = find_runs(access, experiments, choice)
+        pages.append(found)
+    headers = {**HEADERS, "Content-Disposition": 'attachment; filename="runs.csv"'}
+    return Response(write_csv(pages, choice, experiments), 200, headers, mimetype="text/csv")
+
+
+@handle_errors
+def scatter(access: Access) -> Response:
+    """Show one field of the chosen runs against another."""
+    choice, problem = read_choice()
+    experiments = access.experiments()
+    found, problem = find_runs(access, experiments, replace(choice, columns=()), problem)
+    offered = [*found.offered]
+    across = read_field(request.args.get("x", "")) or _choose_across(found)
+    up = read_field(request.args.get("y", "")) or read_field(_DEFAULT_UP)
+    by = read_field(choice.group) if choice.group else None
+    logs = bool(request.args.get("logx")), bool(request.args.get("logy"))
+    view = None
+    if not problem and across is not None and up is not None:
+        names = [field.name for field in (across, up, by) if field is not None]
+        found, problem = find_runs(access, experiments, replace(choice, columns=tuple(names)))
+        view = build_scatter(prepare_runs(found), across, up, by, logs=logs)
+    ours = [(column.key, column.label) for column in COLUMNS]
+    own = [(field.name, field.label) for field in offered]
+    return render(
+        "perf_scatter.html",
+        status=400 if problem else 200,
+        choice=choice,
+        problem=problem,
+        scatter=view,
+        across=across,
+        up=up,
+        logs=logs,
+        more=bool(found.next_page),
+        fields=[*own, *ours, ("started", "Started")],
+        numbers=[*ours, *((f.name, f.label) for f in offered if f.kind == "metric")],
+        words=tuple((f.name, f.label) for f in offered if f.kind == "param"),
+        experiments=experiments,
+        workspaces=access.workspaces(),
+    )
+
+
+def _choose_across(found: Found) -> Field | None:
+    """Return the most frequent parameter that is a number; without any, when a run started."""
+    for field in found.columns:
+        values = [value for run in found.runs if (value := field.read(run)) is not None]
+        if field.kind == "param" and all(read_number(value) is not None for value in values):
+            return field
+    return read_field("started")

@@ -1,0 +1,183 @@
+"""The overview of the fleet as plain data: totals, weeks, groups, and what got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mlflow_perf.analysis.fleet import NO_GROUP, FleetRow, add_rows, build_rows, find_worse
+from mlflow_perf.core.format import MISSING, format_change
+from mlflow_perf.reports.tables import Tile
+from mlflow_perf.tracking.fleet_store import Sums
+from mlflow_perf.web.trends import Trend
+
+WEEK_SEC = 7 * 86_400.0
+_WEEKS = 12
+_MOST_ROWS = 50
+_HEADS = {
+    "cpu_hours": "CPU h held",
+    "unused_cpu_hours": "unused",
+    "gpu_hours": "GPU h held",
+    "unused_gpu_hours": "unused",
+    "cost": "cost",
+    "unused_cost": "unused",
+}
+_FILTERS = {"experiment": "experiment", "user": "user", "component": "component"}
+
+SumRuns = Callable[[str, "float | None", "float | None"], "list[Sums] | None"]
+"""Takes a grouping and a span of time, Unix time in seconds; returns the sums of each group."""
+
+
+@dataclass(frozen=True)
+class Week:
+    """What one week held.
+
+    Attributes:
+        name: The week, as in `2026-W47`.
+        used_pct: Used hours in per cent of the greatest week's held ones.
+        unused_pct: Unused hours likewise.
+        text: The figures in words.
+    """
+
+    name: str
+    used_pct: float
+    unused_pct: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The content of the overview.
+
+    Attributes:
+        by: What the rows are groups of.
+        tiles: The totals of the span, against the span before.
+        weeks: The last weeks, the oldest first.
+        header: Headings of the groups' table.
+        rows: Name, filter of the list, and cells with the length of their bars, of each group.
+        left_out: How many groups are not shown.
+        worse: What got worse in the last seven days; sentences.
+        advice: What would change what wasted most; sentences by component.
+        trends: The components' trends.
+    """
+
+    by: str
+    tiles: Sequence[Tile]
+    weeks: Sequence[Week]
+    header: Sequence[str]
+    rows: Sequence[tuple[str, dict[str, str], list[tuple[str, int]]]]
+    left_out: int = 0
+    worse: Sequence[str] = ()
+    advice: Sequence[tuple[str, str]] = ()
+    trends: Sequence[Trend] = field(default_factory=list)
+
+
+def build_overview(
+    sum_runs: SumRuns, experiments: Mapping[str, str], *, by: str, span_sec: float, now: float
+) -> Overview | None:
+    """Return the overview without advice and trends; None if the store cannot be summed up.
+
+    Args:
+        sum_runs: Sums up the runs that the user may read.
+        experiments: The experiments that the user may read: id → name.
+        by: One of `GROUPS`.
+        span_sec: How far back the totals and the groups go.
+        now: Unix time in seconds.
+    """
+    names = {int(key): name for key, name in experiments.items() if key.isdecimal()}
+
+    def read(group: str, since: float, until: float | None = None) -> list[FleetRow] | None:
+        found = sum_runs(group, since, until)
+        return None if found is None else build_rows(group, found, names)
+
+    rows = read(by, now - span_sec)
+    if rows is None:
+        return None
+    earlier = read("experiment", now - 2 * span_sec, now - span_sec) or []
+    weeks = read("week", now - _WEEKS * WEEK_SEC) or []
+    group = by if by != "week" else "component"
+    worse = find_worse(
+        read(group, now - WEEK_SEC) or [],
+        read(group, now - 2 * WEEK_SEC, now - WEEK_SEC) or [],
+    )
+    header, cells = _build_table(by, rows[:_MOST_ROWS])
+    ids = {name: key for key, name in experiments.items()}
+    filters = [_filter_list(by, row.group, ids) for row in rows[:_MOST_ROWS]]
+    groups = [row.group for row in rows[:_MOST_ROWS]]
+    return Overview(
+        by,
+        _build_tiles(add_rows(rows), add_rows(earlier)),
+        _build_weeks(weeks),
+        header,
+        list(zip(groups, filters, cells, strict=True)),
+        max(0, len(rows) - _MOST_ROWS),
+        worse,
+    )
+
+
+def _filter_list(by: str, group: str, ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the filter that lists the runs of a group; empty where the list has none."""
+    if group == NO_GROUP or by not in _FILTERS:
+        return {}
+    return {_FILTERS[by]: ids.get(group, group) if by == "experiment" else group}
+
+
+def _build_tiles(whole: FleetRow, before: FleetRow) -> list[Tile]:
+    """Return the totals, each with its change against the span before."""
+
+    def compare(new: float | None, old: float | None) -> str:
+        if not old or new is None:
+            return ""
+        return f"{format_change(100.0 * (new - old) / old)} on the time before"
+
+    figures, past = whole.figures, before.figures
+    share = f"{100.0 * whole.failed / whole.runs:.1f}% of the runs" if whole.runs else ""
+    tiles = [
+        Tile("Runs", f"{whole.runs:,}", compare(whole.runs, before.runs)),
+        Tile("Failed or killed", f"{whole.failed:,}", share),
+    ]
+    for name, label, kind, unit in (
+        ("cpu_hours", "CPU time held", "CPU time unused", " h"),
+        ("gpu_hours", "GPU time held", "GPU time unused", " h"),
+        ("cost", "Cost", "Cost of what was unused", ""),
+    ):
+        held, unused = figures[name], figures[f"unused_{name}"]
+        if held is not None:
+            tiles.append(Tile(label, f"{held:,.1f}{unit}", compare(held, past[name])))
+        if held and unused is not None:
+            part = f"{100.0 * unused / held:.0f}% of it"
+            tiles.append(Tile(kind, f"{unused:,.1f}{unit}", part))
+    return tiles
+
+
+def _build_weeks(rows: Sequence[FleetRow]) -> list[Week]:
+    """Return the weeks, the oldest first, as bars of the same scale."""
+    ordered = sorted(rows, key=lambda row: row.group)[-_WEEKS:]
+    most = max((row.figures["cpu_hours"] or 0.0 for row in ordered), default=0.0)
+    weeks = []
+    for row in ordered:
+        held = row.figures["cpu_hours"] or 0.0
+        unused = min(held, row.figures["unused_cpu_hours"] or 0.0)
+        text = f"{held:,.1f} CPU h held, {unused:,.1f} unused; {row.runs:,} runs, {row.failed:,} "
+        scale = 100.0 / most if most else 0.0
+        weeks.append(Week(row.group, scale * (held - unused), scale * unused, f"{text}failed"))
+    return weeks
+
+
+def _build_table(
+    by: str, rows: Sequence[FleetRow]
+) -> tuple[list[str], list[list[tuple[str, int]]]]:
+    """Return the headings, and of each row its texts with the length of their bars."""
+    keys = [key for key in _HEADS if any(row.figures[key] is not None for row in rows)]
+    columns: list[list[float | None]] = [[float(row.runs) for row in rows]]
+    columns.append([float(row.failed) for row in rows])
+    columns += [[row.figures[key] for row in rows] for key in keys]
+    texts: list[list[tuple[str, int]]] = []
+    for i, values in enumerate(columns):
+        most = max((value or 0.0 for value in values), default=0.0)
+        shape = "{:,.0f}" if i < 2 else "{:,.1f}" if most >= 10 else "{:,.2f}"
+        shown = [MISSING if value is None else shape.format(value) for value in values]
+        shares = [round(100 * (value or 0.0) / most) if most else 0 for value in values]
+        texts.append(list(zip(shown, shares, strict=True)))
+    header = [by, "runs", "failed", *(_HEADS[key] for key in keys)]
+    return header, [list(row) for row in zip(*texts, strict=True)]
