@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric
@@ -86,3 +88,17 @@ def test_while_a_server_is_away_the_oldest_rows_make_room() -> None:
     away = False
     curves.flush()
     assert sent == list(range(50, 2050))
+
+
+def test_a_live_run_names_its_component_at_once(tmp_path: Path) -> None:
+    """The first batch tags the run with its component; the tag of an earlier one stays."""
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    for tags, component in (({}, "fit"), ({"mlflow_perf.component": "first"}, "first")):
+        run_id = client.create_run("0", tags=tags).info.run_id
+        run = RunHandle(run_id=run_id, tracking_uri=client.tracking_uri)
+        curves = LiveCurves(run, component="fit")
+        curves({"job_cpu_cores": 1.5})
+        curves.flush()
+        data = client.get_run(run_id).data
+        assert data.metrics == {"system/job_cpu_cores": 1.5}
+        assert data.tags["mlflow_perf.component"] == component

@@ -167,3 +167,17 @@ def lookup_kind(name: str) -> Kind:
     if column is None and (found := _OF_ONE_GPU.fullmatch(name)):
         column = _ONE_GPU.get(found[2])
     return Kind.GAUGE if column is None else column.kind
+
+
+SYSTEM_KEYS = {
+    "job_cpu_cores": "job_cpu_cores",
+    "job_mem_mb": "job_memory_megabytes",
+    "cpu_pct_per_cpu_avg": "cpu_utilization_percentage",
+    "mem_percent": "system_memory_usage_percentage",
+    "disk_usage_percent": "disk_usage_percentage",
+    "net_io_ext_recv_mb": "network_receive_megabytes",
+    "net_io_ext_sent_mb": "network_transmit_megabytes",
+    "gpu_utilization_pct": "gpu_0_utilization_percentage",
+}
+"""Column of a report → the key under which MLflow's "System metrics" tab shows it,
+where `live=True` sends it."""

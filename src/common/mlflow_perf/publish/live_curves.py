@@ -15,7 +15,9 @@ from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.model.columns import SYSTEM_KEYS
 from mlflow_perf.tracking.client import open_client
+from mlflow_perf.tracking.perf_run import TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
@@ -29,16 +31,6 @@ _CLOSE_SEC = 2.0
 
 _log = get_logger(__name__)
 
-SYSTEM_KEYS = {
-    "cpu_pct_per_cpu_avg": "cpu_utilization_percentage",
-    "mem_percent": "system_memory_usage_percentage",
-    "disk_usage_percent": "disk_usage_percentage",
-    "net_io_ext_recv_mb": "network_receive_megabytes",
-    "net_io_ext_sent_mb": "network_transmit_megabytes",
-    "gpu_utilization_pct": "gpu_0_utilization_percentage",
-}
-"""Column of a report → the key under which MLflow's "System metrics" tab shows it."""
-
 Send = Callable[[str, "list[Metric]"], object]
 """Takes a run id and metrics."""
 
@@ -49,11 +41,21 @@ class LiveCurves:
     Args:
         run: The run; while it does not exist yet, the curves wait.
         node: Name of the node in the keys; empty for a job of one node.
+        component: The component, which the run's tag names from the first batch on, so that the
+            page `/perf` lists a run that is still going; None to leave the tag to the end.
         send: Takes a batch; default: MLflow's `log_batch`.
     """
 
-    def __init__(self, run: RunHandle, *, node: str = "", send: Send | None = None) -> None:
+    def __init__(
+        self,
+        run: RunHandle,
+        *,
+        node: str = "",
+        component: str | None = None,
+        send: Send | None = None,
+    ) -> None:
         self._run = run
+        self._component = component
         self._send = send or self._log_batch
         self._prefix = f"system/{node}/" if node else "system/"
         self._waiting: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=_MAX_WAITING)
@@ -64,7 +66,20 @@ class LiveCurves:
 
     @bring()
     def _log_batch(self, run_id: str, metrics: list[Metric]) -> None:
-        open_client(self._run.tracking_uri).log_batch(run_id, metrics=metrics)
+        client, key = open_client(self._run.tracking_uri), f"{TAG}component"
+        client.log_batch(run_id, metrics=metrics)
+        if self._component is not None:
+            # The tag names the first component that reported to the run; it is written once.
+            if key not in client.get_run(run_id).data.tags:
+                client.set_tag(run_id, key, self._component)
+            self._component = None
+
+    @classmethod
+    def begin(cls, run: RunHandle, *, node: str = "", component: str | None = None) -> LiveCurves:
+        """Return curves that are being sent, see the class."""
+        live = cls(run, node=node, component=component)
+        live.start()
+        return live
 
     def start(self) -> None:
         """Start sending."""

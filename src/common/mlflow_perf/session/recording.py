@@ -152,9 +152,8 @@ class Recording:
             own_cpu_before_sec=_charged_sec,
         )
         if settings.live:
-            live = LiveCurves(self.run, node=str(self.node.index) if self.node.count > 1 else "")
-            live.start()
-            self._listeners.append(live)
+            node = str(self.node.index) if self.node.count > 1 else ""
+            self._listeners.append(LiveCurves.begin(self.run, node=node, component=self.name))
         # Everything else first: what is done after the first sample would be the block's.
         self._stacks.begin()
         counters, facts = collector.report_thread.counters, self._list_facts()

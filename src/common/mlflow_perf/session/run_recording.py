@@ -112,8 +112,7 @@ class RunRecording:
             journal.start()
         if self._settings.live:
             if self._live is None:
-                self._live = LiveCurves(self.run)
-                self._live.start()
+                self._live = LiveCurves.begin(self.run, component=self.name)
             self._live(row)
 
     def _open_journal(self) -> Journal:

@@ -181,7 +181,9 @@ def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, An
         joins.append((user, has_user, False))
     if choice.by == "workflow":
         joins.append((parent, has_parent, False))
-        joins.append((parent_run, parent_run.run_uuid == parent.value, False))
+        # A run is a step only of a parent in its own experiment, as MLflow's permissions are.
+        is_home = parent_run.experiment_id == run.experiment_id
+        joins.append((parent_run, is_home & (parent_run.run_uuid == parent.value), False))
     group = {
         "experiment": run.experiment_id,
         "user": func.coalesce(user.value, run.user_id),

@@ -13,9 +13,10 @@ import contextvars
 import io
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,12 @@ from werkzeug.wrappers import Response
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.tracking.fleet_store import Sums, query_sums
+from mlflow_perf.tracking import fleet_sums
+from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.choice import Choice, build_search
 from mlflow_perf.web.fields import offer_fields
+from mlflow_perf.web.live import build_live_nodes, query_samples
 from mlflow_perf.web.table import (
     OUR_KEYS,
     Found,
@@ -157,7 +160,7 @@ class Access:
 
     def sums(
         self, experiments: Sequence[str], by: str, since_ms: int | None, until_ms: int | None
-    ) -> list[Sums] | None:
+    ) -> list[fleet_sums.Sums] | None:
         """Return the hours and costs of runs by group; None if this store has no tables.
 
         Args:
@@ -169,7 +172,7 @@ class Access:
         store = _open_store()
         if load_models(store) is None:
             return None
-        return query_sums(store, experiments, by, since_ms, until_ms)
+        return query_sums(store, fleet_sums.Choice(by, list(experiments), since_ms, until_ms))
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.
@@ -180,6 +183,10 @@ class Access:
         self._api("runs/get", {"run_id": run_id})
         run: Run = _open_store().get_run(run_id)
         return drop_foreign_parents(_open_store(), [PerfRun.from_mlflow(run)])[0]
+
+    def live_nodes(self, run: PerfRun) -> list[NodeDocument]:
+        """Return what the metrics of a running job, which the user may read, show of it so far."""
+        return build_live_nodes(run, query_samples(_open_store(), str(run.run_id)), time.time())
 
     def children(self, run: PerfRun) -> list[PerfRun]:
         """Return the runs whose parent is a run that the user may read."""
@@ -338,34 +345,6 @@ class Access:
 
         # In its own context, so that the end of the inner request does not end this one.
         return contextvars.copy_context().run(read_answer)
-
-
-@contextmanager
-def bind_workspace(name: str) -> Iterator[None]:
-    """Let MLflow's store read a workspace in the block; without a name, the request's own.
-
-    The workspace is bound only for the store's own checks: what a user may see in it is asked
-    through MLflow's routes, which get its name as their header.
-
-    Args:
-        name: The workspace; may be empty.
-
-    Raises:
-        mlflow.exceptions.MlflowException: When the name cannot be one of a workspace.
-    """
-    if not name:
-        yield
-        return
-    from mlflow.utils.workspace_context import (
-        clear_server_request_workspace,
-        set_server_request_workspace,
-    )
-
-    set_server_request_workspace(name)
-    try:
-        yield
-    finally:
-        clear_server_request_workspace()
 
 
 def _search(

@@ -14,8 +14,9 @@ from mlflow_perf._version import __version__
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.reports import html
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
-from mlflow_perf.web.access import Access, NotAllowedError, bind_workspace
+from mlflow_perf.web.access import Access, NotAllowedError
 from mlflow_perf.web.static_prefix import read_static_prefix
+from mlflow_perf.web.workspaces import bind_workspace
 
 if TYPE_CHECKING:
     import jinja2

@@ -15,7 +15,7 @@ from mlflow_perf.analysis.fleet import RUNS_OF_EACH, FleetRow, advise_component,
 from mlflow_perf.core.format import parse_age
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
-from mlflow_perf.tracking.fleet_store import GROUPS, Sums
+from mlflow_perf.tracking.fleet_sums import GROUPS, Sums
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import handle_errors, render
 from mlflow_perf.web.choice import Choice
@@ -104,6 +104,7 @@ def trend(access: Access) -> Response:
         metric=metric,
         metric_name=field.label if field is not None else metric,
         metrics_offered=[*(f.key for f in offered if is_users_metric(f.key)), *ours],
+        metric_column=field.name if field is not None else "",
         param=param,
         params_offered=[f.key for f in offered if f.kind == "param"],
         any_hardware=any_hardware,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mlflow_perf.analysis.fleet import NO_GROUP, FleetRow, add_rows, build_rows, find_worse
 from mlflow_perf.core.format import MISSING, format_change
 from mlflow_perf.reports.tables import Tile
-from mlflow_perf.tracking.fleet_store import Sums
+from mlflow_perf.tracking.fleet_sums import Sums
 from mlflow_perf.web.trends import Trend
 
 WEEK_SEC = 7 * 86_400.0

@@ -17,12 +17,15 @@ from mlflow_perf.reports.run_page import RunPage
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import handle_errors, link_run, render
+from mlflow_perf.web.fields import is_users_metric
 
 _MOST_COMPARED = 50
 _MOST_DRAWN = 20
 _MOST_NODES = 64
 _MOST_UNREAD = 5
 _MOST_READ_STEPS = 100
+_MOST_OWN_METRICS = 50
+_REFRESH_SEC = 30
 
 
 @handle_errors
@@ -34,7 +37,11 @@ def run(access: Access) -> Response:
     one = access.run(run_id)
     workflow = _read_workflow(access, one)
     title = one.name or one.component
-    nodes = _read_nodes(access, one)
+    nodes, is_live = _read_nodes(access, one), False
+    if one.status == "RUNNING" and workflow is None:
+        read = list(nodes)
+        live = access.live_nodes(one) if not any(node.reports for node in read) else []
+        nodes, is_live = iter(live or read), bool(live)
     context = html.build_context(nodes, title=title, workflow=workflow, link=link_run, run=one)
     # MLflow's facts replace those that the documents lack.
     report: RunPage = context["report"]
@@ -45,7 +52,17 @@ def run(access: Access) -> Response:
     report.notes += access.unread[:_MOST_UNREAD]
     if len(access.unread) > _MOST_UNREAD:
         report.notes.append(f"{len(access.unread) - _MOST_UNREAD} more documents are left out.")
-    return render("perf_run.html", run=one, **context)
+    if is_live:
+        # What a part of the job looks like is no verdict on the whole.
+        report.verdict, report.findings = {}, []
+        report.notes.append("The job still runs: these are its metrics in MLflow so far.")
+        own = [(k, f"{v:,.6g}") for k, v in sorted(one.metrics.items()) if is_users_metric(k)]
+        if own:
+            report.facts.append(("The job's own metrics so far", own[:_MOST_OWN_METRICS]))
+    answer = render("perf_run.html", run=one, is_running=one.status == "RUNNING", **context)
+    if one.status == "RUNNING" and request.args.get("refresh"):
+        answer.headers["Refresh"] = str(_REFRESH_SEC)
+    return answer
 
 
 def _read_nodes(access: Access, one: PerfRun) -> Iterator[NodeDocument]:
