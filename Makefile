@@ -66,7 +66,7 @@ test-launchers: setup
 # PyTorch, Lightning, transformers and the boosting libraries, too large for the environment of development.
 test-frameworks:
 	test -x $(VENV)-frameworks/bin/python || $(PYTHON) -m venv $(VENV)-frameworks
-	$(VENV)-frameworks/bin/python -m pip install --quiet --editable '.[lightgbm,lightning,test,torch,transformers,xgboost]' scikit-learn
+	$(VENV)-frameworks/bin/python -m pip install --quiet --editable '.[lightgbm,lightning,test,torch,transformers,xgboost]' optuna scikit-learn
 	PATH="$(CURDIR)/$(VENV)-frameworks/bin:$$PATH" $(VENV)-frameworks/bin/python -m pytest tests/frameworks tests/session/test_launch_styles.py $(ARGS)
 
 lint: setup
