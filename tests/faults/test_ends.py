@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.conftest import wait_until
 
+from mlflow_perf.tracking.load import load
+
 if TYPE_CHECKING:
     from tests.faults.conftest import Fault, Faults
 
@@ -119,10 +121,10 @@ def test_sigterm_that_the_job_ignores(faults: Faults, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "os._exit"])
-def test_no_word_at_all(faults: Faults, fault: Fault, how: str) -> None:
+def test_no_word_at_all(faults: Faults, fault: Fault, how: str, tmp_path: Path) -> None:
     """The journal holds the figures; recover sends them, once, though two run at the same time."""
     if how == "SIGKILL":
-        job, run_id = faults.started("sleeping")
+        job, run_id = faults.started("sleeping", MLFLOW_PERF_PROFILE="100")
         assert faults.recover().output.strip() == "[]", "a live job is left alone"
         job.kill(signal.SIGKILL)
         assert job.wait() == -signal.SIGKILL
@@ -138,6 +140,11 @@ def test_no_word_at_all(faults: Faults, fault: Fault, how: str) -> None:
     assert "killed" in run.data.tags["mlflow_perf.cause"]
     assert faults.has_all(run_id)
     assert faults.journals == []
+    if how == "SIGKILL":
+        node = faults.client.download_artifacts(run_id, "perf/node-0.json", str(tmp_path))
+        (document,) = load(node).all_nodes()
+        functions = {row["function"] for row in document.extra["profile"]["functions"]}
+        assert "sleeping" in functions, "the profile survives"
     fault(how, "recover logs it, own run KILLED", "at most the last 4 s")
 
 

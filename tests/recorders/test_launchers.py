@@ -1,4 +1,4 @@
-"""Operations and stores in the workers of real launchers reach the session: Parsl, Dask and MPI.
+"""What the workers of real launchers record reaches the session: Parsl, Dask, joblib and MPI.
 
 Each test runs a program that opens a session, lets a launcher's workers record, and writes the
 collected figures. The launchers end their workers as they like; nothing waits for them.
@@ -25,9 +25,10 @@ from pathlib import Path
 import mlflow_perf
 from mlflow_perf import OperationMetrics
 from mlflow_perf.recorders import spool
-from mlflow_perf.integrations import proxystore as gather
+from mlflow_perf.integrations import proxystore as gather, startup
 from mlflow_perf.recorders import current
-from mlflow_perf.recorders.collect import collect_operations
+from mlflow_perf.recorders.collect import collect_operations, collect_stacks
+from mlflow_perf.recorders.profile import live
 
 recorder = OperationMetrics()
 
@@ -35,13 +36,21 @@ def begin(spooled=False, folder=None):
     folder = folder or spool.create(Path.cwd())
     current.activate(recorder, folder=folder, spooled=spooled)
     gather.install()
+    live.offer(folder, 100.0)
+    startup.add_to_path("test")
     return folder
 
 def finish(folder):
+    startup.remove_from_path("test")
+    live.withdraw()
     current.deactivate()
     collect_operations(folder, recorder)
+    raws = collect_stacks(folder)
+    functions = sorted({one.name for raw in raws for one in raw.functions})
     times = {name: stats.count for name, stats in recorder.aggregate_times().items()}
-    figures = {"times": times, "counters": recorder.aggregate_counters()}
+    figures = {
+        "times": times, "counters": recorder.aggregate_counters(), "functions": functions,
+    }
     Path("figures.json").write_text(json.dumps(figures))  # a launcher mixes what its ranks print
 """
 
@@ -82,8 +91,12 @@ def test_parsl_htex_workers(tmp_path: Path) -> None:
 
         @parsl.python_app
         def timed(number):
+            import time
             import mlflow_perf
             with mlflow_perf.time("task", number):
+                end = time.monotonic() + 0.2  # long enough to be sampled
+                while time.monotonic() < end:
+                    sum(range(100))
                 return number
 
         if __name__ == "__main__":
@@ -106,6 +119,7 @@ def test_parsl_htex_workers(tmp_path: Path) -> None:
         tmp_path,
     )
     assert figures["times"]["task"] == 8
+    assert "timed" in figures["functions"]
     for name in ("factory.resolve", "store.get"):
         assert figures["times"][name] == figures["counters"][f"own.{name}"] + 8
     assert figures["times"]["store.put"] == figures["times"]["store.proxy"] == 8
@@ -117,8 +131,12 @@ def test_dask_workers(tmp_path: Path) -> None:
     figures = _run(
         """
         def work(number):
+            import time
             import mlflow_perf
             with mlflow_perf.time("task", number):
+                end = time.monotonic() + 0.1  # long enough to be sampled
+                while time.monotonic() < end:
+                    sum(range(100))
                 return number
 
         if __name__ == "__main__":
@@ -133,6 +151,32 @@ def test_dask_workers(tmp_path: Path) -> None:
         tmp_path,
     )
     assert figures["times"] == {"task": 12}
+    assert "work" in figures["functions"]
+
+
+def test_joblib_workers(tmp_path: Path) -> None:
+    """The functions of loky's workers, which outlive the session, are in its profile."""
+    pytest.importorskip("joblib")
+    figures = _run(
+        """
+        import time
+
+        def work(number):
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                sum(range(100))
+            return number
+
+        if __name__ == "__main__":
+            folder = begin()
+            from joblib import Parallel, delayed
+
+            assert Parallel(n_jobs=2)(delayed(work)(i) for i in range(4)) == [0, 1, 2, 3]
+            finish(folder)
+        """,
+        tmp_path,
+    )
+    assert "work" in figures["functions"]
 
 
 def test_mpi_ranks(tmp_path: Path) -> None:
@@ -160,4 +204,4 @@ def test_mpi_ranks(tmp_path: Path) -> None:
         """,
         tmp_path, mpiexec, "-n", "3",
     )  # fmt: skip
-    assert figures == {"times": {"step": 15}, "counters": {"ranks": 3}}
+    assert (figures["times"], figures["counters"]) == ({"step": 15}, {"ranks": 3})

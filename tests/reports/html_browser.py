@@ -124,23 +124,31 @@ def open_browser(folder: Path) -> Iterator[Browser]:
 
 def axe_source(folder: Path) -> str:
     """Return axe-core's source, from this user's cache or through npm; skip without either."""
+    return npm_file(folder, f"axe-core@{AXE_VERSION}", "axe.min.js")
+
+
+def npm_file(folder: Path, package: str, member: str) -> str:
+    """Return a file of a package, from this user's cache or through npm; skip without either.
+
+    Args:
+        folder: Folder for the package.
+        package: Its name and version, as `axe-core@4.14.1`.
+        member: The file's path in the package.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlflow-perf-tests"
-    kept = cache / f"axe-core-{AXE_VERSION}.min.js"
-    if not kept.exists():
-        _fetch_axe(folder, kept)
-    return kept.read_text(encoding="utf-8")
-
-
-def _fetch_axe(folder: Path, kept: Path) -> None:
+    kept = cache / f"{package}-{Path(member).name}"
+    if kept.exists():
+        return kept.read_text(encoding="utf-8")
     if shutil.which("npm") is None:
-        pytest.skip("There is no npm to install axe-core with.")
-    command = ["npm", "pack", "--silent", f"axe-core@{AXE_VERSION}", f"--pack-destination={folder}"]
+        pytest.skip(f"There is no npm to get {package} with.")
+    command = ["npm", "pack", "--silent", package, f"--pack-destination={folder}"]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=folder)
     except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"npm could not get axe-core: {error}")
-    with tarfile.open(next(folder.glob("axe-core-*.tgz"))) as archive:
-        member = archive.extractfile("package/axe.min.js")
-        assert member is not None
+        pytest.skip(f"npm could not get {package}: {error}")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        content = archive.extractfile(f"package/{member}")
+        assert content is not None
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(member.read())
+        kept.write_bytes(content.read())
+    return kept.read_text(encoding="utf-8")

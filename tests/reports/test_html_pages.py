@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.reports import html_samples as samples
 from tests.reports.html_browser import Browser, wait_for
+from tests.reports.test_flame import make_node
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.reports.html import render, render_comparison
@@ -114,6 +115,37 @@ def test_works_in_the_artifact_pane(tmp_path: Path, browser: Browser) -> None:
     browser.show((tmp_path / "host.html").as_uri())
     browser.driver.switch_to.frame(0)
     wait_for(browser, "return document.querySelectorAll('#charts canvas').length >= 5")
+    browser.driver.switch_to.default_content()
+    assert browser.messages() == []
+    assert browser.hosts() == set()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_flame_graph_works_in_the_artifact_pane(
+    tmp_path: Path, browser: Browser, dark: bool
+) -> None:
+    """Search, keyboard and zoom in MLflow's sandboxed frame, light and dark."""
+    from selenium.webdriver.common.keys import Keys
+
+    (tmp_path / "host.html").write_text(
+        "<!doctype html><meta charset=utf-8><iframe sandbox=allow-scripts width=1100 height=800>"
+        "</iframe><script>const text = " + repr_js(render(PerfDocument({0: make_node()}))) + ";"
+        "document.querySelector('iframe').src = URL.createObjectURL("
+        "new Blob([text], {type: 'text/html'}));</script>",
+        encoding="utf-8",
+    )
+    browser.show((tmp_path / "host.html").as_uri(), dark=dark)
+    browser.driver.switch_to.frame(0)
+    wait_for(browser, "return document.querySelectorAll('#flame .fn').length === 3")
+    find, said = (browser.driver.find_element("id", f"flame-{name}") for name in ("find", "said"))
+    find.send_keys("load")
+    assert "“load” is in 50%" in said.text
+    root = browser.driver.find_element("css selector", "#flame .fn")
+    root.send_keys(Keys.ARROW_DOWN)
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    wait_for(browser, "return document.querySelectorAll('#flame .fn').length === 2")
+    browser.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    wait_for(browser, "return document.querySelectorAll('#flame .fn').length === 3")
     browser.driver.switch_to.default_content()
     assert browser.messages() == []
     assert browser.hosts() == set()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
+import pytest
+from tests.reports.html_browser import npm_file
 from tests.reports.test_flame import make_node
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
@@ -27,3 +30,16 @@ def test_several_nodes_share_one_file() -> None:
     count = len(data["shared"]["frames"])
     assert all(i < count for p in data["profiles"] for stack in p["samples"] for i in stack)
     assert join_speedscope([NodeDocument()]) is None
+
+
+@pytest.mark.e2e
+def test_the_file_is_valid_by_the_schema_that_speedscope_publishes(tmp_path: Path) -> None:
+    """The schema in its npm package, in the version of its web page."""
+    published = npm_file(tmp_path, "speedscope@1.25.0", "dist/release/file-format-schema.json")
+    schema = json.loads(published)
+    for nodes in ([make_node(0)], [make_node(0), make_node(1)]):
+        data = json.loads(json.dumps(join_speedscope(nodes)))
+        jsonschema.validate(data, schema)
+    data["profiles"][0]["unit"] = "hours"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)

@@ -21,8 +21,8 @@ from mlflow_perf.session.stack_recording import StackEngine, open_engine
 
 
 def compute(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         sum(range(100))
 
 
@@ -54,16 +54,20 @@ def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path
     engine.note_begin()
     thread = threading.Thread(target=rest, args=(1.0,))
     thread.start()
-    compute(0.8)
+    begin = time.monotonic()
+    compute(0.5)
+    took = time.monotonic() - begin
     thread.join()
     engine.note_end()
     engine.end()
     engine.collect()
     found = engine.list_stacks()
-    assert _seconds(found, "compute", 3) == pytest.approx(0.8, abs=0.3)
+    assert _seconds(found, "compute", 3) == pytest.approx(took, abs=0.3)
     assert _seconds(found, "compute", 4) > 0.2
     assert _seconds(found, "rest", 3) == pytest.approx(1.0, abs=0.35)
-    assert _seconds(found, "rest", 4) < 0.2
+    # Before Python 3.11 py-spy cannot tell, unless it stops the process.
+    if name == "own" or sys.version_info >= (3, 11):
+        assert _seconds(found, "rest", 4) < 0.2
     assert not any("mlflow_perf" in one.file for raw in found for one in raw.functions)
 
 

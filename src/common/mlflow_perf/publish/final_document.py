@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.analysis.findings import findings_of
+from mlflow_perf.analysis.phases import find_phases
 from mlflow_perf.core.json_io import Columns
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.profile_building import build_profile
@@ -15,7 +16,7 @@ from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
 
-_LAST_SEC = 1.0
+_LAST_SEC = 5.0
 
 CAUSE_TAG = "mlflow_perf.cause"
 """Tag of a run that says why its job ended early."""
@@ -102,7 +103,7 @@ def add_profile(document: NodeDocument, folder: Path) -> None:
     """
     if document.started is None or document.duration_sec is None:
         return
-    # The sampler of stacks saw a little more than the last report did.
+    # Reports reach the journal's file within four seconds, and samples of stacks at once.
     duration_sec = document.duration_sec + _LAST_SEC
     stacks = collect_stacks(folder)
     profile = build_profile(stacks, started=document.started, duration_sec=duration_sec)
@@ -113,9 +114,6 @@ def add_profile(document: NodeDocument, folder: Path) -> None:
 
 def judge_document(document: NodeDocument) -> None:
     """Put the first of its findings into a document, as bottleneck and advice, and its phases."""
-    # numpy is loaded when a report is made, not when a job starts.
-    from mlflow_perf.analysis.phases import find_phases
-
     document.extra["phases"] = [phase.as_dict() for phase in find_phases(document)]
     first = findings_of(document)[0]
     document.extra.update(kind=first.kind, bottleneck=first.bottleneck, advice=first.sentence)
