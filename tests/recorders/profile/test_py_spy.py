@@ -64,7 +64,9 @@ def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path
     found = engine.list_stacks()
     assert _seconds(found, "compute", 3) == pytest.approx(took, abs=0.3)
     assert _seconds(found, "compute", 4) > 0.2
-    assert _seconds(found, "rest", 3) == pytest.approx(1.0, abs=0.35)
+    # py-spy does not note the end of a thread, only that of its own work.
+    rested = 1.0 if name == "own" else max(1.0, took)
+    assert _seconds(found, "rest", 3) == pytest.approx(rested, abs=0.5)
     # Before Python 3.11 py-spy cannot tell, unless it stops the process.
     if name == "own" or sys.version_info >= (3, 11):
         assert _seconds(found, "rest", 4) < 0.2
