@@ -177,7 +177,7 @@ def test_the_keyboard_reads_a_chart(files: dict[str, str], browser: Browser) -> 
 def test_every_chart_has_its_table(files: dict[str, str], browser: Browser) -> None:
     """The button `table` shows the values of a chart, a row per time, and hides them again."""
     browser.show(files["one"])
-    button = browser.driver.find_element("css selector", ".as-table")
+    button = browser.driver.find_element("css selector", ".chart .as-table")
     button.click()
     rows = browser.js("return document.querySelectorAll('.chart .scroll tbody tr').length")
     assert rows == 300
@@ -281,7 +281,8 @@ def test_a_chart_is_saved_as_csv_and_as_picture(files: dict[str, str], browser: 
     browser.js(
         "window.saved = []; HTMLAnchorElement.prototype.click = function () {"
         " window.saved.push([this.download, this.href]); };"
-        "for (const one of [...document.querySelectorAll('.as-table')].slice(1, 3)) one.click();"
+        "const buttons = [...document.querySelectorAll('.chart .as-table')];"
+        "for (const one of buttons.slice(1, 3)) one.click();"
     )
     (csv, table), (png, picture) = browser.js("return window.saved")
     assert csv.endswith(".csv")
@@ -297,7 +298,7 @@ def test_compared_runs_are_aligned_by_phase(files: dict[str, str], browser: Brow
     assert "1.3 × faster: train 600 → 480 s" in browser.js("return document.body.innerText")
     assert browser.js("return document.querySelector('.chart .keys').children.length") == 2
     ends = (
-        "document.querySelector('.as-table').click();"
+        "document.querySelector('.chart .as-table').click();"
         "const rows = [...document.querySelectorAll('.chart tbody tr')];"
         "const last = k => rows.findLastIndex(r => r.cells[k].textContent !== '–') / rows.length;"
         "return [last(1), last(2)];"

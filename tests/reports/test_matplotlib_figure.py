@@ -12,8 +12,9 @@ from tests.reports import html_samples as samples
 
 from mlflow_perf.errors import DocumentError, MissingDependencyError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.reports.html import notebook_html, render
+from mlflow_perf.reports.html import render
 from mlflow_perf.reports.matplotlib_figure import plot
+from mlflow_perf.reports.notebook import show
 
 
 @pytest.mark.parametrize(("nodes", "lines"), [(1, 1), (3, 3), (10, 2)])
@@ -55,6 +56,17 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_cell_holds_the_whole_report() -> None:
     """The frame's source is the page itself, escaped, whatever names it holds."""
     document = samples.hostile_document()
-    found = re.fullmatch(r'<iframe [^>]*?srcdoc="([^"]*)"[^>]*></iframe>', notebook_html(document))
+    found = re.fullmatch(r'<iframe [^>]*?srcdoc="([^"]*)"[^>]*></iframe>', show(document))
     assert found is not None
     assert html.unescape(found[1]) == render(document)
+
+
+def test_the_figure_says_what_it_shows() -> None:
+    """Title, units and times are on it, and the limit where it is near the curves."""
+    pytest.importorskip("matplotlib")
+    figure = plot(samples.document(1, rows=300))
+    assert figure.get_suptitle() == "train, 2025-11-20 12:00:00 UTC, 4 min 59 s, 1 node"
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    assert {axis.get_xlabel() for axis in shown} == {"time, min"}
+    assert all(axis.get_ylabel() for axis in shown)
+    assert "limit" in shown[0].get_legend_handles_labels()[1]

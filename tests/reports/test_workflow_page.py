@@ -38,3 +38,38 @@ def test_bars_stay_on_the_axis(steps: list[tuple[float, float, float]]) -> None:
         assert bar.left - bar.waited >= 0
         assert bar.left + bar.width <= 100.01
     assert all(0 <= place <= 100 for place, _ in flow.ticks)
+
+
+def test_each_step_has_verdict_parameters_and_used_of_held() -> None:
+    """As Nextflow's report: what each step used of what it held, as text and as a bar."""
+    step = {
+        "name": "train",
+        "started": 0.0,
+        "duration_sec": 30.0,
+        "bottleneck": "cpu",
+        "advice": "The job kept one CPU busy.",
+        "params": {"threads": "2", "data": "/work/run-1/out"},
+        "critical": True,
+        "nodes": [
+            {
+                "started": 5.0,
+                "duration_sec": 20.0,
+                "summary": {
+                    "duration_sec": 20.0,
+                    "cpu_limit_cores": 4.0,
+                    "job_cpu_avg_cores": 1.0,
+                    "job_max_mem_mb": 512.0,
+                    "mem_limit_mb": 2048.0,
+                },
+            }
+        ],
+    }
+    flow = build_workflow_page({"steps": [step], "critical_path": ["train"]})
+    (row,) = flow.rows
+    assert (row["verdict"], row["advice"]) == ("cpu", "The job kept one CPU busy.")
+    assert row["params"] == [("threads", "2"), ("data", "out")]
+    texts = {cell["text"]: cell["share"] for cell in row["cells"]}
+    assert texts["1 of 4"] == 25.0
+    assert texts["512 MB of 2 GB"] == 25.0
+    assert flow.critical_path == [("train", "30 s", "100%")]
+    assert flow.bars[0].share == "100%"

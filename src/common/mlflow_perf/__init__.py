@@ -100,10 +100,10 @@ def _plot(document: Any, **options: Any) -> Any:
     return plot(document, **options)
 
 
-def _notebook_html(document: Any) -> str:
-    from mlflow_perf.reports.html import notebook_html
+def _notebook_html(thing: Any) -> str:
+    from mlflow_perf.reports.notebook import show
 
-    return notebook_html(document)
+    return show(thing)
 
 
 hooks.plot, hooks.notebook_html = _plot, _notebook_html

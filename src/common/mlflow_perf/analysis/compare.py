@@ -20,6 +20,7 @@ from mlflow_perf.analysis.step_runs import (
 )
 from mlflow_perf.analysis.step_texts import describe_step_changes
 from mlflow_perf.core.format import format_change, join_some
+from mlflow_perf.core.hooks import hooks
 from mlflow_perf.errors import SettingError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -145,6 +146,10 @@ class Comparison:
             "rows": [row.as_dict() for row in self.rows],
             "notes": list(self.notes),
         }
+
+    def _repr_html_(self) -> str:
+        """Return the page for a notebook."""
+        return hooks.notebook_html(self)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame: a row per metric, a column per run."""

@@ -17,6 +17,7 @@ from mlflow_perf.analysis.sizing_experts import (
     compress,
     predict_peaks,
 )
+from mlflow_perf.core.hooks import hooks
 from mlflow_perf.errors import SettingError
 
 Array = npt.NDArray[np.float64]
@@ -84,6 +85,10 @@ class Suggestion:
     method: str
     predictor: str | None = None
     after_change: bool = False
+
+    def _repr_html_(self) -> str:
+        """Return the page for a notebook."""
+        return hooks.notebook_html(self)
 
 
 @dataclass(frozen=True)

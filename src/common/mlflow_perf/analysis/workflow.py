@@ -11,6 +11,7 @@ from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
 from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
+from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import find_children
@@ -41,6 +42,10 @@ class Workflow:
     critical_path: tuple[str, ...]
     totals: Mapping[str, float]
     findings: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """Return the page for a notebook."""
+        return hooks.notebook_html(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the workflow as plain data: `perf/workflow.json`, and the HTML's input."""
@@ -133,6 +138,7 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         depends_on=run.depends_on,
         advice=run.tags.get("mlflow_perf.advice", ""),
         bottleneck=run.tags.get("mlflow_perf.bottleneck", ""),
+        params=dict(run.params),
     )
 
 

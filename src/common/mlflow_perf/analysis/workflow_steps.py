@@ -67,6 +67,7 @@ class Step:
         depends_on: Names of the steps before it; None if the runner noted nothing.
         advice: The verdict's sentence.
         bottleneck: The verdict.
+        params: The parameters of its run.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Step:
     depends_on: tuple[str, ...] | None = None
     advice: str = ""
     bottleneck: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> float:

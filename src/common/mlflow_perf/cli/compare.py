@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
 
 import click
 
@@ -13,15 +11,9 @@ from mlflow_perf.analysis.compare import Comparison, Row
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import format_change
-from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.tracking.load import read_documents
-from mlflow_perf.tracking.perf_run import PerfRun
 
 _LABELS_MAX = 20
 _RUNS_MAX = 3
-_CURVES_MAX = 20
-_NODES_MAX = 64
 
 
 @click.command()
@@ -58,9 +50,10 @@ def command(
         )
     comparison = compare_runs(runs, baseline=baseline - 1)
     if html is not None:
+        from mlflow_perf.reports.compared_curves import read_nodes
         from mlflow_perf.reports.html import render_comparison
 
-        page = render_comparison(comparison.as_dict(), nodes=_read_curves(comparison))
+        page = render_comparison(comparison.as_dict(), nodes=read_nodes(comparison.steps))
         _options.write(html, page)
     if as_json:
         fields = ("component", "node", "metric", "values", "change_pct")
@@ -70,23 +63,6 @@ def command(
         click.echo(comparison.to_markdown(everything=everything), nl=False)
     elif html != "-":
         _show(comparison, comparison.rows if everything else comparison.headlines())
-
-
-def _read_curves(comparison: Comparison) -> Mapping[str, Sequence[Iterator[NodeDocument]]]:
-    """Return per step the nodes of each run, which are read when the page draws them."""
-    names = dict.fromkeys(name for steps in comparison.steps for name in steps)
-    if len(comparison.labels) > _CURVES_MAX:
-        return {}
-    return {name: [_read_nodes(steps.get(name)) for steps in comparison.steps] for name in names}
-
-
-def _read_nodes(run: PerfRun | None) -> Iterator[NodeDocument]:
-    if run is None or run.node_count > _NODES_MAX:
-        return
-    with suppress(MlflowPerfError):  # the figures may be there without a document
-        for document in read_documents((run.experiment_id and run.run_id) or Path(run.label)):
-            found = document.components.get(run.component or "", document)
-            yield from found.nodes.values()
 
 
 def _show(comparison: Comparison, rows: Sequence[Row]) -> None:

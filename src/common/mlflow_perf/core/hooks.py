@@ -1,6 +1,6 @@
 """Functions of higher modules that lower ones call; the package's `__init__` sets them.
 
-A `PerfDocument` draws itself in a notebook, but its module must not import the reports.
+A document or a comparison draws itself in a notebook, but its module must not import the reports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ class Hooks:
 
     Attributes:
         plot: Takes a `PerfDocument` and options, returns a matplotlib figure.
-        notebook_html: Takes a `PerfDocument`, returns its report for a notebook.
+        notebook_html: Takes a document, comparison, workflow or suggestion of a size, and returns
+            its page for a notebook.
     """
 
     plot: Callable[..., Any]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf.analysis.phases import read_phases
+from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports.charts import CHARTS, Chart, Curve, CurveSource
 from mlflow_perf.reports.curves import NodeCurves, build_curves
+from mlflow_perf.tracking.load import read_documents
+from mlflow_perf.tracking.perf_run import PerfRun
 
 Phases = Sequence[tuple[str, float, float]]
 """Name, begin and end of each phase, in seconds from the run's start."""
@@ -27,7 +32,7 @@ _OF_NODE = (
           (Curve("others_cpu_cores", "others"),), minor=True),
 )  # fmt: skip
 _FOLDED = ("network", "disk", "job_threads")
-_MOST_STEPS = 8
+_MOST_STEPS, _MOST_RUNS, _MOST_NODES = 8, 20, 64
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,29 @@ def build_compared_curves(
             }
         )  # fmt: skip
     return sets
+
+
+def read_nodes(
+    steps: Sequence[Mapping[str, PerfRun]],
+) -> dict[str, Sequence[Iterator[NodeDocument]]]:
+    """Return per step the nodes of each run; they are read when the page draws them.
+
+    Args:
+        steps: Per run its steps by name, from `Comparison.steps`.
+    """
+    names = dict.fromkeys(name for of_run in steps for name in of_run)
+    if len(steps) > _MOST_RUNS:
+        return {}
+    return {name: [_read_run(of_run.get(name)) for of_run in steps] for name in names}
+
+
+def _read_run(run: PerfRun | None) -> Iterator[NodeDocument]:
+    if run is None or run.node_count > _MOST_NODES:
+        return
+    with suppress(MlflowPerfError):  # the figures may be there without a document
+        for document in read_documents((run.experiment_id and run.run_id) or Path(run.label)):
+            found = document.components.get(run.component or "", document)
+            yield from found.nodes.values()
 
 
 def _describe_chart(chart: Chart) -> dict[str, Any]:

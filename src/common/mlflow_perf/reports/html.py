@@ -81,21 +81,6 @@ def build_context(
     return {"report": report, "flow": flow, "link": link or (lambda _run_id: "")}
 
 
-def notebook_html(document: PerfDocument, *, height_px: int = 620) -> str:
-    """Return the report for a notebook's cell, in a frame that isolates its style.
-
-    Args:
-        document: The run's nodes.
-        height_px: Height of the frame.
-    """
-    from markupsafe import escape
-
-    return (
-        f'<iframe sandbox="allow-scripts" srcdoc="{escape(render(document))}" '
-        f'style="width:100%;height:{height_px}px;border:0" title="Performance report"></iframe>'
-    )
-
-
 def render_comparison(
     data: Mapping[str, Any],
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.format import clock_time, duration, format_count
 from mlflow_perf.errors import DocumentError, MissingDependencyError
 from mlflow_perf.model.document import PerfDocument
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = 2
 _WIDTH_IN, _ROW_IN = 10.0, 2.2
 _MINUTE_SEC, _HOUR_SEC = 60.0, 3600.0
+_FAR = 4.0
 
 
 def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
@@ -53,7 +55,22 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
         _draw(axis, chart, curves)
     for axis in axes[len(charts) :]:
         axis.set_visible(False)
+    figure.suptitle(_name_document(document), fontsize=11)
     return figure
+
+
+def _name_document(document: PerfDocument) -> str:
+    """Return component, start, duration and number of nodes of a document in a line."""
+    nodes = list(document.nodes.values())
+    took = max((node.duration_sec or 0.0 for node in nodes), default=0.0)
+    started = min((n.started for n in nodes if n.started is not None), default=None)
+    parts = [
+        next((node.component for node in nodes if node.component), "") or "",
+        clock_time(started, missing=""),
+        duration(took) if took else "",
+        format_count(len(nodes), "node"),
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _list_lines(chart: Chart, curves: Curves) -> list[Curve]:
@@ -87,12 +104,15 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
             if values is not None:
                 name = f"node {node}: {curve.label}" if len(curves.nodes) > 1 else curve.label
                 axis.plot(x, _fill_gaps(values), label=name, linewidth=1)
+    if not stacked:
+        _draw_limit(axis, chart, curves, x)
     axis.set_title(chart.title, loc="left", fontsize=10)
-    axis.set_ylabel(chart.unit)
-    axis.set_xlabel(unit)
+    axis.set_ylabel(chart.unit or "count")
+    axis.set_xlabel(f"time, {unit}")
+    axis.tick_params(labelbottom=True)
     axis.set_ylim(0, chart.top)
     axis.grid(visible=True, alpha=0.3)
-    if len(axis.get_legend_handles_labels()[0]) > 1:
+    if axis.get_legend_handles_labels()[0]:
         axis.legend(fontsize=7, ncols=2)
 
 
@@ -108,6 +128,15 @@ def _draw_stack(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None
     axis.stackplot(x, *layers.values(), labels=list(layers), alpha=0.5)
     if limit:
         axis.plot(x, limit, label="limit", linewidth=1, linestyle="--")
+
+
+def _draw_limit(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None:
+    """Draw the job's limit where it is near enough to leave the curves their shape."""
+    for curve in chart.curves:
+        values = curves.values.get(curve.column, [None])[0] if curve.role == "limit" else None
+        if values and max(_fill_gaps(values)) <= _FAR * axis.get_ylim()[1]:
+            line = {"linewidth": 1, "linestyle": "--", "color": "tab:red"}
+            axis.plot(x, _fill_gaps(values), label="limit", **line)
 
 
 def _fill_gaps(values: list[float | None]) -> list[float]:

@@ -51,6 +51,7 @@ class Bar:
         status: As MLflow's.
         critical: Whether the step is on the critical path.
         run_id: The step's run, or empty.
+        share: Its part of the workflow's time as text, on the critical path; else empty.
         nodes: The bars of the step's nodes, if there are several.
         left_out: How many nodes are not shown.
     """
@@ -66,6 +67,7 @@ class Bar:
     status: str = ""
     critical: bool = False
     run_id: str = ""
+    share: str = ""
     nodes: list[Bar] = field(default_factory=list)
     left_out: int = 0
 
@@ -80,7 +82,7 @@ class WorkflowPage:
         started: Start time, as text.
         tiles: Headline figures.
         findings: What to change first, one sentence each.
-        critical_path: Names of the steps that determine the duration.
+        critical_path: The steps that determine the duration: name, length and share of the whole.
         ticks: Marks on the time axis: place in per cent, and text.
         bars: The Gantt's lines, by start time.
         rows: The table: one dictionary of texts per step.
@@ -92,7 +94,7 @@ class WorkflowPage:
     started: str = ""
     tiles: list[Tile] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    critical_path: list[str] = field(default_factory=list)
+    critical_path: list[tuple[str, str, str]] = field(default_factory=list)
     ticks: list[tuple[float, str]] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -110,6 +112,9 @@ class _Step:
         started: Unix time; None if unknown.
         took: Seconds; None if unknown.
         waited: Seconds; None if unknown.
+        verdict: What held it back, in a word; or empty.
+        advice: The verdict's sentence; or empty.
+        params: Its parameters.
         nodes: The data of its nodes.
         block: Start and length of the measured blocks together; None without any.
         cpus: How the CPUs of its nodes were shared.
@@ -124,6 +129,10 @@ class _Step:
         self.started = read_number(data.get("started"))
         self.took = read_number(data.get("duration_sec"))
         self.waited = read_number(data.get("waited_sec"))
+        self.verdict = str(data.get("bottleneck") or "")
+        self.advice = str(data.get("advice") or "")
+        given = data.get("params")
+        self.params = dict(given) if isinstance(given, Mapping) else {}
         self.after = ", ".join(str(name) for name in _read_list(data.get("depends_on")))
         self.nodes = _read_mappings(data.get("nodes"))
         self.block = _span_blocks(self.nodes)
@@ -151,7 +160,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
         started=clock_time(start) if start > 0 else "",
         tiles=list(_build_tiles(data, steps, read_number(data.get("duration_sec")) or length)),
         findings=[str(text) for text in _read_list(data.get("findings"))],
-        critical_path=[str(name) for name in _read_list(data.get("critical_path"))],
+        critical_path=list(_describe_path(data, steps, length)),
         ticks=axis.ticks(),
         bars=[_build_bar(step, axis) for step in shown],
         rows=[_build_row(step) for step in shown],
@@ -217,6 +226,7 @@ def _build_bar(step: _Step, axis: _Axis) -> Bar:
     parts.append(f"ran {quantity(step.took, 's')}")
     if step.started is not None:
         bar.left, bar.width = axis.place(step.started), axis.width(step.took or 0.0)
+        bar.share = f"{axis.width(step.took or 0.0):.0f}%" if step.critical else ""
         bar.waited = min(axis.width(step.waited or 0.0), bar.left)
         if step.block is not None:
             begin, length = step.block
@@ -258,34 +268,60 @@ def _find_busy_pct(cpus: CpuShare) -> float | None:
     return None if used is None else min(100.0, 100.0 * used / cpus.limit)
 
 
+def _describe_path(
+    data: Mapping[str, Any], steps: Sequence[_Step], length: float
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, length and share of the whole of each step on the critical path."""
+    took = {step.name: step.took for step in steps}
+    for name in _read_list(data.get("critical_path")):
+        seconds = took.get(str(name))
+        share = f"{100 * seconds / length:.0f}%" if seconds is not None and length > 0 else ""
+        yield str(name), quantity(seconds, "s"), share
+
+
 def _build_row(step: _Step) -> dict[str, Any]:
+    """Return a step's row of the table: texts, and for each figure its value and its bar."""
     measured = step.block[1] if step.block else None
     summaries = [read_numbers(node.get("summary")) for node in step.nodes]
     memory = [s["job_max_mem_mb"] for s in summaries if "job_max_mem_mb" in s]
+    held_mb = [s["mem_limit_mb"] for s in summaries if "mem_limit_mb" in s]
     used = [s["job_cpu_hours"] for s in summaries if "job_cpu_hours" in s]
     peak, hours = max(memory, default=None), sum(used) if used else None
-    busy = [s["cpu_avg_utilization_pct"] for s in summaries if "cpu_avg_utilization_pct" in s]
-    busy_pct = sum(busy) / len(busy) if busy else None
+    asked_mb = max(held_mb, default=None)
+    of_asked = f" of {quantity(asked_mb, 'MB')}" if asked_mb and peak is not None else ""
+    memory_pct = 100 * peak / asked_mb if asked_mb and peak is not None else None
+    cpu_pct = _find_busy_pct(step.cpus) if step.cpus.job is not None else None
     imbalance = step.figures.get("run_imbalance_pct")
     cells = [
-        (step.took, quantity(step.took, "s")),
-        (measured, quantity(measured, "s")),
-        (step.waited, quantity(step.waited, "s")),
-        (float(len(step.nodes)), str(len(step.nodes) or 1)),
-        (step.cpus.job, step.cpus.used if step.cpus.job is not None else MISSING),
-        (hours, MISSING if hours is None else cpu_time(hours)),
-        (peak, quantity(peak, "MB")),
-        (busy_pct, quantity(busy_pct, "%")),
-        (imbalance, quantity(imbalance, "%")),
+        (step.took, quantity(step.took, "s"), None),
+        (measured, quantity(measured, "s"), None),
+        (step.waited, quantity(step.waited, "s"), None),
+        (float(len(step.nodes)), str(len(step.nodes) or 1), None),
+        (cpu_pct, step.cpus.used if step.cpus.job is not None else MISSING, cpu_pct),
+        (memory_pct, quantity(peak, "MB") + of_asked, memory_pct),
+        (hours, MISSING if hours is None else cpu_time(hours), None),
+        (imbalance, quantity(imbalance, "%"), None),
     ]
     return {
         "name": step.name,
         "status": step.status,
         "critical": step.critical,
         "run_id": step.run_id,
+        "verdict": step.verdict,
+        "advice": step.advice,
         "after": step.after,
-        "cells": [{"value": value, "text": text} for value, text in cells],
+        "params": [(str(key), _shorten(str(value))) for key, value in step.params.items()],
+        "cells": [
+            {"value": value, "text": text, "share": None if share is None else min(100.0, share)}
+            for value, text, share in cells
+        ],
     }
+
+
+def _shorten(value: str) -> str:
+    """Return a parameter's value for the table; of a path its last name."""
+    short = value.rstrip("/").rpartition("/")[2] if "/" in value else value
+    return short if len(short) <= 40 else f"{short[:39]}…"
 
 
 def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -> Iterator[Tile]:
