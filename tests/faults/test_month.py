@@ -67,12 +67,8 @@ class Job:
             Delivery(document=document),
             JournalFacts(started=1_700_000_000.0, counters=counters()),
             folder=folder,
-            snapshot=self._snapshot,
+            snapshot=self.collector.snapshot,
         )
-
-    def _snapshot(self) -> dict[str, object]:
-        summary, columns = self.collector.snapshot()
-        return {"summary": summary, "columns": columns}
 
     def _on_report(self, report: dict[str, float]) -> None:
         self.journal.append(report)
@@ -116,8 +112,7 @@ def lives_through(folder: Path, seconds: int) -> None:
     assert metrics["cpu_avg_utilization_pct"] == pytest.approx(20 + 80 * full / seconds, rel=1e-9)
     assert metrics["cpu_avg_utilization_over80_pct"] == pytest.approx(100 * full / seconds)
 
-    _, columns = job.collector.snapshot()
-    reports = round_columns(columns)
+    reports = round_columns(job.collector.snapshot()["columns"])
     node = NodeDocument(component="month", summary=metrics, reports=reports)
     text = json.dumps(PerfDocument({0: node}).as_dict())
     assert len(reports["timestamp"]) <= 1000
