@@ -339,7 +339,7 @@ def test_hostile_names_stay_text(tmp_path: Path, browser: Browser) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_nodes(tmp_path: Path, browser: Browser) -> None:
-    """A thousand nodes make a page of less than 5 MB with a heat map per curve, and it opens."""
+    """A thousand nodes make a page of less than 2 MB with a heat map per curve, and it opens."""
     import copy
 
     few = [samples.node(i, count=1000, rows=240) for i in range(4)]
@@ -351,7 +351,7 @@ def test_a_thousand_nodes(tmp_path: Path, browser: Browser) -> None:
             yield one
 
     page = render(nodes())
-    assert len(page.encode()) < 5_000_000
+    assert len(page.encode()) < 2_000_000
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     browser.show((tmp_path / "page.html").as_uri())
     assert browser.messages() == []

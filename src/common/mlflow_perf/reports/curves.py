@@ -31,7 +31,7 @@ _FARTHEST_SEC = 1e15
 _MOST_POINTS = 1000
 _POINTS_OF_ALL = 4000
 _FEWEST_POINTS = 240
-_MOST_CELLS = 2_800_000
+_MOST_CELLS = 900_000
 _FEWEST_CELLS = 16
 _MISSING = 255
 _LEVELS = 254
@@ -148,7 +148,7 @@ class Curves:
         values: Few nodes: key → one list per node, None for a node without the column.
         spread: Many nodes: key → `median`, `low` (10th percentile), `high` (90th percentile),
             `max`, and the heat map as `cells` (base64, row by row, 255 for a missing value) with
-            the value `scale` of 254.
+            the value `scale` of 254; `cells` is empty where there is no map.
     """
 
     started: float
@@ -260,7 +260,10 @@ class _Grid:
 def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end: float) -> Curves:
     lines = (curve for chart in charts for curve in chart.curves if curve.role == "line")
     curves = list({curve.column: curve for curve in lines}.values())
-    cells = max(_FEWEST_CELLS, min(_FEWEST_POINTS, _MOST_CELLS // (len(kept) * len(curves) or 1)))
+    # The charts that are folded away have no heat map: those of the others are finer for it.
+    mapped = {c.column for chart in charts if not chart.minor for c in chart.curves}
+    maps = sum(curve.column in mapped for curve in curves)
+    cells = max(_FEWEST_CELLS, min(_FEWEST_POINTS, _MOST_CELLS // (len(kept) * maps or 1)))
     grid = _Grid(start, end, cells)
     where = [grid.places(node.seconds, row) for row, node in enumerate(kept)]
     spread = {}
@@ -269,6 +272,8 @@ def _draw_spread(kept: list[NodeCurves], charts: list[Chart], start: float, end:
         known = [(row, values) for row, values in found if values is not None]
         if known and (drawn := _spread_curve(curve, kept, grid, where, known)):
             spread[curve.column] = drawn
+            if curve.column not in mapped:
+                drawn["cells"] = ""
     return Curves(
         start, to_plain(grid.middles, 3), charts, [node.index for node in kept], {}, spread
     )

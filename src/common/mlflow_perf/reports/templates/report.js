@@ -172,8 +172,8 @@ const spreadOf = (chart, node) => ownLinesOf(chart).filter(curve => data.spread[
     { label: "highest", values: spread.max, colour: 1, thin: true },
     { label: "median", values: spread.median, colour: 0 },
   ];
-  if (node != null) series.push({ label: `node ${data.nodes[node]}`, values: nodeRow(curve.key, node), colour: 4 });
-  return { chart, title: titled(chart, curve), series, bands: [{ series: [1, 2], alpha: .2, colour: 0 }], heat: curve.key };
+  if (node != null && spread.cells) series.push({ label: `node ${data.nodes[node]}`, values: nodeRow(curve.key, node), colour: 4 });
+  return { chart, title: titled(chart, curve), series, bands: [{ series: [1, 2], alpha: .2, colour: 0 }], spread: true, heat: spread.cells ? curve.key : null };
 });
 /* Sizes in the unit that suits the largest one: an axis of "0, 0, 0" says nothing. */
 const UNITS = [["kB", 1024], ["MB", 1], ["GB", 1 / 1024], ["TB", 1 / 1024 ** 2]];
@@ -369,11 +369,11 @@ const legendOf = (drawing, redraw) => {
   for (const series of drawing.series) {
     if (series.look && series.look !== "limit") continue;
     const peak = peakOf(series), mean = meanOf(series);
-    const resting = series.look ? withUnit(series.values.findLast(v => v != null), unit) : short || drawing.heat && !series.thin ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : `${unit === "%" ? withUnit(mean, unit) : number(mean)}, peak ${withUnit(peak, unit)}`;
+    const resting = series.look ? withUnit(series.values.findLast(v => v != null), unit) : short || drawing.spread && !series.thin ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : `${unit === "%" ? withUnit(mean, unit) : number(mean)}, peak ${withUnit(peak, unit)}`;
     entry(series, short && !series.look ? series.short : series.label, index => index == null ? resting : withUnit(series.values[index], unit));
   }
   if (edges.length) {
-    const [high, low] = edges, label = drawing.heat ? "10–90% of nodes" : "least–most busy";
+    const [high, low] = edges, label = drawing.spread ? "10–90% of nodes" : "least–most busy";
     entry(high, label, index => index == null ? `${number(meanOf(low))}–${withUnit(meanOf(high), unit)}` : `${number(low.values[index])}–${withUnit(high.values[index], unit)}`, true);
   }
   return entries;
