@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.compare import Comparison, Row
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import format_change
+from mlflow_perf.core.format import format_change, format_for_people
+from mlflow_perf.model.metrics.names import name_metric
 
 _LABELS_MAX = 20
 _RUNS_MAX = 3
@@ -85,6 +85,7 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
         suffix = "" if node is None else f", node {node}"
         title = _tables.short(component, beside=suffix) + suffix
         click.echo("\n" + _tables.paint(title, "bold"))
+        cpu_hours = [v for row in group if row.unit == "CPU h" for v in row.values if v is not None]
         cells = []
         for row in group:
             values = row.values
@@ -93,14 +94,14 @@ def _show(comparison: Comparison, rows: Sequence[Row]) -> None:
                 values = (values[0], min(known, default=None), max(known, default=None), values[-1])
             cells.append(
                 [
-                    row.metric,
+                    name_metric(row.metric),
                     row.verdict if row.verdict != "same" else "",
-                    *metric_text.format_row(values, row.unit),
+                    *format_for_people(values, row.unit, cpu_hours=cpu_hours),
                     format_change(row.change_pct),
                 ]
             )
         styles = [row.verdict for row in group]
-        header = ["metric", "", *names, "change"]
+        header = ["figure", "", *names, "change"]
         _tables.table(header, cells, right=len(names) + 1, styles=styles)
     better, worse = len(comparison.better), len(comparison.worse)
     changed = len(comparison.changed())

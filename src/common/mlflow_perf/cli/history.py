@@ -7,7 +7,8 @@ import click
 from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.component_history import DEFAULT_METRIC, History, read_history
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import clock_time, format_change
+from mlflow_perf.core.format import clock_time, format_change, format_for_people
+from mlflow_perf.model.metrics.names import name_metric
 
 _ROWS_MAX = 20
 
@@ -72,18 +73,26 @@ def _show(history: History) -> None:
     unit = metric_text.find_unit(history.metric)
 
     def say(value: float) -> str:
-        return metric_text.format_value(value, unit)
+        return format_for_people([value], unit)[0]
 
-    click.echo(_tables.paint(_tables.short(f"{history.component}: {history.metric}"), "bold"))
+    name = name_metric(history.metric)
+    click.echo(_tables.paint(_tables.short(f"{history.component}: {name}"), "bold"))
     times = {point.run_id: clock_time(point.time) for point in history.points}
-    worse = metric_text.find_direction(history.metric) != "higher"
+    direction = metric_text.find_direction(history.metric)
     for change in history.changes:
         text = (
             f"{times[change.run_id]}, run {change.run_id[:8]}: {say(change.before)} → "
             f"{say(change.after)} ({format_change(change.change_pct)})"
         )
-        style = "worse" if (change.after > change.before) == worse else "better"
-        click.echo(_tables.paint(_tables.wrap(text, first="- ", indent="  "), style))
+        line = _tables.wrap(text, first="- ", indent="  ")
+        # Nobody knows whether more of a user's own metric is better.
+        if direction:
+            rose = change.after > change.before
+            verdict = "worse" if rose == (direction == "lower") else "better"
+            line = _tables.paint(
+                _tables.wrap(f"{verdict}: {text}", first="- ", indent="  "), verdict
+            )
+        click.echo(line)
     if not history.changes:
         click.echo(f"No lasting change in {len(history.points)} runs.")
     if (pinned := history.as_dict()["baseline"]) is not None:
@@ -99,4 +108,4 @@ def _show(history: History) -> None:
         for p in history.points[-_ROWS_MAX:]
     ]
     click.echo()
-    _tables.table(["started", "run", "change", history.metric], rows, right=1)
+    _tables.table(["started", "run", "change", name], rows, right=1)

@@ -16,8 +16,10 @@ from mlflow_perf.analysis.step_texts import describe_loop
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.analysis.workflow_steps import Step
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import MISSING, format_for_people
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.model.metrics.names import GROUPS, group_metric, name_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
@@ -26,7 +28,14 @@ _NODES_MAX = 3
 _FINDINGS_MAX = 3
 _OPERATIONS_MAX = 20
 _OPERATION = re.compile(r"ops/(.+)/(count|total_ms|avg_ms|p50_ms|p95_ms|p99_ms|min_ms|max_ms)")
-_OPERATION_COLUMNS = ("count", "total_ms", "avg_ms", "p50_ms", "p95_ms", "max_ms")
+_FIGURES = {
+    "count": "count",
+    "total_ms": "in total",
+    "avg_ms": "mean",
+    "p50_ms": "median",
+    "p95_ms": "95% within",
+    "max_ms": "longest",
+}
 
 
 @click.command()
@@ -35,8 +44,8 @@ _OPERATION_COLUMNS = ("count", "total_ms", "avg_ms", "p50_ms", "p95_ms", "max_ms
 def command(run: str, *, as_json: bool) -> None:
     """Show what RUN used, wasted and waited for.
 
-    RUN is a run id, a path to a document, or a folder of node-*.json. For a workflow's parent run,
-    the steps are shown.
+    RUN is a run id or its first 8 characters, a path to a document, or a folder of node-*.json.
+    For a workflow's parent run, the steps are shown.
     """
     _options.prepare()
     found = get_run(run)
@@ -82,11 +91,11 @@ def _show_run(run: PerfRun) -> None:
     """Print a run's title, its verdicts, and the tables of its metrics and operations."""
     duration = run.figures.get("run_duration_sec", run.duration_sec)
     count = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
-    took = metric_text.format_value(duration, "s")
+    took = format_for_people([duration], "s")[0]
     _print_title(run.component or run.name or run.label, run.status, count, took)
+    _show_findings(run)
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))
-    _show_findings(run)
     if run.document is not None:
         for name, ranks in read_loops(run.document.nodes.values()).items():
             click.echo(_tables.wrap(describe_loop(_tables.clean(name), ranks)))
@@ -98,26 +107,27 @@ def _show_run(run: PerfRun) -> None:
         for key in column
         if not _OPERATION.fullmatch(key) and not key.startswith("steps/")
     }
-    ranked = sorted(keys, key=metric_text.rank_metric)
-    for title, of_node in (("your job", False), ("the whole node", True)):
-        rows = []
-        for key in (key for key in ranked if metric_text.is_of_node(key) == of_node):
-            unit = metric_text.find_unit(key)
-            values = metric_text.format_row([c.get(key) for c in columns.values()], unit)
-            rows.append([key, *values])
-        if rows:
-            _tables.table([title, *columns], rows, right=len(columns))
-            click.echo()
+    cpu_hours = [
+        c[key] for c in columns.values() for key in c if metric_text.find_unit(key) == "CPU h"
+    ]
+    groups: dict[str, list[list[str]]] = {}
+    for key in sorted(keys, key=metric_text.rank_metric):
+        values = [column.get(key) for column in columns.values()]
+        cells = format_for_people(values, metric_text.find_unit(key), cpu_hours=cpu_hours)
+        groups.setdefault(group_metric(key), []).append([f"  {name_metric(key)}", *cells])
+    rows, styles = [], []
+    for title in [*(name for name in GROUPS if name in groups), *(groups.keys() - GROUPS.keys())]:
+        rows += [[title, *("" for _ in columns)], *groups[title]]
+        styles += ["bold", *("" for _ in groups[title])]
+    if rows:
+        _tables.table(["", *columns], rows, right=len(columns), styles=styles)
     _show_operations(run)
     if not run.nodes:
         click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
 
 
 def _show_findings(run: PerfRun) -> None:
-    """Print how the CPUs were shared, the verdict, and the next findings."""
-    share = add_cpu_shares(read_cpu_share(summary) for summary in run.nodes.values())
-    if str(share):
-        click.echo(_tables.wrap(str(share)))
+    """Print the verdict, how the CPUs were shared, and the next findings."""
     known = run.document.nodes if run.document is not None else {}
     nodes = {
         index: known.get(index) or NodeDocument(summary=dict(summary))
@@ -126,7 +136,11 @@ def _show_findings(run: PerfRun) -> None:
     if not nodes:
         return
     first, *others = findings_of(PerfDocument(nodes))
-    click.echo(_tables.wrap(f"{first.word}: {first.sentence}"))
+    verdict = _tables.wrap(f"{first.word}: {first.sentence}")
+    click.echo(verdict.replace(first.word, _tables.paint(first.word, "bold"), 1))
+    share = add_cpu_shares(read_cpu_share(summary) for summary in run.nodes.values())
+    if str(share):
+        click.echo(_tables.wrap(str(share)))
     for finding in others[:_FINDINGS_MAX]:
         kind = finding.kind.replace("_", " ")
         percent = 100 * min(1.0, finding.share)
@@ -191,38 +205,49 @@ def _show_operations(run: PerfRun) -> None:
             stats["avg_ms"] = stats["total_ms"] / stats["count"]
     names = sorted(found, key=lambda name: -found[name].get("total_ms", 0.0))
     rows = [
-        [name, *(metric_text.format_value(found[name].get(c)) for c in _OPERATION_COLUMNS)]
+        [name, *(_format_figure(column, found[name].get(column)) for column in _FIGURES)]
         for name in names[:_OPERATIONS_MAX]
     ]
     click.echo()
-    _tables.table(["operation", *_OPERATION_COLUMNS], rows, right=len(_OPERATION_COLUMNS))
+    _tables.table(["operation", *_FIGURES.values()], rows, right=len(_FIGURES))
     if len(names) > _OPERATIONS_MAX:
         click.echo(f"… and {len(names) - _OPERATIONS_MAX:,} more operations (--json has all)")
 
 
+def _format_figure(name: str, value: float | None) -> str:
+    return format_for_people([value], "ms" if name.endswith("_ms") else "")[0]
+
+
 def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
     """Print a workflow's title, the table of its steps, the critical path and the findings."""
-    took = metric_text.format_value(workflow.duration_sec, "s")
+    took = _say(workflow.duration_sec)
     _print_title(workflow.name, run.status, f"{len(workflow.steps)} steps", took)
     click.echo()
-    rows = [
-        [
-            f"{'*' if step.critical else ' '} {step.name}",
-            step.status or "–",
-            f"+{metric_text.format_value(step.started - workflow.started, 's')}",
-            metric_text.format_value(step.waited_sec, "s"),
-            metric_text.format_value(step.duration_sec, "s"),
-            metric_text.format_value(step.measured_sec if step.nodes else None, "s"),
-            len(step.nodes) or "–",
-            _format_cpus(step),
-        ]
-        for step in workflow.steps
-    ]
-    header = ["step", "status", "began", "waited", "ran", "measured", "nodes", "job's CPUs"]
+    columns = {
+        "step": [f"{'*' if step.critical else ' '} {step.name}" for step in workflow.steps],
+        "status": [step.status or MISSING for step in workflow.steps],
+        "began": [f"+{_say(step.started - workflow.started)}" for step in workflow.steps],
+        "waited": [_say(step.waited_sec) for step in workflow.steps],
+        "ran": [_say(step.duration_sec) for step in workflow.steps],
+        "measured": [_say(s.measured_sec if s.nodes else None) for s in workflow.steps],
+        "nodes": [str(len(step.nodes) or MISSING) for step in workflow.steps],
+        "job's CPUs": [_format_cpus(step) for step in workflow.steps],
+    }
+    # At 80 columns a name needs the room of columns that say nothing new.
+    if columns["measured"] == columns["ran"]:
+        del columns["measured"]
+    if set(columns["nodes"]) <= {"1"}:
+        del columns["nodes"]
+    header, rows = list(columns), list(zip(*columns.values(), strict=True))
     styles = ["failed" if s.status in ("FAILED", "KILLED") else "" for s in workflow.steps]
-    _tables.table(header, rows, right=6, styles=styles)
+    _tables.table(header, rows, right=len(header) - 2, styles=styles)
     click.echo(_tables.wrap(f"* critical path: {' → '.join(workflow.critical_path)}"))
     _tables.paragraph("Findings", workflow.findings)
+
+
+def _say(seconds: float | None) -> str:
+    """Return a length of time for people: `3 min 34 s`."""
+    return format_for_people([seconds], "s")[0]
 
 
 def _format_cpus(step: Step) -> str:

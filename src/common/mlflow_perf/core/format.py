@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 
@@ -97,6 +97,29 @@ def quantity(value: float | None, unit: str) -> str:
         return MISSING
     scaled = _SCALED.get(unit)
     return f"{number(value)} {unit}".rstrip() if scaled is None else scaled(value)
+
+
+def format_for_people(
+    values: Sequence[float | None], unit: str, *, cpu_hours: Sequence[float] = ()
+) -> list[str]:
+    """Return the values of one row with units that suit them, and commas between thousands.
+
+    Args:
+        values: The values.
+        unit: Their unit.
+        cpu_hours: All CPU times of the table, which share the unit of the largest one.
+    """
+    known = [abs(v) for v in (*values, *cpu_hours) if v is not None and math.isfinite(v)]
+    texts = []
+    for value in values:
+        if value is not None and unit == "CPU h" and math.isfinite(value):
+            text = cpu_time(value, max(known))
+        elif value and unit and 0 < abs(value) < 0.001 and unit not in _SCALED:
+            text = f"<0.001 {unit}"
+        else:
+            text = quantity(value, unit)
+        texts.append(text.replace(_NARROW_SPACE, ","))
+    return texts
 
 
 def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:

@@ -183,6 +183,7 @@ class _Scale:
         # A bar says nothing where all are the same, and has no length below 0.
         self._has_bars = self.is_number and min(known) >= 0 and min(known) < max(known)
         self._factor, self.unit = 1.0, field.unit
+        self._unit_of_each = self.unit if self.unit in _OWN_UNITS else ""
         if self.unit == "CPU h" and self._largest < _SHORT_CPU_HOURS:
             self._factor, self.unit = 3600.0, "CPU s"
         if self.unit in _OWN_UNITS:
@@ -195,8 +196,8 @@ class _Scale:
         """Return the text of a value, without the unit that the heading names."""
         if value is None or isinstance(value, str) or self.field.kind == "attribute":
             return MISSING if value is None else str(value)
-        if self.field.unit in _OWN_UNITS:
-            return quantity(value, self.field.unit)
+        if self._unit_of_each:
+            return quantity(value, self._unit_of_each)
         value *= self._factor
         if self._decimals is None or abs(value) >= _LARGE:
             return format_value(value)

@@ -373,6 +373,7 @@ def _read_values(
         query = query.where(table.run_uuid.in_(some), table.key.in_(keys))
         if hasattr(table, "is_nan"):
             query = query.where(table.is_nan.is_(False))
-        for run_id, key, value in session.execute(query):
+        # Without the ORM, whose rows take four times as long to make.
+        for run_id, key, value in session.connection().execute(query):
             found.setdefault(run_id, {})[key] = value
     return found
