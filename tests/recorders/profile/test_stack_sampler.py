@@ -7,11 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
 
 from mlflow_perf.model.profile import RawStacks, Sample
+from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
 from mlflow_perf.recorders.profile.windows import StackWindow
@@ -256,3 +259,18 @@ def test_a_held_window_has_the_time_from_its_release_to_its_end() -> None:
         raw = live.end(window)
     assert _seconds(raw, "half") == pytest.approx(took, rel=0.02, abs=0.01)
     assert _seconds(raw, "asleep") == 0.0
+
+
+def test_a_place_without_a_line_is_in_the_file_that_others_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The interpreter knows no line within a closure's first steps and a `with` block's end."""
+    nowhere = FunctionType(_burn.__code__.replace(co_linetable=b""), globals())
+    window = live.begin(200, tmp_path)
+    try:
+        nowhere(0.1)
+        [raw] = collect_stacks(tmp_path)
+    finally:
+        live.end(window)
+    assert _seconds(raw, "_burn") > 0.0
+    assert not caplog.records

@@ -291,7 +291,7 @@ class StackSampler(Thread):
 
     def _read_stack(self, watched: _Watched, frame: FrameType) -> tuple[_Key, Sequence[Sample]]:
         """Return what identifies a stack, and its samples: several for several coroutines."""
-        line = frame.f_lineno
+        line = frame.f_lineno or 0  # None where the compiler added code that has no line
         codes: list[CodeType] = []
         outer: FrameType | None = frame
         while outer is not None:
