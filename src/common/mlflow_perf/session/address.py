@@ -23,7 +23,9 @@ def name_process() -> str:
     if script == "ipykernel_launcher":
         # Jupyter Server tells its kernels the notebook's path.
         return Path(os.environ.get("JPY_SESSION_NAME", "")).stem or "notebook"
-    return script if script not in ("", "-c", "__main__") else "python"
+    if script == "__main__":  # `python -m pytest`
+        script = Path(sys.argv[0]).parent.name
+    return script if script not in ("", "-c") else "python"
 
 
 def describe_node(node: Node) -> dict[str, Any]:

@@ -1,0 +1,27 @@
+"""What a component is called where nobody names it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from mlflow_perf.session.address import name_process
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("train.py", "train"),
+        ("/usr/lib/python3/dist-packages/pytest/__main__.py", "pytest"),
+        ("__main__.py", "python"),
+        ("-c", "python"),
+        ("", "python"),
+    ],
+)
+def test_a_process_is_named_by_its_script_or_module(
+    script: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m pytest` is no "python", which every component might be called."""
+    monkeypatch.setattr(sys, "argv", [script])
+    assert name_process() == name
