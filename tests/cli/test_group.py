@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from mlflow_perf.analysis.workflow import build_workflow
+from mlflow_perf.cli.group import describe
 from mlflow_perf.tracking.search import get_run
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
@@ -45,6 +48,15 @@ def test_what_make_starts_is_one_workflow(client: MlflowClient, tmp_path: Path) 
     assert [step.status for step in workflow.steps] == ["FINISHED", "FINISHED"]
     files = {item.path for item in client.list_artifacts(parent.info.run_id)}
     assert {"perf", "perf_report.html"} <= files
+
+
+def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
+    """One step is "1 step"; a failed one is named, as the exit code may not say it."""
+    ended = [SimpleNamespace(name=n, status=s) for n, s in (("a", "FINISHED"), ("b", "FAILED"))]
+    workflow: Any = SimpleNamespace(steps=ended, duration_sec=2.04, critical_path=("a", "b"))
+    assert describe(workflow) == "2 steps in 2.0 s, failed: b, longest way: a → b"
+    workflow.steps, workflow.critical_path = ended[:1], ("a",)
+    assert describe(workflow) == "1 step in 2.0 s, longest way: a"
 
 
 def test_a_command_passes_through_without_a_server(

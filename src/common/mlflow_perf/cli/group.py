@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import flush_output, prepare_command
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.session.command import judge_end
@@ -18,6 +20,9 @@ from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
+
+if TYPE_CHECKING:
+    from mlflow_perf.analysis.workflow import Workflow
 
 __all__ = ["command"]
 
@@ -90,6 +95,15 @@ def _begin(name: str, timeout_sec: float) -> str | None:
     return run_id
 
 
+def describe(workflow: Workflow) -> str:
+    """Return a workflow's closing line: its steps, those that failed, and its longest way."""
+    count = format_count(len(workflow.steps), "step")
+    failed = [step.name for step in workflow.steps if step.status in ("FAILED", "KILLED")]
+    named = f"failed: {join_some(failed)}, " if failed else ""
+    path = " → ".join(workflow.critical_path)
+    return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"
+
+
 def _finish(run_id: str, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
     from mlflow_perf.pipelines.workflow_report import log_workflow
@@ -104,8 +118,7 @@ def _finish(run_id: str, end: Outcome, settings: Settings) -> None:
         workflow, _ = log_workflow(run_id, tracking)
         if workflow is None:
             return "no step reported: start steps with `mlflow-perf run`, or use report() in them"
-        path = " → ".join(workflow.critical_path)
-        return f"{len(workflow.steps)} steps in {workflow.duration_sec:.1f} s, longest way: {path}"
+        return describe(workflow)
 
     try:
         said = BackgroundCall(finish, name="end-group").result(settings.exit_timeout)
