@@ -98,9 +98,9 @@ def test_the_overview_speaks_for_all_nodes(store: str) -> None:
     assert tags["mlflow_perf.bottleneck"] == "cpu"
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("count", "brief"), [(1, False), (2, False), (1, True)])
 def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
-    store: str, tmp_path: Path, count: int
+    store: str, tmp_path: Path, count: int, brief: bool
 ) -> None:
     """The run has the node's figures and has ended; a second try sends the rest."""
     place, client = tmp_path / "in the way", MlflowClient(store)
@@ -109,7 +109,7 @@ def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
     run_id = client.create_run(experiment).info.run_id
     document = _document(0)
     document.node["count"] = count
-    delivery = Delivery(document, RunHandle(store, run_id=run_id, own_run=True))
+    delivery = Delivery(document, RunHandle(store, run_id=run_id, own_run=True), is_brief=brief)
     with pytest.raises(NotUploadedError, match=r"its artifacts are not: .*Error"):
         write_node(delivery)
     run = client.get_run(run_id)
@@ -276,6 +276,23 @@ def test_a_run_without_a_report_is_not_searched_for_one(
     write_node(Delivery(_report("train", 200.0), RunHandle(store, run_id=run_id, own_run=True)))
     assert listed
     assert load(run_id).nodes[0].started == 200.0
+
+
+def test_a_short_runs_document_is_uploaded_before_its_figures(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow reads the whole run before an upload: that is cheap while it has no figures."""
+    run_id = MlflowClient(store).create_run("0").info.run_id
+    upload, read = MlflowClient.log_artifacts, []
+
+    def log_artifacts(client: MlflowClient, run_id: str, folder: str) -> None:
+        read.append(client.get_run(run_id).data.metrics)
+        upload(client, run_id, folder)
+
+    monkeypatch.setattr(MlflowClient, "log_artifacts", log_artifacts)
+    write_node(Delivery(_document(0), RunHandle(store, run_id=run_id), is_brief=True))
+    assert read == [{}]
+    assert set(load(run_id).nodes) == {0}
 
 
 def test_a_report_leaves_no_artifact_repository_behind(store: str) -> None:

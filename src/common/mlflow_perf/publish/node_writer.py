@@ -163,9 +163,12 @@ class _NodeWriter:
         delivery, mine = self._delivery, self._mine
         if delivery.is_brief:
             document = PerfDocument({delivery.index: mine})
-            self._log_figures(document, Slot())
-            with _as_not_uploaded():
-                self._upload({Slot().path: document})
+            # Before an upload MLflow reads the whole run, which takes longer with our figures.
+            try:
+                with _as_not_uploaded():
+                    self._upload({Slot().path: document})
+            finally:
+                self._log_figures(document, Slot())
             return [mine]
         present = RunReports(self._client, self._run_id, delivery.artifact_path)
         is_alone = int(mine.node.get("count", 1)) <= 1 and delivery.index == 0
