@@ -12,7 +12,6 @@ from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.phases import Phase, read_phases
 from mlflow_perf.analysis.profile_changes import read_own_seconds
 from mlflow_perf.analysis.step_runs import StepRuns, list_steps
-from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
 _MOST_FUNCTIONS = 12
@@ -122,15 +121,11 @@ def read_verdict(run: PerfRun) -> tuple[str, str]:
     return word, advice
 
 
-def _find_longest(run: PerfRun | None) -> NodeDocument | None:
-    nodes = [] if run is None or run.document is None else run.document.all_nodes()
-    return max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
-
-
 def _list_phases(step: str, runs: Sequence[PerfRun | None]) -> Iterator[FactRow]:
-    longest = [_find_longest(run) for run in runs]
     phases: list[dict[str, list[Phase]]] = []
-    for node in longest:
+    for run in runs:
+        nodes = [] if run is None or run.document is None else run.document.all_nodes()
+        node = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
         named: dict[str, list[Phase]] = {}
         for phase in read_phases(node) if node is not None else ():
             named.setdefault(phase.name, []).append(phase)

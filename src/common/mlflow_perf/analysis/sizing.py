@@ -183,7 +183,8 @@ class Sizer:
             costs[NEEDS_INPUT] = np.inf
         elif self._proof >= _PROVEN:
             # Runs in the order of their inputs make the maximum look as good as the input.
-            beyond = self._is_beyond(value)
+            largest = float(np.nanmax(compress(self._inputs[self._predictor or ""])))
+            beyond = float(compress(np.array(value))) > largest + _BEYOND_STEP
             costs[~EXTRAPOLATES if beyond else ~NEEDS_INPUT] = np.inf
         expert, spread = np.unravel_index(int(np.argmin(costs)), costs.shape)
         expected = predict_peaks(*self._columns(), value, self._largest)
@@ -309,11 +310,6 @@ class Sizer:
         best = max(sorted(scores), key=lambda name: scores[name])
         # An input that is about as good as the present one is not worth learning anew.
         return best if scores[best] > scores[self._predictor] + 0.05 else self._predictor
-
-    def _is_beyond(self, value: float) -> bool:
-        """Tell whether the predictor is so large that no earlier run says what happens."""
-        largest = float(np.nanmax(compress(self._inputs[self._predictor or ""])))
-        return float(compress(np.array(value))) > largest + _BEYOND_STEP
 
     def _has_drifted(self) -> bool:
         """Tell whether the newest runs all lie outside of what the runs before them used."""

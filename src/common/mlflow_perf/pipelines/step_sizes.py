@@ -12,7 +12,7 @@ from mlflow_perf.analysis.learned_memory import SeenRun, learn_memory
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.run_inputs import read_inputs
 from mlflow_perf.errors import PipelineError, RunNotFoundError
-from mlflow_perf.pipelines.graph import Graph, Step
+from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.values import suggest_name
 from mlflow_perf.tracking.search import find_runs
 
@@ -80,8 +80,15 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
     found = {}
     for name, step in graph.steps.items():
         runs = past[step.component]
-        numbers = _read_numbers(step)
-        known = {n: v for n, v in numbers.items() if any(n in read_inputs(run) for run in runs)}
+        measured = {name for run in runs for name in read_inputs(run)}
+        known = {
+            name: float(value)
+            for name, value in step.values.items()
+            if name in measured
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+        }
         try:
             size = right_size(runs, inputs=known) if runs else None
         except RunNotFoundError:  # runs without figures of their nodes
@@ -93,15 +100,6 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
                 size.memory_mb, size.cpus, size.method, size.seen[-_SEEN_MAX:], known
             )
     return found
-
-
-def _read_numbers(step: Step) -> dict[str, float]:
-    """Return the literal numbers among a step's inputs."""
-    return {
-        name: float(value)
-        for name, value in step.values.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    }
 
 
 def read_sizes(path: Path, graph: Graph) -> dict[str, StepSize]:
