@@ -37,6 +37,18 @@ def test_disabling_silences_it(monkeypatch: pytest.MonkeyPatch, value: str, want
     assert NodeRunContext().in_context() is wanted
 
 
+@pytest.mark.parametrize(("value", "warns"), [("ture", True), ("false", False), ("on", False)])
+def test_a_switch_that_is_neither_on_nor_off_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: str, warns: bool
+) -> None:
+    """A typing error would cost all reports without a word."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("MLFLOW_PERF_AUTOLOG", value)
+    NodeRunContext()
+    said = ["MLFLOW_PERF_AUTOLOG has no effect: it is 'ture'; it must be true or false."]
+    assert caplog.messages == (said if warns else [])
+
+
 def test_mlflow_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow's registry merges our tags with its own."""
     from mlflow.tracking.context import registry
