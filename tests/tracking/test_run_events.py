@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from collections.abc import Iterator
 
 import mlflow
@@ -131,3 +132,23 @@ def test_without_a_listener_mlflow_is_as_it_was(listener: Listener) -> None:
     run_events.stop_listening(listener)
     for (owner, name), plain in PLAIN.items():
         assert getattr(owner, name) is plain
+
+
+def test_an_error_of_the_jobs_signal_handler_passes_through(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout that rings while a report is sent ends the job's call, as without us."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError
+
+    def run_ended(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, ring)
+    monkeypatch.setattr(listener, "run_ended", run_ended)
+    try:
+        with pytest.raises(TimeoutError), mlflow.start_run():
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
@@ -88,7 +89,10 @@ class Sending:
             until = time.monotonic() + timeout_sec
             if is_sent or dispatch(delivery, self._journal, deadline=until):
                 self._on_sent(delivery)
-        except Exception as error:  # noqa: BLE001 - a fault of ours; the next report may be well
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # A fault of ours; the next report may be well.
             _log.warning("A run's performance report could not be made: %s", first_line(error))
             _log.debug("Not made:", exc_info=True)
         finally:

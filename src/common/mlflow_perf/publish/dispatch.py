@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line, is_refused, redact_password
 from mlflow_perf.errors import NotUploadedError
@@ -97,16 +98,14 @@ def dispatch(
             journal.secure(delivery)
         sending.result(deadline - time.monotonic())
     # The edge to MLflow: whatever the store does, the job goes on and the journal keeps the report.
-    except Exception as error:  # noqa: BLE001
+    # A second Ctrl-C, or a signal handler of the job that raises: the user does not want to wait.
+    except BaseException as error:
         _log.debug("Not sent:", exc_info=True)
         claim.withdraw()
         _keep(delivery, journal, error)
+        if not isinstance(error, Exception) or is_from_handler(error):
+            raise
         return False
-    # A second Ctrl-C, or a signal handler of the job that raises: the user does not want to wait.
-    except BaseException as error:
-        claim.withdraw()
-        _keep(delivery, journal, error)
-        raise
     return True
 
 

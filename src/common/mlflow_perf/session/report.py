@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
 from mlflow_perf.core.threads import Lock
@@ -131,12 +132,13 @@ class Session:
         except MlflowPerfError:
             self._leave()
             raise
-        except Exception as error:  # noqa: BLE001 - no error of ours reaches the job
+        # No error of ours reaches the job. Ctrl-C while a run was being created does.
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_from_handler(error):
+                self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
+                raise
             _log.warning("The block %r is not reported: %s", self.name, first_line(error))
             _log.debug("Not reported:", exc_info=True)
-        except BaseException as error:  # Ctrl-C while a run was being created
-            self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
-            raise
         return self
 
     def __exit__(
@@ -163,7 +165,9 @@ class Session:
             if recording is not None:
                 recording.finish(outcome, limit_sec=limit_sec)
                 self.document, self.summary = recording.document, recording.summary
-        except Exception as error:  # noqa: BLE001 - no error of ours reaches the job
+        except Exception as error:
+            if is_from_handler(error):
+                raise
             _log.warning(
                 "The performance report of %r could not be made: %s", self.name, first_line(error)
             )

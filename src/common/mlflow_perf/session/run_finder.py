@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
@@ -86,7 +87,9 @@ def _import_mlflow(timeout_sec: float) -> bool:
                 timeout_sec,
                 works_here=True,
             )
-        except TimeoutError:
+        except TimeoutError as error:
+            if is_from_handler(error):
+                raise
             return False
     return True
 
@@ -135,7 +138,10 @@ def check_run(run_id: str, timeout_sec: float) -> None:
             call.result(timeout_sec)
     except RunNotFoundError:
         raise
-    except Exception as error:  # noqa: BLE001 - a faulty server does not keep a job from starting
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        # A faulty server does not keep a job from starting.
         _log.debug("The run %s could not be checked: %s", run_id, error)
 
 
@@ -214,11 +220,15 @@ class RunFinder:
             if wait:
                 limit_sec = self._start_timeout_sec if is_imported else 0.0
                 _wait(self._pending, limit_sec, works_here=is_local(run.tracking_uri))
-        except TimeoutError:
+        except TimeoutError as error:
+            if is_from_handler(error):
+                raise
             run.started = time.time()
             kind = "MLflow store" if is_local(run.tracking_uri) else "tracking server"
             _log.warning("The %s %s is slow; the job starts without its run.", kind, shown)
         except Exception as error:
+            if is_from_handler(error):
+                raise
             self._pending = None
             if _is_wrong_for_ever(error):
                 raise SettingError(
@@ -342,11 +352,13 @@ class RunFinder:
         if self._pending is not None:
             try:
                 self._pending.result(timeout_sec)
-            except TimeoutError:
-                pass
-            except Exception as error:  # noqa: BLE001 - sending the report creates the run
-                _log.debug("No MLflow run could be made yet: %s", first_line(error))
-                self._pending = None
+            except Exception as error:
+                if is_from_handler(error):
+                    raise
+                if not isinstance(error, TimeoutError):
+                    # Sending the report creates the run.
+                    _log.debug("No MLflow run could be made yet: %s", first_line(error))
+                    self._pending = None
 
     def close(self, timeout_sec: float) -> None:
         """Wait for the run that is being created; one that comes later is deleted again.

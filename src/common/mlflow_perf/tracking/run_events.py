@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import is_own_work
 from mlflow_perf.core.safe_log import get_logger
 
@@ -107,7 +108,9 @@ def _tell(tell: Callable[[RunListener], None]) -> None:
     for listener in tuple(_listeners):
         try:
             tell(listener)
-        except Exception:  # noqa: BLE001 - whatever fails here, MLflow goes on
+        except Exception as error:  # whatever fails here, MLflow goes on
+            if is_from_handler(error):
+                raise
             _log.warning("A run's performance is not reported.", exc_info=True)
 
 

@@ -1,0 +1,37 @@
+"""Errors that a signal handler of the job raised while the main thread was in our code."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from types import CodeType
+from typing import Any
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """Return whether a signal handler raised an error, such as one that ends a job after a time.
+
+    Python runs a handler between any two instructions of the main thread, so its error appears in
+    whatever runs there. It is the job's error: who catches all errors of ours raises it again.
+
+    Args:
+        error: The error; its traceback names the functions that it passed.
+    """
+    handlers = {_find_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _find_code(handler: Any) -> CodeType | None:
+    """Return the code of a function, a method, a partial or an object with `__call__`."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    for callable_ in (handler, getattr(handler, "__call__", None)):  # noqa: B004 - its code
+        code = getattr(getattr(callable_, "__func__", callable_), "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
