@@ -7,6 +7,8 @@ as the runner does. A task waits for the task that ended last before it was subm
 too little memory is killed at the end of its time and tried again with more, until it finishes.
 Learned sizes come from the history and the tasks that ended before; the first task of a process
 gets its preset.
+
+`--real` runs a small workflow instead, whose tasks hold real memory: see `_real_replay.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks._given_data import read_given_data, read_path
+from benchmarks._real_replay import replay_real
 from benchmarks.sizing import HISTORY, Ours, Preset, Rule, Seqera, Task, load_processes
 
 from mlflow_perf.histories import read_histories
@@ -155,6 +158,8 @@ def _split(jobs: list[Job]) -> tuple[list[Job], list[Job]]:
 
 def main() -> int:
     """Print the makespans."""
+    if sys.argv[1:] == ["--real"]:
+        return replay_real()
     path = read_path("the tasks of workflows, or a folder of Nextflow traces")
     if path is not None and path.is_dir():
         workflows = load_traces(path)

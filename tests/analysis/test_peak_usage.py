@@ -86,3 +86,19 @@ def test_a_node_that_waited_is_tight(
 def test_a_run_without_figures_of_its_nodes_has_no_peaks(make_run: MakeRun) -> None:
     """There is nothing to read in a run of which only the run-level metrics are known."""
     assert read_peak_usage(make_run()) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        ({"perf_mem_mb": 125.0}, 435.0),  # in the job's process, or a document of 0.1.0
+        ({"perf_mem_mb": 230.0, "perf_mem_beside_mb": 32.0}, 342.0),
+        ({"job_max_mem_mb": 10.0, "perf_mem_mb": 230.0, "perf_mem_beside_mb": 32.0}, 230.0),
+    ],
+)
+def test_memory_that_was_never_held_at_once_is_not_added(
+    make_run: MakeRun, used: dict[str, float], expected: float
+) -> None:
+    """MLflow is loaded for sending after the command has ended; both must fit, one at a time."""
+    (peak,) = read_peak_usage(make_run({"job_max_mem_mb": 310.0, **used}))
+    assert peak.memory_mb == expected

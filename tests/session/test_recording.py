@@ -146,3 +146,19 @@ def test_mlflow_is_the_jobs_where_the_job_imports_it(tmp_path: Path) -> None:
     """What the job imported before us is in its memory, and not in ours."""
     found = run_small(tmp_path, "import mlflow; mlflow.active_run()")
     assert found["job_max_mem_mb"] > 100
+
+
+def test_a_held_report_needs_no_mlflow(tmp_path: Path) -> None:
+    """The pipeline runner sends a step's report: its wrapper stays small, and makes no store."""
+    environ = {
+        **os.environ,
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/m.db",
+        "MLFLOW_RUN_ID": "0" * 32,
+        "MLFLOW_PERF_DIR": str(tmp_path / "journals"),
+    }
+    command = [sys.executable, "-m", "mlflow_perf", "run", "--hold", "--name", "x", "--", "true"]
+    subprocess.run(command, cwd=tmp_path, env=environ, check=True, capture_output=True)
+    (journal,) = (tmp_path / "journals").glob("*.journal")
+    summary = json.loads(journal.read_text().splitlines()[-1])["final"]["summary"]
+    assert summary["perf_mem_beside_mb"] <= summary["perf_mem_mb"] < 60
+    assert not (tmp_path / "m.db").exists()

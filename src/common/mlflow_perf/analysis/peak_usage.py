@@ -76,8 +76,6 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         total_mb = read_positive(facts.get("mem_total_mb"))
         of_cgroup = usage["max_t_cgroup_mem_percent"] / 100.0 * usage.mem_limit_mb
         of_node = usage["max_t_mem_percent"] / 100.0 * total_mb
-        # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
-        of_job = usage["job_max_mem_mb"] and usage["job_max_mem_mb"] + usage["perf_mem_mb"]
         ranks, count = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
         # A damaged document may hold any number.
         per_node = min(ranks / count, _MOST_TASKS) if count else 1.0
@@ -85,7 +83,7 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
-            memory_mb=of_job or of_cgroup or of_node or None,
+            memory_mb=_add_own_memory(usage) or of_cgroup or of_node or None,
             gpus=used_gpus,
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,
@@ -98,3 +96,12 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         )
         found.append(peak)
     return found
+
+
+def _add_own_memory(usage: Usage) -> float:
+    """Return the peak of the job and mlflow-perf together, in MB; 0.0 if the job's is unknown."""
+    job_mb = usage["job_max_mem_mb"]
+    # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
+    beside_mb = usage["perf_mem_beside_mb" if "perf_mem_beside_mb" in usage else "perf_mem_mb"]
+    # After a command has ended, its wrapper loads MLflow: then it needs this much alone.
+    return max(job_mb + beside_mb, usage["perf_mem_mb"]) if job_mb else 0.0

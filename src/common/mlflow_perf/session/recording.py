@@ -98,6 +98,7 @@ class Recording:
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._oom_kills = read_oom_counts()
+        self._wrapper_mb = 0.0
         self._listeners = open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
         self._sending = Lock()
@@ -198,6 +199,7 @@ class Recording:
 
     def note_command(self, command: RankCommand) -> None:
         """Tell the rank that samples on this node of this rank's command, or of its end."""
+        self._wrapper_mb = command.wrapper_mb
         if self._spool is not None and self._spool.commands is not None:
             self._spool.commands.note(command)
 
@@ -229,9 +231,12 @@ class Recording:
         """Return the figures that no reader gives."""
         price = self.settings.node_price
         # Beside a command, this whole process is ours.
-        ours = own_memory_bytes() if self._is_command else brought_bytes()
+        ours_mb = (own_memory_bytes() if self._is_command else brought_bytes()) / MB
         others_mb = sum(command.wrapper_mb for command in self.list_other_commands())
-        facts = {"node_count": float(self.node.count), "perf_mem_mb": ours / MB + others_mb}
+        facts = {"node_count": float(self.node.count), "perf_mem_mb": ours_mb + others_mb}
+        if self._is_command:
+            # Sending loads MLflow when the command's own memory is free again.
+            facts["perf_mem_beside_mb"] = (self._wrapper_mb or ours_mb) + others_mb
         return facts if price is None else {**facts, "node_price": price}
 
     @property
@@ -290,7 +295,7 @@ class Recording:
                 return
             # Half of the time at most: the rest is for sending.
             self.finder.close((deadline - time.monotonic()) / 2)
-            if outcome.status != "KILLED":
+            if outcome.status != "KILLED" and not self._hold:
                 load_mlflow(self.run.tracking_uri, deadline=deadline)
             delivery = self._make_delivery(outcome)
             self.document = PerfDocument({delivery.index: delivery.document})

@@ -237,6 +237,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("perf_mem_mb", "MB", "mlflow-perf", "memory that mlflow-perf added, MLflow included",
            "Memory of mlflow-perf itself, in the job's process or beside its command; no part of "
            "the job's memory, but the node needs it too.", by.fact("perf_mem_mb"), "lower"),
+    Metric("perf_mem_beside_mb", "MB", "mlflow-perf", "memory of the wrappers at the command's end",
+           "What `mlflow-perf run` held while its command ran: `perf_mem_mb` counts MLflow too, "
+           "which is loaded for sending.", by.fact("perf_mem_beside_mb"), "lower"),
 )
 # fmt: on
 """Every metric of a node, in the order in which it is shown."""
