@@ -48,6 +48,10 @@ def test_what_has_no_documents_says_so(log_run: Callable[..., str], cli: Call) -
     result = cli("report", log_run(component="empty"))
     assert result.exit_code == 2
     assert "holds no performance document" in result.stderr
+    imported = log_run(component="empty", tags={"mlflow_perf.imported_from": "nextflow"})
+    assert "`mlflow-perf show` prints its figures" in " ".join(
+        cli("report", imported).stderr.split()
+    )
 
 
 def test_a_file_is_no_run_to_log_to(tmp_path: Path, cli: Call) -> None:

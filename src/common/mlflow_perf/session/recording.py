@@ -73,8 +73,7 @@ class Recording:
     def __init__(
         self, name: str, settings: Settings, *, is_command: bool = False, hold: bool = False
     ) -> None:
-        self.name = name
-        self._hold = hold
+        self.name, self._hold = name, hold
         self.settings = settings
         self._is_command = is_command
         self.node = detect_node(settings.node)
@@ -97,12 +96,10 @@ class Recording:
         self._stacks = open_engine(settings.profile_engine, settings.profile)
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
-        self._oom_kills = read_oom_counts()
-        self._wrapper_mb = 0.0
+        self._oom_kills, self._wrapper_mb = read_oom_counts(), 0.0
         self._listeners = open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
-        self._sending = Lock()
-        self._finished = False
+        self._sending, self._finished = Lock(), False
 
     @bring()
     def start(
@@ -224,12 +221,11 @@ class Recording:
         )
 
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
-        name = None if self.spool_path is None else self.spool_path.name
+        name = self.spool_path and self.spool_path.name
         return JournalFacts(oom_kills=self._oom_kills, spool=name, **begun)
 
     def _list_facts(self) -> dict[str, float]:
         """Return the figures that no reader gives."""
-        price = self.settings.node_price
         # Beside a command, this whole process is ours.
         ours_mb = (own_memory_bytes() if self._is_command else brought_bytes()) / MB
         others_mb = sum(command.wrapper_mb for command in self.list_other_commands())
@@ -237,7 +233,9 @@ class Recording:
         if self._is_command:
             # Sending loads MLflow when the command's own memory is free again.
             facts["perf_mem_beside_mb"] = (self._wrapper_mb or ours_mb) + others_mb
-        return facts if price is None else {**facts, "node_price": price}
+        if self.settings.node_price is not None:
+            facts["node_price"] = self.settings.node_price
+        return facts
 
     @property
     def run_id(self) -> str | None:
@@ -349,8 +347,7 @@ class Recording:
 
     def _end_gathering(self, deadline: float) -> None:
         """Take over the operations and transfers that the other processes of the job recorded."""
-        spool = self._spool
-        folder = None if spool is None else spool.path
+        spool, folder = self._spool, self.spool_path
         recorders = current.deactivate()
         self._stacks.end()
         if spool is not None and not self.node.samples:
@@ -372,8 +369,7 @@ class Recording:
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
         summary, reports, started = dict[str, float](), {}, None
-        collector = self._collector
-        if collector is not None and collector.report_thread.ident is not None:
+        if (collector := self._collector) and collector.report_thread.ident is not None:
             for name, value in self._list_facts().items():
                 collector.summary.set_fact(name, value)
             summary = collector.metrics()

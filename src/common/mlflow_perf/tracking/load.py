@@ -20,7 +20,7 @@ from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -99,6 +99,8 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
     if client.search_runs([run.info.experiment_id], query, max_results=1):
         missing += " of its own: it is the parent of others, name one of those"
+    elif f"{TAG}imported_from" in run.data.tags:
+        missing += ": it was imported, and `mlflow-perf show` prints its figures"
     elif run.info.status == "RUNNING":
         missing += " yet: it is still going, and a document is logged at the end"
     raise RunNotFoundError(f"{missing}.")
