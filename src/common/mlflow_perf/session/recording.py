@@ -221,7 +221,7 @@ class Recording:
         )
 
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
-        name = self.spool_path and self.spool_path.name
+        name = None if self.spool_path is None else self.spool_path.name
         return JournalFacts(oom_kills=self._oom_kills, spool=name, **begun)
 
     def _list_facts(self) -> dict[str, float]:
