@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 from mlflow import MlflowClient
+from tests.analysis.test_phases import make_job
+
+from mlflow_perf.analysis.findings import findings_of
+from mlflow_perf.model.document import PerfDocument
 
 Call = Callable[..., Result]
 
@@ -36,6 +40,18 @@ def test_the_verdict_stands_before_the_table(write_document: Any, cli: Call) -> 
     output = cli("show", write_document({"job_cpu_avg_cores": 15.9})).output
     assert output.index("cpu: The CPUs were 99% busy") < output.index("CPU time held")
     assert output.index("CPU time held") < output.index("operation")
+
+
+def test_the_verdict_is_that_of_the_curves(tmp_path: Path, cli: Call) -> None:
+    """`show` names the same part of the run as the tags do, of each component."""
+    document = PerfDocument({0: make_job([(30, 0.02, 100, 0), (30, 1.9, 100, 0)])})
+    document.components["other"] = PerfDocument({0: make_job([(20, 1.0, 100, 0), (40, 0.1, 1, 0)])})
+    path = document.save(tmp_path / "two.json")
+    output = " ".join(cli("show", str(path)).output.split())
+    for part in (document, document.components["other"]):
+        sentence = findings_of(part)[0].sentence
+        assert "(from " in sentence
+        assert sentence in output
 
 
 def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:

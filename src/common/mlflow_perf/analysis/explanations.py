@@ -27,8 +27,9 @@ TOKENS_MAX = 2000
 _TEXT_MAX = 300
 _FINDINGS_MAX, _PHASES_MAX, _FUNCTIONS_MAX, _ROWS_MAX, _NOTES_MAX = 6, 12, 10, 8, 6
 
-_PRIVATE = r"[\w-]*(?:passw(?:or)?d|token|secret|api[_-]?key|access[_-]?key|credential)s?"
-_SECRET = re.compile(rf"(?i)(--{_PRIVATE}\s+|{_PRIVATE}\s*[=:]\s*)[^\s,;)]+")
+_PRIVATE = r"(?:passw(?:or)?d|token|secret|api[_-]?key|access[_-]?key|credential)s?"
+# No unbounded run of characters comes before the word: a long name would take quadratic time.
+_SECRET = re.compile(rf"(?i)(--[\w-]{{0,40}}{_PRIVATE}\s+|{_PRIVATE}\s*[=:]\s*)[^\s,;)]+")
 _QUERY = re.compile(r"(?<=\w)\?[\w%.-]+=[^\s)]*")
 _PATH = re.compile(
     r"(?:\b(?:file|sqlite):/*|(?<![\w/:.…])(?:~|[A-Za-z]:)?)(?:[/\\][^\s/\\:,;'\"()|]+)+[/\\]?"

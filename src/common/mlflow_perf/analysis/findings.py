@@ -6,7 +6,7 @@ the job's own figures, and adds what threatens a job without taking time, such a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,30 @@ def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     found = {index: findings_of(node) for index, node in nodes.items()}
     durations = {i: node.duration_sec for i, node in nodes.items() if node.duration_sec is not None}
     return merge_findings(found, read_loops(nodes.values()), durations)
+
+
+def judge_components(documents: Iterable[PerfDocument]) -> dict[str, list[Finding]]:
+    """Return the findings of each component of a run; the first component is named "".
+
+    Args:
+        documents: The run's documents with their curves, which are dropped node by node.
+    """
+    parts: dict[str, PerfDocument] = {}
+    found: dict[str, dict[int, list[Finding]]] = {}
+    for document in documents:
+        for name, part in {"": document, **document.components}.items():
+            for index, node in part.nodes.items():
+                found.setdefault(name, {})[index] = findings_of(node)
+                node.reports = {}
+                parts.setdefault(name, PerfDocument()).nodes[index] = node
+    return {
+        name: merge_findings(
+            found[name],
+            read_loops(part.nodes.values()),
+            {i: n.duration_sec for i, n in part.nodes.items() if n.duration_sec is not None},
+        )
+        for name, part in parts.items()
+    }
 
 
 def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Finding]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlflow_perf.analysis import metric_text
-from mlflow_perf.analysis.findings import findings_of
+from mlflow_perf.analysis.findings import Finding, findings_of, judge_components
 from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.analysis.step_texts import describe_loop
@@ -21,6 +21,7 @@ from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.metrics.names import GROUPS, group_metric, name_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
+from mlflow_perf.tracking.load import read_documents
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
 
@@ -60,10 +61,12 @@ def command(run: str, *, as_json: bool) -> None:
         _tables.echo_json(_collect_data(found, steps))
         return
     if found.has_figures:
-        _show_run(found)
-        for other in found.components.values():
+        # With the curves, as the verdict in the run's tags; `found` has none.
+        findings = judge_components(read_documents(run)) if found.document is not None else {}
+        _show_run(found, findings.get("", []))
+        for name, other in found.components.items():
             click.echo()
-            _show_run(other)
+            _show_run(other, findings.get(name, []))
     if found.has_figures and steps:
         click.echo()
     workflow = build_workflow(found, steps) if steps else None
@@ -87,13 +90,13 @@ def _collect_data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
     return data
 
 
-def _show_run(run: PerfRun) -> None:
+def _show_run(run: PerfRun, findings: Sequence[Finding]) -> None:
     """Print a run's title, its verdicts, and the tables of its metrics and operations."""
     duration = run.figures.get("run_duration_sec", run.duration_sec)
     count = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
     took = format_for_people([duration], "s")[0]
     _print_title(run.component or run.name or run.label, run.status, count, took)
-    _show_findings(run)
+    _show_findings(run, findings)
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))
     if run.document is not None:
@@ -126,16 +129,15 @@ def _show_run(run: PerfRun) -> None:
         click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
 
 
-def _show_findings(run: PerfRun) -> None:
+def _show_findings(run: PerfRun, findings: Sequence[Finding]) -> None:
     """Print the verdict, how the CPUs were shared, and the next findings."""
     known = run.document.nodes if run.document is not None else {}
-    nodes = {
-        index: known.get(index) or NodeDocument(summary=dict(summary))
-        for index, summary in run.nodes.items()
-    }
-    if not nodes:
+    if not findings:
+        nodes = {i: NodeDocument(summary=dict(summary)) for i, summary in run.nodes.items()}
+        findings = findings_of(PerfDocument(nodes)) if nodes else []
+    if not findings:
         return
-    first, *others = findings_of(PerfDocument(nodes))
+    first, *others = findings
     verdict = _tables.wrap(f"{first.word}: {first.sentence}")
     click.echo(verdict.replace(first.word, _tables.paint(first.word, "bold"), 1))
     share = add_cpu_shares(read_cpu_share(summary) for summary in run.nodes.values())
