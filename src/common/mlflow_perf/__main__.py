@@ -1,6 +1,39 @@
-"""`python -m mlflow_perf`: the command `mlflow-perf`."""
+"""The command `mlflow-perf`, also as `python -m mlflow_perf`."""
 
-from mlflow_perf.cli import main
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line.
+
+    `mlflow-perf run` starts its command even where a file on the user's `PYTHONPATH` hides a module
+    that we need: unmeasured, with one line that says so.
+    """
+    try:
+        from mlflow_perf.cli import main as command_line
+
+        if sys.argv[1:2] == ["run"]:
+            import mlflow_perf.cli.run  # noqa: F401
+    except Exception as error:  # noqa: BLE001  the module that hides ours may raise anything
+        what = f"mlflow-perf cannot start: {type(error).__name__}: {error}".splitlines()[0]
+        if sys.argv[1:2] != ["run"] or not (command := _find_command(sys.argv)):
+            sys.exit(what)
+        sys.stderr.write(f"{what}. The command runs unmeasured.\n")
+        try:
+            os.execvp(command[0], command)  # noqa: S606
+        except OSError as refused:
+            sys.stderr.write(f"mlflow-perf: {command[0]}: {refused.strerror}\n")
+            sys.exit(127 if isinstance(refused, FileNotFoundError) else 126)
+    command_line()
+
+
+def _find_command(arguments: list[str]) -> list[str]:
+    """Return what follows the first `--`."""
+    return arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+
 
 if __name__ == "__main__":
     main()
