@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
 
 from mlflow_perf.core.own_cost import (
     as_own,
@@ -70,6 +72,7 @@ def test_a_forked_child_begins_with_none() -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
+@alone
 def test_memory_that_was_added_inside_is_brought_once() -> None:
     """What was added around and between is the job's; a nested one adds nothing of its own."""
     before = brought_bytes()
@@ -81,6 +84,7 @@ def test_memory_that_was_added_inside_is_brought_once() -> None:
     del jobs, ours, more
 
 
+@alone
 def test_memory_of_a_job_that_works_meanwhile_is_the_jobs() -> None:
     """While a thread of ours waits, what the job adds is not ours."""
     began, done = threading.Event(), threading.Event()
@@ -102,9 +106,8 @@ def test_memory_of_a_job_that_works_meanwhile_is_the_jobs() -> None:
     del jobs
 
 
-def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@alone
+def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(tmp_path: Path) -> None:
     """MLflow starts a thread for its telemetry; one that the job starts meanwhile is the job's."""
     done = threading.Event()
     (tmp_path / "lib_with_thread.py").write_text(
@@ -112,7 +115,7 @@ def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(
         "    thread = threading.Thread(target=wait, args=(done,), daemon=True)\n"
         "    thread.start()\n    return thread\ndef wait(done): done.wait(60)\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.path.insert(0, str(tmp_path))
     with bring():
         library = importlib.import_module("lib_with_thread")
         brought = library.begin(done)

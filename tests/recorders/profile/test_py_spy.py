@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
 
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.profile import RawStacks
@@ -110,7 +111,8 @@ def test_where_py_spy_cannot_the_profile_is_left_out_with_one_line(
     assert "\n" not in record.getMessage()
 
 
-def test_py_spy_is_no_child_of_the_job(tmp_path: Path) -> None:
+@alone
+def test_py_spy_is_no_child_of_the_job() -> None:
     """A job that waits for all its children does not wait for it, and finds none."""
     engine = PySpyEngine(None, shutil.which("sleep") or "")
     engine.begin()

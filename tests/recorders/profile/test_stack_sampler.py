@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from tests.alone import alone
 
 from mlflow_perf.model.profile import RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
@@ -165,6 +166,7 @@ def test_the_switch_interval_is_as_the_job_left_it() -> None:
         sys.setswitchinterval(before)
 
 
+@alone
 def test_a_job_that_puts_back_the_switch_interval_it_read_gets_its_own_back() -> None:
     """A job that reads the shortened one, sets another and restores it ends with its own."""
     before = sys.getswitchinterval()

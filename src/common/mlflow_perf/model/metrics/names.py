@@ -58,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "node_carbon_g": "CO2",
         "perf_overhead_pct": "cost of measuring",
         "perf_mem_mb": "memory of measuring",
-        "perf_mem_beside_mb": "memory of measuring beside the command",
+        "perf_mem_beside_mb": "memory beside the command",
     },
     "The whole node": {
         "cpu_avg_utilization_pct": "node's CPUs busy",
