@@ -63,7 +63,9 @@ def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path
     engine.end()
     engine.collect()
     found = engine.list_stacks()
-    assert _seconds(found, "compute", 3) == pytest.approx(took, abs=0.3)
+    # py-spy leaves out a thread that waits for a CPU which others have.
+    least = took if name == "own" else 0.5
+    assert least - 0.3 <= _seconds(found, "compute", 3) <= took + 0.3
     assert _seconds(found, "compute", 4) > 0.2
     # py-spy does not note the end of a thread, only that of its own work.
     rested = 1.0 if name == "own" else max(1.0, took)
