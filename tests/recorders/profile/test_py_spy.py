@@ -42,7 +42,7 @@ def _seconds(raws: list[RawStacks], name: str, place: int) -> float:
 
 @pytest.mark.parametrize("name", ["own", "py-spy"])
 def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path) -> None:
-    """Both follow one protocol, and agree on a job of two functions and a thread."""
+    """Both follow one protocol, and see the same functions; ours also tells which one waited."""
     if name == "py-spy" and shutil.which("py-spy", path=Path(sys.executable).parent) is None:
         pytest.skip("py-spy is not installed: pip install -e .[pyspy]")
     engine: StackEngine = open_engine(name, 100.0)
@@ -70,8 +70,8 @@ def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path
     # py-spy does not note the end of a thread, only that of its own work.
     rested = 1.0 if name == "own" else max(1.0, took)
     assert _seconds(found, "rest", 3) == pytest.approx(rested, abs=0.5)
-    # Before Python 3.11 py-spy cannot tell, unless it stops the process.
-    if name == "own" or sys.version_info >= (3, 11):
+    # A thread that py-spy last saw computing counts as that until it works again.
+    if name == "own":
         assert _seconds(found, "rest", 4) < 0.2
     assert not any("mlflow_perf" in one.file for raw in found for one in raw.functions)
 
