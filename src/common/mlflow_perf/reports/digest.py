@@ -11,7 +11,7 @@ from mlflow_perf.reports.html import load_templates
 
 ROWS_MAX = 15
 
-_HEADS = {
+FIGURE_HEADS = {
     "cpu_hours": "CPU h held",
     "unused_cpu_hours": "unused",
     "gpu_hours": "GPU h held",
@@ -19,12 +19,18 @@ _HEADS = {
     "cost": "cost",
     "unused_cost": "unused",
 }
+"""Figure of a row → its heading in a table of the fleet."""
+
+
+def list_known_figures(rows: Sequence[FleetRow]) -> list[str]:
+    """Return the figures that some row has, in the order of the table."""
+    return [key for key in FIGURE_HEADS if any(row.figures[key] is not None for row in rows)]
 
 
 def build_table(by: str, rows: Sequence[FleetRow]) -> tuple[list[str], list[list[str]]]:
     """Return the heading and the cells of the rows, with those figures that some row has."""
-    keys = [key for key in _HEADS if any(row.figures[key] is not None for row in rows)]
-    header = [by, "runs", "failed", *(_HEADS[key] for key in keys)]
+    keys = list_known_figures(rows)
+    header = [by, "runs", "failed", *(FIGURE_HEADS[key] for key in keys)]
     cells = []
     for row in rows:
         values = [row.figures[key] for key in keys]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mlflow_perf.analysis.fleet import NO_GROUP, FleetRow, add_rows, build_rows, find_worse
 from mlflow_perf.core.format import MISSING, format_change
+from mlflow_perf.reports.digest import FIGURE_HEADS, list_known_figures
 from mlflow_perf.reports.tables import Tile
 from mlflow_perf.tracking.fleet_sums import Sums
 from mlflow_perf.web.trends import Trend
@@ -14,14 +15,6 @@ from mlflow_perf.web.trends import Trend
 WEEK_SEC = 7 * 86_400.0
 _WEEKS = 12
 _MOST_ROWS = 50
-_HEADS = {
-    "cpu_hours": "CPU h held",
-    "unused_cpu_hours": "unused",
-    "gpu_hours": "GPU h held",
-    "unused_gpu_hours": "unused",
-    "cost": "cost",
-    "unused_cost": "unused",
-}
 _FILTERS = {"experiment": "experiment", "user": "user", "component": "component"}
 
 SumRuns = Callable[[str, "float | None", "float | None"], "list[Sums] | None"]
@@ -168,7 +161,7 @@ def _build_table(
     by: str, rows: Sequence[FleetRow]
 ) -> tuple[list[str], list[list[tuple[str, int]]]]:
     """Return the headings, and of each row its texts with the length of their bars."""
-    keys = [key for key in _HEADS if any(row.figures[key] is not None for row in rows)]
+    keys = list_known_figures(rows)
     columns: list[list[float | None]] = [[float(row.runs) for row in rows]]
     columns.append([float(row.failed) for row in rows])
     columns += [[row.figures[key] for row in rows] for key in keys]
@@ -179,5 +172,5 @@ def _build_table(
         shown = [MISSING if value is None else shape.format(value) for value in values]
         shares = [round(100 * (value or 0.0) / most) if most else 0 for value in values]
         texts.append(list(zip(shown, shares, strict=True)))
-    header = [by, "runs", "failed", *(_HEADS[key] for key in keys)]
+    header = [by, "runs", "failed", *(FIGURE_HEADS[key] for key in keys)]
     return header, [list(row) for row in zip(*texts, strict=True)]
