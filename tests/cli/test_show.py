@@ -54,6 +54,19 @@ def test_the_verdict_is_that_of_the_curves(tmp_path: Path, cli: Call) -> None:
         assert sentence in output
 
 
+@pytest.mark.parametrize("command", ["show", "explain"])
+def test_each_document_is_read_once(
+    command: str, log_run: Callable[..., str], cli: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict comes from the curves of the one read that the figures come from, too."""
+    run_id = log_run({}, {"duration_sec": 61.0})
+    reads: list[int] = []
+    read = PerfDocument.from_json
+    monkeypatch.setattr(PerfDocument, "from_json", lambda data: reads.append(1) or read(data))
+    assert cli(command, run_id).exit_code == 0
+    assert len(reads) == 2
+
+
 def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:
     """Long names and many nodes are cut or folded, never wrapped by the terminal."""
     changes = {f"ops/{'very.long.name' * 10}/{k}": 1.0 for k in ("count", "total_ms", "avg_ms")}

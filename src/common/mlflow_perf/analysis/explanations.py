@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.analysis.compare import Comparison, compare
-from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
+from mlflow_perf.analysis.findings import Finding, NodeJudge, findings_of
 from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
-from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import format_change
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.tracking.load import RunRef, read_documents
+from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.search import get_run
 
 TOKENS_MAX = 2000
 """The longest explanation. Tokens are counted so that no tokenizer in use finds more."""
@@ -166,10 +166,11 @@ def build_explanation(run: RunRef, other: RunRef | None = None) -> Explanation:
 
 def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     """Return a run's explanation, and the run."""
-    side = load_step_runs([source], documents=True)[0]
+    judge = NodeJudge()
+    side = load_step_runs([get_run(source, judge.visit)], documents=True)[0]
     nodes: list[NodeDocument] = []
+    findings: list[Finding] = []
     if side.is_workflow:
-        findings = []
         lengths = {name: step.duration_sec or 0.0 for name, step in side.steps.items()}
         whole = sum(lengths.values()) or 1.0
         for name, step in side.steps.items():
@@ -181,15 +182,12 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
                 findings.append(replace(first, share=share, evidence=evidence))
         findings.sort(key=lambda one: -one.share)
     else:
-        # With their curves, as the verdict in the run's tags; one node at a time.
-        by_node: dict[int, Sequence[Finding]] = {}
-        for document in read_documents(source):
-            for node in document.nodes.values() or document.all_nodes():
-                by_node[len(nodes)] = findings_of(node)
-                node.reports = {}
-                nodes.append(node)
-        durations = {i: n.duration_sec for i, n in enumerate(nodes) if n.duration_sec is not None}
-        findings = list(merge_findings(by_node, read_loops(nodes), durations))
+        [part] = side.steps.values()
+        if part.document is None:
+            load(source)  # raises the error that says why the run has no document
+        else:
+            nodes = list(part.document.nodes.values())
+            findings = judge.merge(part.document.nodes)
     run = side.run
     longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec

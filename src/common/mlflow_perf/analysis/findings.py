@@ -6,7 +6,7 @@ the job's own figures, and adds what threatens a job without taking time, such a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,34 +120,37 @@ def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     """Return the findings of a run, the one with most time at stake first: it is the verdict."""
     if isinstance(document, NodeDocument):
         return _name_other_runs(document, _find_in_node(document))
-    nodes = {index: document.nodes[index] for index in sorted(document.nodes)}
-    found = {index: findings_of(node) for index, node in nodes.items()}
-    durations = {i: node.duration_sec for i, node in nodes.items() if node.duration_sec is not None}
-    return merge_findings(found, read_loops(nodes.values()), durations)
+    judge = NodeJudge()
+    judge.visit(PerfDocument(document.nodes))
+    return judge.merge(document.nodes)
 
 
-def judge_components(documents: Iterable[PerfDocument]) -> dict[str, list[Finding]]:
-    """Return the findings of each component of a run; the first component is named "".
+class NodeJudge:
+    """Judges a run's nodes while its documents are read, when they still have their curves."""
 
-    Args:
-        documents: The run's documents with their curves, which are dropped node by node.
-    """
-    parts: dict[str, PerfDocument] = {}
-    found: dict[str, dict[int, list[Finding]]] = {}
-    for document in documents:
+    def __init__(self) -> None:
+        self._found: dict[str, dict[int, list[Finding]]] = {}
+
+    def visit(self, document: PerfDocument) -> None:
+        """Judge the nodes in one of the run's documents."""
         for name, part in {"": document, **document.components}.items():
             for index, node in part.nodes.items():
-                found.setdefault(name, {})[index] = findings_of(node)
-                node.reports = {}
-                parts.setdefault(name, PerfDocument()).nodes[index] = node
-    return {
-        name: merge_findings(
-            found[name],
-            read_loops(part.nodes.values()),
-            {i: n.duration_sec for i, n in part.nodes.items() if n.duration_sec is not None},
-        )
-        for name, part in parts.items()
-    }
+                self._found.setdefault(name, {})[index] = findings_of(node)
+
+    def merge(self, nodes: Mapping[int, NodeDocument], component: str = "") -> list[Finding]:
+        """Return the findings of all nodes of a component, the verdict first.
+
+        Args:
+            nodes: Node index → its document; it needs no curves.
+            component: Name of a further component; the run's first one is named "".
+        """
+        found = self._found.get(component)
+        if not found:
+            return []
+        ordered = [(index, nodes[index]) for index in sorted(nodes)]
+        durations = {i: n.duration_sec for i, n in ordered if n.duration_sec is not None}
+        by_node = {index: found[index] for index in sorted(found)}
+        return merge_findings(by_node, read_loops(node for _, node in ordered), durations)
 
 
 def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Finding]:

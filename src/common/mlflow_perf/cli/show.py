@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlflow_perf.analysis import metric_text
-from mlflow_perf.analysis.findings import Finding, findings_of, judge_components
+from mlflow_perf.analysis.findings import Finding, NodeJudge, findings_of
 from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.analysis.step_texts import describe_loop
@@ -21,7 +21,6 @@ from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.metrics.names import GROUPS, group_metric, name_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
-from mlflow_perf.tracking.load import read_documents
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
 
@@ -49,7 +48,9 @@ def command(run: str, *, as_json: bool) -> None:
     For a workflow's parent run, the steps are shown.
     """
     _options.prepare()
-    found = get_run(run)
+    # The verdict needs the curves, as that in the run's tags; the document below has none.
+    judge = NodeJudge()
+    found = get_run(run, None if as_json else judge.visit)
     steps = find_children(found, documents=True)
     if not found.has_figures and not steps:
         if found.status == "RUNNING":
@@ -61,12 +62,11 @@ def command(run: str, *, as_json: bool) -> None:
         _tables.echo_json(_collect_data(found, steps))
         return
     if found.has_figures:
-        # With the curves, as the verdict in the run's tags; `found` has none.
-        findings = judge_components(read_documents(run)) if found.document is not None else {}
-        _show_run(found, findings.get("", []))
-        for name, other in found.components.items():
-            click.echo()
-            _show_run(other, findings.get(name, []))
+        for name, part in {"": found, **found.components}.items():
+            if name:
+                click.echo()
+            nodes = part.document.nodes if part.document is not None else {}
+            _show_run(part, judge.merge(nodes, name))
     if found.has_figures and steps:
         click.echo()
     workflow = build_workflow(found, steps) if steps else None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 RunRef = str | os.PathLike[str]
 """A run id (also `runs:/<id>`), a path to a document, or a folder of `node-*.json`."""
 
-ARTIFACT_PATH = "perf"
-"""Folder of a run's artifacts that holds the documents."""
+Visit = Callable[[PerfDocument], None]
+"""Is called with each document that is read, before its curves are dropped."""
 
+_ARTIFACT_PATH = "perf"
 _NAME_THE_STORE = "Set MLFLOW_TRACKING_URI to the store or server that holds the runs."
 _THREADS = 8
 _RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
@@ -87,13 +89,10 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         return
     client = make_client()
     run = fetch_run(client, bare_id(source))
-    with _local_artifacts(client, run) as folder:
-        if folder is not None:
-            yield from _read_files(_find_files(folder))
-            return
-    older = _read_older(client, run)
-    if older is not None:
-        yield older
+    documents = _read_run(client, run)
+    if (first := next(documents, None)) is not None:
+        yield first
+        yield from documents
         return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
@@ -125,21 +124,17 @@ def save_nodes(document: PerfDocument, folder: Path) -> list[Path]:
 def _read_files(paths: list[Path]) -> Iterator[PerfDocument]:
     """Yield the documents of files; those in another folder than the first are of components."""
     for path in paths:
-        document = _read_file(path)
+        try:
+            document = PerfDocument.from_json(path.read_bytes())
+        except DocumentError as error:
+            raise DocumentError(f"{path}: {error}") from error
+        except OSError as error:
+            raise RunNotFoundError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
         if path.parent != paths[0].parent and document.nodes:
             names = (node.component for node in document.nodes.values())
             name = next(filter(None, names), path.parent.name)
             document = PerfDocument(components={name: document})
         yield document
-
-
-def _read_file(path: Path) -> PerfDocument:
-    try:
-        return PerfDocument.from_json(path.read_bytes())
-    except DocumentError as error:
-        raise DocumentError(f"{path}: {error}") from error
-    except OSError as error:
-        raise RunNotFoundError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
 
 
 def _find_files(path: Path) -> list[Path]:
@@ -151,7 +146,7 @@ def _find_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise RunNotFoundError(f"There is no run, file or folder {str(path)!r}.")
-    for folder in (path, path / ARTIFACT_PATH):
+    for folder in (path, path / _ARTIFACT_PATH):
         files = _sort_by_node(folder.glob(_NODE_FILES))
         if files:
             return files + _sort_by_node(folder.glob(f"*/{_NODE_FILES}"))
@@ -162,10 +157,14 @@ def _sort_by_node(files: Iterable[Path]) -> list[Path]:
     return sorted(files, key=lambda file: (file.parent, len(file.name), file.name))
 
 
-def merge_without_curves(documents: Iterable[PerfDocument]) -> PerfDocument:
+def merge_without_curves(
+    documents: Iterable[PerfDocument], visit: Visit | None = None
+) -> PerfDocument:
     """Return the merged documents without their curves: with summaries, operations and facts."""
     whole = PerfDocument()
     for document in documents:
+        if visit is not None:
+            visit(document)
         for node in document.all_nodes():
             node.reports = {}
             if isinstance(profile := node.extra.get("profile"), dict):
@@ -215,8 +214,10 @@ def fetch_run(client: MlflowClient, run_id: str) -> Run:
         similar: list[Run] = []
         if _ID_PREFIX.fullmatch(run_id):
             query = f"attributes.run_id LIKE '{run_id}%'"
-            with suppress(MlflowException):  # not every store can search by prefix
-                similar = list(client.search_runs(experiment_ids(client), query, max_results=2))
+            # Not every store can search by prefix.
+            with suppress(MlflowException, RunNotFoundError):
+                ids = list(list_experiments(client))
+                similar = list(client.search_runs(ids, query, max_results=2))
         if len(similar) == 1:
             return similar[0]
         if similar:
@@ -224,15 +225,6 @@ def fetch_run(client: MlflowClient, run_id: str) -> Run:
                 f"More than one run begins with {run_id!r}: give more of its id."
             ) from None
         raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
-
-
-def experiment_ids(client: MlflowClient) -> list[str]:
-    """Return the ids of all experiments.
-
-    Raises:
-        MlflowException: When the store does not answer.
-    """
-    return [experiment.experiment_id for experiment in iterate_pages(client.search_experiments)]
 
 
 def list_experiments(client: MlflowClient) -> dict[str, str]:
@@ -261,18 +253,27 @@ def explain_failure(what: str, error: Exception) -> str:
     return redact_password(f"{what} cannot be read from the tracking store {where}: {first}")
 
 
-def read_document(client: MlflowClient, run: Run) -> PerfDocument | None:
+def read_document(
+    client: MlflowClient, run: Run, visit: Visit | None = None
+) -> PerfDocument | None:
     """Return the document of a run of MLflow without its curves, None if it has none.
 
     Raises:
         RunNotFoundError: When the artifacts cannot be read.
         DocumentError: When one is not a document that this version reads.
     """
+    documents = _read_run(client, run)
+    first = next(documents, None)
+    return None if first is None else merge_without_curves(chain([first], documents), visit)
+
+
+def _read_run(client: MlflowClient, run: Run) -> Iterator[PerfDocument]:
+    """Yield the documents of a run of MLflow, one per node; none if it has none."""
     with _local_artifacts(client, run) as folder:
         if folder is not None:
-            return merge_without_curves(_read_files(_find_files(folder)))
-    older = _read_older(client, run)
-    return None if older is None else merge_without_curves([older])
+            yield from _read_files(_find_files(folder))
+        elif (older := _read_older(client, run)) is not None:
+            yield older
 
 
 def _read_older(client: MlflowClient, run: Run) -> PerfDocument | None:
@@ -316,7 +317,7 @@ def _local_artifacts(client: MlflowClient, run: Run) -> Iterator[Path | None]:
                 raise DocumentError(str(error).replace(f"{folder}{os.sep}", where)) from error
         return
     # `artifact_path=…` may have put the documents into another folder.
-    place, waiting = Path(uri) / ARTIFACT_PATH, [Path(uri)]
+    place, waiting = Path(uri) / _ARTIFACT_PATH, [Path(uri)]
     for _ in range(_OTHER_FOLDERS_MAX + 1):
         if any(place.glob(_NODE_FILES)) or not waiting:
             break
@@ -367,7 +368,7 @@ def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Pa
 
 def _list_documents(client: MlflowClient, run_id: str) -> list[str]:
     """Return the paths of a run's node documents; lists other folders only if `perf` has none."""
-    folder, waiting = f"{ARTIFACT_PATH}/", [""]
+    folder, waiting = f"{_ARTIFACT_PATH}/", [""]
     for others in range(_OTHER_FOLDERS_MAX + 2):
         names, folders = _list_folder(client, run_id, folder)
         waiting += sorted(folders) if others else []

@@ -14,6 +14,7 @@ from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import (
     RunRef,
+    Visit,
     bare_id,
     explain_failure,
     fetch_run,
@@ -44,17 +45,24 @@ _CHILDREN_MAX = 100 * PAGE
 _THREADS = 8
 
 
-def get_run(source: RunRef) -> PerfRun:
+def get_run(source: RunRef, visit: Visit | None = None) -> PerfRun:
     """Return one run with its document, from MLflow, a file or a folder.
 
     The document has no curves; `load` and `read_documents` return them. It is None if the run has
     none, as a workflow's parent and a run that is still going.
 
+    Args:
+        source: Run id, path to a document, or folder of `node-*.json`.
+        visit: Is called with each of the run's documents, one per node, which has its curves.
+
     Raises:
         RunNotFoundError: When there is no such run or file.
         DocumentError: When a file is not a document that this version reads.
     """
-    return get_runs([source], documents=True)[0]
+    if not is_run_id(source):
+        whole = merge_without_curves(read_documents(source), visit)
+        return PerfRun.from_document(str(source), whole)
+    return _read([fetch_run(make_client(), bare_id(source))], documents=True, visit=visit)[0]
 
 
 def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> list[PerfRun]:
@@ -82,12 +90,7 @@ def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> lis
     # A search does not show the runs of a deleted experiment; a request by id says why.
     runs = [found.get(i) or fetch_run(client, i) for i in ids] if client is not None else []
     by_id = dict(zip(ids, _read(runs, documents), strict=True))
-    return [
-        by_id[bare_id(source)]
-        if is_run_id(source)
-        else PerfRun.from_document(str(source), merge_without_curves(read_documents(source)))
-        for source in sources
-    ]
+    return [by_id[bare_id(source)] if is_run_id(source) else get_run(source) for source in sources]
 
 
 def find_runs(
@@ -200,7 +203,7 @@ def iterate_runs(
         raise RunNotFoundError(explain_failure("The list of runs", error)) from error
 
 
-def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
+def _read(runs: Sequence[Run], documents: bool | None, visit: Visit | None = None) -> list[PerfRun]:
     """Return the runs, each with its document if `documents` of `get_runs` asks for it."""
     if not runs:
         return []
@@ -212,7 +215,7 @@ def _read(runs: Sequence[Run], documents: bool | None) -> list[PerfRun]:
         if wanted is None:
             several_nodes = perf_run.has_figures and not perf_run.nodes
             wanted = several_nodes or len(runs) <= _DOCUMENTS_MAX
-        return replace(perf_run, document=read_document(client, run)) if wanted else perf_run
+        return replace(perf_run, document=read_document(client, run, visit)) if wanted else perf_run
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(watch.get()(pool.map(read, runs), len(runs)))
