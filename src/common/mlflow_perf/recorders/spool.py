@@ -40,7 +40,7 @@ _HEAD = struct.Struct("<8sQ")
 _RECORD = struct.Struct("<ddII")
 _BYTES = struct.Struct("<QQII")
 _put = _RECORD.pack_into
-_SUFFIX = ".spool"
+SUFFIX = ".spool"
 SAMPLING = "profile.json"
 """File in a spool folder that asks the processes of the job to be sampled."""
 # Room for 340 records, then four times as much with each new file, up to 21,800: ten thousand
@@ -100,7 +100,7 @@ class SpoolWriter:
 
     def __init__(self, folder: Path, kind: str, snapshot: Callable[[], dict[str, Any]]) -> None:
         self.source = f"{kind}-{os.getpid()}-{os.urandom(8).hex()}"
-        self._path = folder / f"{self.source}{_SUFFIX}"
+        self._path = folder / f"{self.source}{SUFFIX}"
         self._snapshot = snapshot
         self._file: OwnMap | None = None
         self._map: mmap.mmap | None = None
@@ -195,7 +195,7 @@ def remove(folder: Path) -> None:
     """Delete the spool files of a folder, and the folder if nothing else is in it."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            if (path.suffix == _SUFFIX or path.name == SAMPLING) and not path.is_dir():
+            if (path.suffix == SUFFIX or path.name == SAMPLING) and not path.is_dir():
                 path.unlink(missing_ok=True)
         folder.rmdir()
 
@@ -212,9 +212,9 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         kind: Which figures.
     """
     damaged = []
-    for path in sorted(folder.glob(f"{kind}-*{_SUFFIX}")):
+    for path in sorted(folder.glob(f"{kind}-*{SUFFIX}")):
         try:
-            yield _read_file(path)
+            yield read_file(path)
         except (OSError, ValueError, struct.error, RecursionError) as error:
             damaged.append((path.name, error))
     if damaged:
@@ -224,7 +224,13 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         )  # fmt: skip
 
 
-def _read_file(path: Path) -> SpoolFile:
+def read_file(path: Path) -> SpoolFile:
+    """Return what one process has written.
+
+    Raises:
+        OSError: When the file cannot be read.
+        DocumentError: When it is damaged; also `ValueError`, `struct.error`, `RecursionError`.
+    """
     # Without O_NONBLOCK, a pipe in the folder would hold up the session.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:

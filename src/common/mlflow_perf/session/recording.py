@@ -80,8 +80,7 @@ class Recording:
         uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
         self.run = RunHandle(uri, run_name=name, run_id=settings.run_id)
         self.operations = OperationMetrics()
-        self.document, self.summary = PerfDocument(), dict[str, float]()
-        self.sent = False
+        self.document, self.summary, self.sent = PerfDocument(), dict[str, float](), False
         self.finder = RunFinder(
             self.run,
             self.node,
@@ -252,6 +251,7 @@ class Recording:
             self._spool.note_run(self.run.run_id)
 
     def _take_report(self, report: dict[str, float]) -> None:
+        self._stacks.tidy()
         if self._journal is not None:
             self._journal.append(report)
         for listener in self._listeners:

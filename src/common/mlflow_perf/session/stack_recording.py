@@ -12,6 +12,7 @@ from mlflow_perf.model.profile import RawStacks
 from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
+from mlflow_perf.recorders.profile.ended import EndedProcesses
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 _log = get_logger(__name__)
@@ -33,6 +34,9 @@ class StackEngine(Protocol):
 
     def note_begin(self) -> None:
         """Sample from this moment on."""
+
+    def tidy(self) -> None:
+        """Keep small what the other processes leave; called from time to time."""
 
     def note_end(self) -> None:
         """Leave out what comes after this moment."""
@@ -72,6 +76,7 @@ class OwnEngine:
         self._is_command = False
         self._folder: Path | None = None
         self._window: StackWindow | None = None
+        self._ended: EndedProcesses | None = None
         self._found: list[RawStacks] = []
 
     def offer(self, folder: Path | None, *, is_command: bool) -> None:
@@ -90,6 +95,7 @@ class OwnEngine:
             _log.warning("The stacks of other processes are not sampled: %s", error)
             return
         self._folder = folder
+        self._ended = EndedProcesses(folder, self._rate_hz)
         startup.add_to_path("profile")
 
     def begin(self) -> None:
@@ -101,6 +107,11 @@ class OwnEngine:
         """Sample from this moment on."""
         if self._window is not None:
             live.release(self._window)
+
+    def tidy(self) -> None:
+        """Merge the samples of ended processes where there are many."""
+        if self._ended is not None:
+            self._ended.merge()
 
     def note_end(self) -> None:
         """Leave out what comes after this moment."""

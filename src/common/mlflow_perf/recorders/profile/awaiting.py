@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from types import CodeType
 from typing import Any
@@ -23,12 +23,11 @@ def list_awaiting(thread: int) -> list[list[CodeType]]:
         thread: The thread's ident.
     """
     tasks: Any = sys.modules.get("asyncio.tasks")
-    known = getattr(tasks, "_all_tasks", None) or getattr(tasks, "_scheduled_tasks", None)
-    if known is None:
+    if tasks is None:
         return []
     chains = []
     try:
-        for task in islice(known, _MOST_TASKS):
+        for task in islice(_list_tasks(tasks, thread), _MOST_TASKS):
             loop = task.get_loop()
             if (
                 task.done()
@@ -43,9 +42,22 @@ def list_awaiting(thread: int) -> list[list[CodeType]]:
             if chain:
                 chains.append(chain[::-1])
     # The job's thread may have changed the set meanwhile; a task may be a class of a library.
-    except (RuntimeError, AttributeError, TypeError):
+    except (RuntimeError, AttributeError, TypeError, KeyError):
         pass
     return chains
+
+
+def _list_tasks(tasks: Any, thread: int) -> Iterable[Any]:
+    """Return the tasks of the thread's loop, or of all loops.
+
+    Python 3.14 keeps them by loop, where only `all_tasks` finds them.
+    """
+    if sys.version_info >= (3, 14):
+        frame = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to its stack
+        while frame is not None and frame.f_code.co_name != "run_forever":
+            frame = frame.f_back
+        return () if frame is None else tasks.all_tasks(frame.f_locals["self"])
+    return getattr(tasks, "_all_tasks", None) or getattr(tasks, "_scheduled_tasks", None) or ()
 
 
 def _follow(awaited: Any) -> Iterator[CodeType]:

@@ -69,8 +69,11 @@ class StackSpool(RecordSpool):
             if writer.begun == begun and abs(at - self._at) > _STEP_SEC:
                 self._at = at
                 writer.append(_TIME, 0, at, 0.0)
+            while writer.begun == begun and count > _MOST_COUNT:
+                writer.append(_MOST_COUNT, stack, 0.0, 0.0)
+                count -= _MOST_COUNT
             if writer.begun == begun:
-                writer.append(min(max(1, count), _MOST_COUNT), stack, wall, cpu)
+                writer.append(max(1, count), stack, wall, cpu)
         except (OSError, ValueError) as error:
             self.give_up(error)
 
