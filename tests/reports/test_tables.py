@@ -17,10 +17,18 @@ def test_the_headline_says_what_there_is() -> None:
     labels = [tile.label for tile in report.tiles]
     assert labels[:4] == ["Duration", "Job's CPUs", "Unused by the job", "Job's memory"]
     assert report.verdict["bottleneck"] == report.findings[0].bottleneck
-    assert report.overhead == "0.041%"
+    assert report.overhead == "0.041% of one core"
     row = find_metric("run_duration_sec")
     assert row is not None
     assert report.tiles[0].meaning == row.meaning
+
+
+def test_what_measuring_a_short_run_cost_is_also_told_in_seconds() -> None:
+    """MLflow's import takes the same time in every run: a great share of a short one."""
+    summary = {"duration_sec": 4.0, "perf_overhead_pct": 76.2}
+    report = build_run_page(PerfDocument({0: NodeDocument(summary=summary)}))
+    assert report.overhead.startswith("3.05 s of CPU time, MLflow's import included")
+    assert "76.2% of one core" in report.overhead
 
 
 def test_a_sleeping_job_beside_a_busy_neighbour_is_idle() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
 from mlflow_perf.analysis.slow_nodes import find_slow_nodes
 from mlflow_perf.core.format import clock_time, quantity
+from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.model.summary import summarise_run
@@ -38,6 +39,7 @@ from mlflow_perf.reports.tables import (
 from mlflow_perf.tracking.perf_run import PerfRun
 
 _MOST_FACTS = 8
+_MUCH_PCT = 5.0
 _MOST_ADVISED = 64
 _MANY = (
     "With this many nodes the curves show the distribution over the nodes, and each cell of a "
@@ -199,6 +201,23 @@ def _number_nodes(
         yield index if isinstance(index, int) else number, node
 
 
+def _describe_cost(summaries: Iterable[Mapping[str, float]]) -> str:
+    """Return what the measuring cost on the node where it cost most; in seconds, too, where much.
+
+    Importing MLflow takes seconds of CPU time: that is much of a short run.
+    """
+    costs = [s for s in summaries if "perf_overhead_pct" in s]
+    if not costs:
+        return ""
+    most = max(costs, key=lambda s: s["perf_overhead_pct"])
+    share, seconds = most["perf_overhead_pct"], most.get("duration_sec")
+    text = f"{quantity(share, '%')} of one core"
+    if seconds is None or share < _MUCH_PCT:
+        return text
+    spent = format_duration(share / 100 * seconds)
+    return f"{spent} of CPU time, MLflow's import included, which is {text}"
+
+
 def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> RunPage:
     curves = build_curves(reader.curves)
     loops = reader.steps.records()
@@ -207,7 +226,6 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
     extras = [whole] if whole.get("bottleneck") else reader.extras
     verdict = choose_verdict(findings, extras)
     is_judged = bool(findings) and verdict.get("bottleneck") == findings[0].bottleneck
-    costs = [s["perf_overhead_pct"] for s in reader.summaries if "perf_overhead_pct" in s]
     return RunPage(
         title or reader.component or "Performance report",
         status=worst_status(fact["status"] for fact in reader.facts),
@@ -231,7 +249,7 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         metrics=build_metric_rows(reader.summaries),
         curves=None if curves is None else _describe_curves(curves, reader.flame.phases),
         flame=reader.flame.build(),
-        overhead=quantity(max(costs), "%") if costs else "",
+        overhead=_describe_cost(reader.summaries),
         notes=list(_list_notes(reader, curves)),
     )
 

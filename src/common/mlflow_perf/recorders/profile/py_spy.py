@@ -1,44 +1,111 @@
 """py-spy as the engine that takes the stacks: another process reads them from this one's memory.
 
-Two of them run, because py-spy either takes threads that wait, too, or only those that compute.
+Two of them run, because py-spy either takes threads that wait, too, or only those that compute. Its
+folded stacks are of bounded size and count each thread for as long as it lives, but know no times.
+So each py-spy records only a piece of the run, and the next one follows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 
+from mlflow_perf.core.own_cost import add_own_cpu
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.profile import (
     CHILD_PROCESSES,
-    FINEST_SEC,
     MAIN_THREAD,
     OTHER_THREADS,
     Function,
     RawStacks,
     Sample,
 )
+from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 DEFAULT_HZ = 50.0
 _LONGEST_END_SEC = 10.0
-_MOST_PARTS = 2000
+_FIRST_PIECE_SEC = 2
+_PASSES = ("all", "computing")
 
 _log = get_logger(__name__)
+
+# Records piece after piece, each as long as a 25th of the run so far, while the job lives. Where
+# the job was killed, nobody else removes the folder.
+_LOOP = r"""
+trap 'over=1' INT
+echo $$
+exec </dev/null >/dev/null 2>&1
+folder=$1 name=$2 job=$3 least=$4
+shift 4
+run=0 piece=0
+while [ -z "$over" ] && kill -0 "$job"; do
+  piece=$((piece + 1)) took=$((run / 25 > least ? run / 25 : least))
+  : >"$folder/$name.$piece.began"
+  "$@" -d "$took" -o "$folder/$name.$piece" || break
+  run=$((run + took))
+done >"$folder/$name.log" 2>&1
+times >"$folder/$name.times"
+kill -0 "$job" || rm -rf "$folder"
+"""
+
+_ENTRY = re.compile(
+    r";thread \((\d+)\)(?:: .*?)?((?:;[^\s;()\"]+ \([^;\n]+:\d+\))+) (\d+)$",
+    re.DOTALL | re.MULTILINE,
+)
+_FRAME = re.compile(r";([^\s;()\"]+) \(([^;\n]+):(\d+)\)")
+_PROCESS = re.compile(r"(?:^|;)process (\d+):\"", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class FoldedStack:
+    """One line of py-spy's output.
+
+    Attributes:
+        pid: The process.
+        thread: The kernel's number of the thread.
+        functions: From the outermost to the innermost.
+        count: How many samples found it.
+    """
+
+    pid: int
+    thread: int
+    functions: tuple[Function, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one py-spy has recorded.
+
+    Attributes:
+        start: Unix time at which it was started.
+        end: Unix time at which the next one was.
+        stacks: The stacks.
+    """
+
+    start: float
+    end: float
+    stacks: tuple[FoldedStack, ...]
+
+    @property
+    def length(self) -> float:
+        """Its length in seconds."""
+        return self.end - self.start
 
 
 def find_py_spy() -> str:
@@ -69,35 +136,38 @@ class PySpyEngine:
         self._rate_hz = DEFAULT_HZ if rate_hz is None else rate_hz
         self._program = program
         self._is_command = False
+        self._spool: Path | None = None
         self._folder: Path | None = None
-        self._began = 0.0
-        self._pids: list[int] = []
+        self._loops: list[int] = []
         self._ours: set[int | None] = set()
         self._found: list[RawStacks] = []
 
     def offer(self, folder: Path | None, *, is_command: bool) -> None:
         """Note whether the job is a child of this process; py-spy finds the others itself."""
+        self._spool = folder
         self._is_command = is_command
 
     def begin(self) -> None:
         """Start py-spy, out of reach of the job's terminal and of what it does to its children."""
-        self._began = time.time()
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-py-spy-"))
-            for name, option in (("all", ["--idle"]), ("computing", [])):
+            for name, option in zip(_PASSES, (["--idle"], []), strict=True):
                 command = [
                     self._program, "record", "--pid", str(os.getpid()), "--subprocesses",
                     "--nonblocking", "--rate", f"{max(1, round(self._rate_hz))}", "--function",
-                    "--full-filenames", "--format", "chrometrace", *option,
-                    "--output", str(self._folder / name),
+                    "--full-filenames", "--threads", "--format", "raw", *option,
                 ]  # fmt: skip
-                self._pids.append(_start(command, self._folder / f"{name}.log"))
+                job = str(os.getpid())
+                self._loops.append(
+                    _start(str(self._folder), name, job, str(_FIRST_PIECE_SEC), *command)
+                )
         except (OSError, ValueError) as error:
             _log.warning("The job's stacks are not sampled: py-spy did not start: %s", error)
 
     def note_begin(self) -> None:
         """Note which threads are ours; what came before is cut off when the profile is built."""
-        self._ours |= {one.ident for one in threading.enumerate() if isinstance(one, Thread)}
+        ours = (one for one in threading.enumerate() if isinstance(one, Thread))
+        self._ours |= {one.native_id for one in ours}
 
     def tidy(self) -> None:
         """Do nothing: the other processes leave no files."""
@@ -108,86 +178,91 @@ class PySpyEngine:
 
     def end(self) -> None:
         """Stop py-spy, and read what it has written."""
-        for pid in self._pids:
-            self._send(pid, signal.SIGINT)
-        deadline = time.monotonic() + _LONGEST_END_SEC
-        while any(map(self._is_running, self._pids)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for pid in self._pids:
-            self._send(pid, signal.SIGKILL)
-        self._pids = []
         folder, self._folder = self._folder, None
         if folder is None:
             return
+        ended = time.time()
+        self._send(folder, signal.SIGINT)
+        deadline = time.monotonic() + _LONGEST_END_SEC
+        while any(self._list_running(folder)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._send(folder, signal.SIGKILL)
         windows: dict[int, StackWindow] = {}
         try:
-            for name in ("all", "computing"):
-                self._read(folder / name, windows)
+            self._read(folder, ended, windows)
         except (OSError, DocumentError) as error:
             _log.warning("The job's stacks are not in its profile: %s", error)
             windows = {}
-        self._found = [window.as_raw() for window in windows.values()]
+        add_own_cpu(_read_cpu_sec(folder))
         shutil.rmtree(folder, ignore_errors=True)
+        if self._spool is None:
+            self._found = [window.as_raw() for window in windows.values()]
+            return
+        for window in windows.values():
+            window.save_to(self._spool)
 
     def collect(self) -> None:
-        """Do nothing: py-spy has sampled the other processes, too."""
+        """Take over what the py-spy of each rank on this node has found."""
+        if self._spool is not None:
+            self._found = collect_stacks(self._spool)
 
     def list_stacks(self) -> list[RawStacks]:
-        """Return the stacks by wall time and those by CPU time, after `end`; empty before it."""
+        """Return the stacks by wall time and by CPU time, after the end; empty before it."""
         return self._found
 
-    def _is_running(self, pid: int) -> bool:
-        """Return whether a process is still our py-spy: a PID may be given again."""
-        try:
-            return str(self._folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return False
+    def _list_running(self, folder: Path) -> Iterator[int]:
+        """Yield those loops that still run: a PID may be given again."""
+        for pid in self._loops:
+            with contextlib.suppress(OSError):
+                if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    yield pid
 
-    def _send(self, pid: int, number: int) -> None:
-        if self._is_running(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+    def _send(self, folder: Path, number: int) -> None:
+        for pid in self._list_running(folder):
+            with contextlib.suppress(OSError):
+                os.killpg(os.getpgid(pid), number)
 
-    def _read(self, path: Path, windows: dict[int, StackWindow]) -> None:
-        """Add what one py-spy has written to the windows of the processes.
+    def _read(self, folder: Path, ended: float, windows: dict[int, StackWindow]) -> None:
+        """Add what each py-spy has written to the windows of the processes.
 
         Raises:
-            DocumentError: When it has written nothing, or something else.
-            OSError: When the file cannot be read.
+            DocumentError: When one could not read the process, or has written something else.
+            OSError: When a file cannot be read.
         """
-        if not path.exists():
-            said = path.with_suffix(".log").read_text("utf-8", "replace").strip().splitlines()
-            causes = [line for line in said if "denied" in line.lower()] or said or ["no message"]
-            raise DocumentError(
-                f"py-spy could not read the process ({causes[-1].strip()[:200]}). It needs the "
-                "right to trace it (CAP_SYS_PTRACE, or kernel.yama.ptrace_scope=0) and an "
-                "interpreter with symbols; MLFLOW_PERF_PROFILE_ENGINE=own needs neither."
-            )
-        stays = list(read_trace(path.read_bytes()))
-        main = os.getpid(), threading.main_thread().ident
+        every, computing = (_read_pieces(folder, name, ended) for name in _PASSES)
+        us = os.getpid()
+        # The main thread of this process is in every sample of those that take all threads.
+        seen = [sum(one.count for one in p.stacks if one.pid == one.thread == us) for p in every]
+        steps = [p.length / n if n else 1 / self._rate_hz for p, n in zip(every, seen, strict=True)]
+        main = us
         if self._is_command:
-            # The first that is not this process is the command.
-            stays = [stay for stay in stays if stay[0] != os.getpid()]
-            main = min(stays, key=lambda stay: stay[2], default=main)[:2]
-        for pid, thread, begin, seconds, functions in stays:
-            if pid == os.getpid() and thread in self._ours:
-                continue
-            root = MAIN_THREAD if (pid, thread) == main else CHILD_PROCESSES
-            root = OTHER_THREADS if root == CHILD_PROCESSES and pid == main[0] else root
-            window = windows.setdefault(pid, StackWindow(self._rate_hz))
-            # A profile can be cut at any bucket.
-            parts = min(_MOST_PARTS, max(1, math.ceil(seconds / FINEST_SEC)))
-            part_sec = seconds / parts
-            wall, cpu = (part_sec, 0.0) if path.name == "all" else (0.0, part_sec)
-            sample = Sample(root, functions[-1].line if functions else 0, functions)
-            for i in range(parts):
-                at = self._began + begin + (i + 0.5) * part_sec
-                count = round(wall * self._rate_hz)
-                window.add(sample, at, wall, cpu, count)
+            # The first process that is not this one is the command.
+            others = ({one.pid for one in piece.stacks} - {us} for piece in every)
+            main = next((min(pids) for pids in others if pids), us)
+        found = []
+        totals: dict[tuple[int, Sample], list[float]] = {}
+        for place, pieces in enumerate((every, computing)):
+            for piece, step_sec in zip(pieces, steps, strict=False):
+                for one in piece.stacks:
+                    if one.thread in self._ours or (self._is_command and one.pid == us):
+                        continue
+                    root = MAIN_THREAD if one.pid == one.thread == main else OTHER_THREADS
+                    line = one.functions[-1].line if one.functions else 0
+                    root = root if one.pid == main else CHILD_PROCESSES
+                    key = one.pid, Sample(root, line, one.functions)
+                    totals.setdefault(key, [0.0, 0.0])[place] += one.count * step_sec
+                    found.append((key, piece, place, one.count, step_sec))
+        for key, piece, place, count, step_sec in found:
+            wall, cpu = totals[key]
+            # The two did not look at the same moments: nothing computes for longer than it lasts.
+            seconds = count * step_sec * (min(1.0, wall / cpu) if place else 1.0)
+            window = windows.setdefault(key[0], StackWindow(self._rate_hz))
+            times = (0.0, seconds, 0) if place else (seconds, 0.0, count)
+            window.add_span(key[1], (piece.start, piece.end), *times)
 
 
-def _start(command: Sequence[str], log: Path) -> int:
-    """Start a program that is nobody's child, and return its PID.
+def _start(*command: str) -> int:
+    """Start a loop of recordings that is nobody's child, and return its PID.
 
     The job must not find it among its children, where it may wait for all of them. It takes
     signals even where this process blocks them, and none of the terminal's.
@@ -195,49 +270,75 @@ def _start(command: Sequence[str], log: Path) -> int:
     reader, writer = os.pipe()
     with os.fdopen(reader, encoding="ascii") as output:
         try:
+            # A shell in the background of another one would never get a SIGINT.
             shell = os.posix_spawn(
                 "/bin/sh",
-                ["sh", "-c", '"$@" </dev/null >"$LOG" 2>&1 & echo $!', "sh", *command],
-                {**os.environ, "LOG": str(log)},
+                ["sh", "-c", '"$@"; :', "sh", "sh", "-c", _LOOP, "sh", *command],
+                os.environ,
                 file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)],
                 setpgroup=0,
                 setsigmask=(),
+                setsigdef=(signal.SIGINT,),
             )
         finally:
             os.close(writer)
-        pid = int(output.read())
-    with contextlib.suppress(ChildProcessError):  # the job has waited for it
+        pid = int(output.readline())
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):  # the job has waited for it
+        os.kill(shell, signal.SIGKILL)
         os.waitpid(shell, 0)
     return pid
 
 
-def read_trace(data: bytes) -> Iterator[tuple[int, int, float, float, tuple[Function, ...]]]:
-    """Yield process, thread, begin, length and functions of each stay in a stack.
-
-    Args:
-        data: A file of py-spy in Chrome's trace format; its times are seconds since its start.
+def _read_pieces(folder: Path, name: str, ended: float) -> list[Piece]:
+    """Return what one py-spy after the other has recorded.
 
     Raises:
-        DocumentError: If the file holds something else.
+        DocumentError: When the first could not read the process, or wrote something else.
+        OSError: When a file cannot be read.
+    """
+    begun: list[float] = []
+    while (mark := folder / f"{name}.{len(begun) + 1}.began").exists():
+        begun.append(mark.stat().st_mtime)
+    said = (folder / f"{name}.log").read_text("utf-8", "replace").strip().splitlines()
+    if said and not (folder / f"{name}.1").exists():
+        causes = [line for line in said if "denied" in line.lower()] or said
+        raise DocumentError(
+            f"py-spy could not read the process ({causes[-1].strip()[:200]}). It needs the "
+            "right to trace it (CAP_SYS_PTRACE, or kernel.yama.ptrace_scope=0) and an "
+            "interpreter with symbols; MLFLOW_PERF_PROFILE_ENGINE=own needs neither."
+        )
+    pieces = []
+    for number, (start, end) in enumerate(pairwise([*begun, max([ended, *begun])]), 1):
+        # The last one is missing if it was stopped as it began.
+        with contextlib.suppress(FileNotFoundError):
+            text = (folder / f"{name}.{number}").read_text("utf-8", "replace")
+            pieces.append(Piece(start, end, tuple(read_folded(text))))
+    return pieces
+
+
+def _read_cpu_sec(folder: Path) -> float:
+    """Return the CPU time of all that was started to record, as the shells say at their end."""
+    said = "".join(path.read_text("ascii", "replace") for path in folder.glob("*.times"))
+    return sum(60 * float(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", said))
+
+
+def read_folded(text: str) -> Iterator[FoldedStack]:
+    """Yield the stacks of py-spy's folded format, and nothing of the command lines in it.
+
+    Args:
+        text: What py-spy has written. Command lines and names of threads may hold anything.
+
+    Raises:
+        DocumentError: If it is something else.
     """
     names = FrameNames()
-    threads: dict[tuple[int, int], tuple[float, list[Function | None]]] = {}
-    try:
-        for event in json.loads(data):
-            pid, thread, at = int(event["pid"]), int(event["tid"]), float(event["ts"]) / 1e6
-            since, frames = threads.get((pid, thread), (at, []))
-            if at > since and frames:
-                known = (one for one in frames if one is not None)
-                # A function that calls itself at once is there once.
-                yield pid, thread, since, at - since, tuple(one for one, _ in groupby(known))
-            threads[pid, thread] = at, frames
-            place = event["args"]
-            if event["ph"] == "E":
-                frames.pop()
-            elif place["filename"]:
-                name, file, line = str(event["name"]), str(place["filename"]), int(place["line"])
-                frames.append(names.name_function(name, file, line))
-            else:  # the process with its command line, which may hold a secret
-                frames.append(None)
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
-        raise DocumentError(f"py-spy's file is damaged, or is another one's: {error!r}.") from None
+    end = pid = 0
+    for entry in _ENTRY.finditer(text):
+        processes = _PROCESS.findall(text, end, entry.start())
+        end, pid = entry.end(), int(processes[-1]) if processes else pid
+        known = (names.name_function(n, f, int(line)) for n, f, line in _FRAME.findall(entry[2]))
+        # A function that calls itself at once is there once.
+        path = tuple(one for one, _ in groupby(one for one in known if one is not None))
+        yield FoldedStack(pid, int(entry[1]), path, int(entry[3]))
+    if text.strip() and not end:
+        raise DocumentError("py-spy's file is damaged, or is another one's.")

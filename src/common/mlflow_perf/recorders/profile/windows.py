@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ class StackWindow:
         if folder is not None:
             self.spool = StackSpool(folder, self.as_dict)
 
+    def save_to(self, folder: Path) -> None:
+        """Write everything so far to a file in a spool folder, and nothing more."""
+        self.spool_to(folder)
+        if self.spool is not None:
+            self.spool.write_all()
+        self.spool_to(None)
+
     def add(self, sample: Sample, at: float, wall: float, cpu: float, count: int = 1) -> None:
         """Add seconds to a stack.
 
@@ -72,6 +80,16 @@ class StackWindow:
         if self.spool is not None:
             known = sample if is_new else None
             self.spool.add(stack, at, wall=wall, cpu=cpu, count=count, sample=known)
+
+    def add_span(
+        self, sample: Sample, span: tuple[float, float], wall: float, cpu: float, count: int
+    ) -> None:
+        """Add seconds to a stack, spread evenly over a span of Unix time."""
+        start, end = span
+        parts = max(1, math.ceil((end - start) / self._width))
+        for i in range(parts):
+            at = start + (i + 0.5) / parts * (end - start)
+            self.add(sample, at, wall / parts, cpu / parts, 0 if i else count)
 
     def _widen(self) -> None:
         """Merge each two neighbouring buckets."""
