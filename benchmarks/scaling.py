@@ -28,6 +28,7 @@ def main() -> int:
     counts = sorted({count for curve in curves.values() for count in curve})
     print("target 6% mean error; perfect scaling is b/n through the smallest known count")
     print(f"{'known':>12} {'mean':>7} {'median':>7} {'perfect':>8} {'in interval':>12}")
+    with_smallest: dict[bool, list[float]] = {True: [], False: []}
     for known in combinations(counts, 3):
         errors, perfect, inside = [], [], []
         for curve in curves.values():
@@ -40,10 +41,15 @@ def main() -> int:
                 low, high = found.interval(count)
                 inside.append(low <= curve[count] <= high)
         if errors:
+            with_smallest[counts[0] in known] += errors
             name = ", ".join(map(str, known))
             means = [100 * float(np.mean(values)) for values in (errors, perfect, inside)]
             middle = 100 * float(np.median(errors))
             print(f"{name:>12} {means[0]:6.1f}% {middle:6.1f}% {means[1]:7.1f}% {means[2]:11.0f}%")
+    for has_it, errors in with_smallest.items():
+        if errors:
+            name = f"{'with' if has_it else 'without'} the smallest count known"
+            print(f"{name}: {100 * float(np.mean(errors)):.1f}% mean")
     return 0
 
 

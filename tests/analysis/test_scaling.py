@@ -52,6 +52,23 @@ def test_a_count_that_was_too_small_for_the_data_is_left_out() -> None:
     assert found.predict(1) == pytest.approx(4000.0)
 
 
+def test_a_node_that_does_not_work_is_found_and_named() -> None:
+    """Where a driver has a node for itself, the work is divided among the others."""
+    found = fit([(n, 20 + 300 / (n - 1)) for n in (2, 6, 12)])
+    assert found.idle == 1
+    assert "does not take part" in found.note
+    for nodes in (4, 8, 16):
+        assert found.predict(nodes) == pytest.approx(20 + 300 / (nodes - 1), rel=0.03)
+    assert found.predict(2) < found.predict(1) < math.inf
+
+
+def test_all_nodes_work_where_the_points_do_not_say_otherwise() -> None:
+    """One node that did work, two counts, or a curve of all nodes leave no node without work."""
+    assert fit([(1, 320.0), (2, 320.0), (4, 120.0)]).idle == 0
+    assert fit([(2, 320.0), (4, 120.0)]).idle == 0
+    assert fit([(n, 20 + 300 / n) for n in (2, 6, 12)]).idle == 0
+
+
 def test_the_best_count_by_time_and_by_cost() -> None:
     """Coordination bounds the fastest count; node-seconds are cheapest on few nodes."""
     found = fit([(n, 10 + 400 / n + 4 * n) for n in (1, 2, 4, 8, 16)])

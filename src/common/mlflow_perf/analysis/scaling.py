@@ -14,9 +14,12 @@ from mlflow_perf.errors import SettingError
 
 Array = npt.NDArray[np.float64]
 
-# A ridge keeps three points from being fitted exactly by three terms. The serial part and the
-# cost of coordination are held back, the parallel part is not. In units of squared relative error.
-_RIDGE = np.array([0.01, 0.0, 0.1])
+# A ridge keeps three points from being fitted exactly by three terms. The cost of coordination
+# is held back most. In units of squared relative error, for three points.
+_RIDGE = np.array([1e-4, 0.0, 0.1])
+
+_PRICE_OF_LEAVING_OUT = 2.0
+"""A fit that leaves a count out is closer by so many halved squared errors, or is not chosen."""
 
 # What a relative error is before the points say anything, and how many points that counts for.
 _PRIOR_ERROR = 0.05
@@ -26,12 +29,14 @@ _Z90 = 1.645
 
 @dataclass(frozen=True)
 class Scaling:
-    """A run time as a function of the number of nodes: `a + b/n + c·n`, no term negative.
+    """A run time as a function of the number of nodes: `a + b/w + c·n` on w working nodes of n.
 
     Attributes:
         a: Seconds that no node takes away: the serial part.
         b: Seconds of one node that are divided among all: the parallel part.
         c: Seconds that each further node adds: coordination.
+        idle: Nodes that compute nothing, 0 or 1: a driver or a master has one for itself. So
+            w is n − idle; one node alone does half of the work of two nodes.
         counts: The numbers of nodes that were measured, ascending.
         note: What a reader has to know about the fit; empty where there is nothing.
     """
@@ -39,6 +44,7 @@ class Scaling:
     a: float
     b: float
     c: float
+    idle: int
     counts: tuple[float, ...]
     note: str
     _crowded: tuple[tuple[float, float], ...]
@@ -53,10 +59,11 @@ class Scaling:
         """
         if not (math.isfinite(nodes) and nodes > 0):
             raise SettingError(f"The number of nodes must be above zero, not {nodes}.")
+        working = _count_working(nodes, self.idle)
         for count, seconds in reversed(self._crowded):
             if nodes <= count:
-                return seconds * count / nodes
-        return self.a + self.b / nodes + self.c * nodes
+                return seconds * _count_working(count, self.idle) / working
+        return self.a + self.b / working + self.c * nodes
 
     def interval(self, nodes: float) -> tuple[float, float]:
         """Return the seconds between which the job ends in nine of ten cases.
@@ -65,7 +72,7 @@ class Scaling:
             SettingError: When the number of nodes is not above zero.
         """
         middle = self.predict(nodes)
-        gradient = np.array([1.0, 1.0 / nodes, nodes]) / middle
+        gradient = np.array([1.0, 1.0 / _count_working(nodes, self.idle), nodes]) / middle
         spread = float(gradient @ np.array(self._covariance) @ gradient)
         factor = math.exp(min(_Z90 * self._error * math.sqrt(1.0 + spread), 50.0))
         return middle / factor, middle * factor
@@ -113,10 +120,11 @@ def fit(points: Iterable[tuple[float, float]]) -> Scaling:
     """Fit a job's run times on several numbers of nodes.
 
     The coefficients minimise the squares of the relative errors. All models with some of the three
-    terms are tried, and the best one without a negative term is taken; a slight preference for the
-    parallel term keeps three points from being fitted exactly. A count whose node-seconds exceed
-    those of the next larger count is left out: no term explains that more nodes do the same work
-    in fewer node-seconds, but memory that was too small does.
+    terms are tried, with all nodes at work or all but one, and the best one without a negative
+    term is taken; a slight reserve against coordination keeps three points from being fitted
+    exactly. A count whose node-seconds exceed those of the next larger count is left out: no term
+    explains that more nodes do the same work in fewer node-seconds, but memory that was too small
+    does.
 
     Args:
         points: Pairs of a number of nodes and the seconds that a run took on them. A count may
@@ -131,17 +139,33 @@ def fit(points: Iterable[tuple[float, float]]) -> Scaling:
     for pair in measured:
         if not all(math.isfinite(value) and value > 0 for value in pair):
             raise SettingError(f"Nodes and seconds must be finite numbers above zero, not {pair}.")
-    counts = sorted({n for n, _ in measured})
-    middles = [(n, float(np.median([sec for m, sec in measured if m == n]))) for n in counts]
-    left_out = 0
-    while len(counts) - left_out > 2:
-        (n, seconds), (more, faster) = middles[left_out : left_out + 2]
-        if n * seconds <= 1.001 * more * faster:
-            break
-        left_out += 1
-    crowded = tuple(middles[:left_out])
-    kept = [(n, seconds) for n, seconds in measured if n >= counts[left_out]]
-    coefficients, error, covariance = _least_squares(kept)
+    counts = tuple(sorted({n for n, _ in measured}))
+    # Two counts cannot tell a node that does not work from work that is not divided.
+    may_idle = len(counts) > 2 and counts[0] >= 2
+    found = [_fit_curve(measured, counts, idle) for idle in ((0, 1) if may_idle else (0,))]
+    noise = min(candidate.error for candidate in found)
+    return min(found, key=lambda candidate: candidate.price(noise)).curve
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    squares: float
+    error: float
+    left_out: int
+    curve: Scaling
+
+    def price(self, noise: float) -> float:
+        """Return how far the curve is from the points, at some relative error of a run."""
+        return self.squares / (2 * noise**2) + _PRICE_OF_LEAVING_OUT * self.left_out
+
+
+def _fit_curve(
+    measured: Sequence[tuple[float, float]], counts: tuple[float, ...], idle: int
+) -> _Candidate:
+    """Return the best curve with so many nodes that do not work."""
+    crowded = _find_crowded(measured, counts, idle)
+    kept = [(n, seconds) for n, seconds in measured if n >= counts[len(crowded)]]
+    squares, (a, b, c), error, covariance = _least_squares(kept, idle)
     note = ""
     if crowded:
         names = ", ".join(f"{n:g}" for n, _ in crowded)
@@ -151,24 +175,41 @@ def fit(points: Iterable[tuple[float, float]]) -> Scaling:
         )
     elif len(counts) < 3:
         note = f"Measured on {len(counts)} of the 3 counts of nodes that tell the terms apart."
-    a, b, c = (float(value) for value in coefficients)
-    return Scaling(a, b, c, tuple(counts), note, crowded, error, covariance)
+    elif idle:
+        note = "One of the nodes does not take part in the work, as a driver or a master."
+    curve = Scaling(a, b, c, idle, counts, note, crowded, error, covariance)
+    return _Candidate(squares, error, len(crowded), curve)
+
+
+def _find_crowded(
+    measured: Sequence[tuple[float, float]], counts: Sequence[float], idle: int
+) -> tuple[tuple[float, float], ...]:
+    """Return the smallest counts whose node-seconds exceed the next one's, with their seconds."""
+    middles = [(n, float(np.median([sec for m, sec in measured if m == n]))) for n in counts]
+    left_out = 0
+    while len(counts) - left_out > 2:
+        (n, seconds), (more, faster) = middles[left_out : left_out + 2]
+        if (n - idle) * seconds <= 1.001 * (more - idle) * faster:
+            break
+        left_out += 1
+    return tuple(middles[:left_out])
+
+
+def _count_working(nodes: float, idle: int) -> float:
+    return max(nodes - idle, nodes / 2) if idle else nodes
 
 
 def _least_squares(
-    points: Sequence[tuple[float, float]],
-) -> tuple[Array, float, tuple[tuple[float, ...], ...]]:
-    """Return the terms, the relative error of a run, and the terms' covariance without it."""
+    points: Sequence[tuple[float, float]], idle: int
+) -> tuple[float, tuple[float, float, float], float, tuple[tuple[float, ...], ...]]:
+    """Return the squared errors, the terms, the relative error of a run, the terms' covariance."""
     nodes, seconds = (np.array(column) for column in zip(*points, strict=True))
-    middle, typical = np.exp(np.log(nodes).mean()), np.exp(np.log(seconds).mean())
+    working = nodes - idle
     # In units of the middle count and its run time the terms are alike in size, and so the ridge.
-    shape = np.stack([np.ones_like(nodes), middle / nodes, nodes / middle], axis=1)
-    rows = np.vstack(
-        [
-            shape * (typical / seconds)[:, None],
-            np.diag(np.sqrt(_RIDGE) * min(1.0, 3.0 / len(points))),
-        ]
-    )
+    middle, workers, typical = (np.exp(np.log(v).mean()) for v in (nodes, working, seconds))
+    shape = np.stack([np.ones_like(nodes), workers / working, nodes / middle], axis=1)
+    ridge = _RIDGE * min(1.0, (3.0 / len(points)) ** 2)
+    rows = np.vstack([shape * (typical / seconds)[:, None], np.diag(np.sqrt(ridge))])
     aim = np.concatenate([np.ones_like(nodes), np.zeros(3)])
     best, least = np.zeros(3), math.inf
     for size in (1, 2, 3):
@@ -182,6 +223,7 @@ def _least_squares(
     spare = max(len(points) - np.count_nonzero(best), 0)
     squares = _PRIOR_POINTS * _PRIOR_ERROR**2 + float((relative**2).sum())
     error = math.sqrt(squares / (_PRIOR_POINTS + spare))
-    units = typical * np.array([1.0, middle, 1.0 / middle])
+    units = typical * np.array([1.0, workers, 1.0 / middle])
     covariance = np.linalg.pinv(rows.T @ rows) * np.outer(units, units)
-    return best * units, error, tuple(tuple(map(float, row)) for row in covariance)
+    a, b, c = (float(value) for value in best * units)
+    return least, (a, b, c), error, tuple(tuple(map(float, row)) for row in covariance)

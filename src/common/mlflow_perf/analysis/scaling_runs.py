@@ -61,6 +61,7 @@ class ScalingStudy:
             "serial_sec": self.scaling.a,
             "parallel_sec": self.scaling.b,
             "coordination_sec": self.scaling.c,
+            "idle_nodes": self.scaling.idle,
             "note": self.scaling.note,
             "predictions": predictions,
             "fastest": self.fastest,
