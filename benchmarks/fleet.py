@@ -16,11 +16,13 @@ import time
 from mlflow import MlflowClient
 
 from mlflow_perf.analysis.fleet import add_rows, sum_fleet
+from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS
 
 _AT_ONCE = 5000
-_OTHER_METRICS = 20
+# About as many as a run of one node has on a machine without GPUs; without the figures of a run.
+_USUAL_METRICS = [*(one.key for one in METRICS[:33]), *(one.key for one in RUN_METRICS[5:12])]
 _BOUND_SEC = 2.0
 
 
@@ -40,11 +42,14 @@ def fill(client: MlflowClient, count: int) -> dict[str, float]:
                 figures |= {"gpu_hours": held / 8, "unused_gpu_hours": held / 16}
             if i % 2 == 0:
                 figures |= {"cost": held * 0.04, "unused_cost": held * 0.04 * (1 - used)}
-            metrics = {f"run_{name}": value for name, value in figures.items()}
-            metrics |= {f"other_{j}": 1.0 * j for j in range(_OTHER_METRICS)}
+            metrics = dict.fromkeys(_USUAL_METRICS, 1.0)
+            metrics |= {f"run_{name}": value for name, value in figures.items()}
             started = now - chance.random() * 86_400 * 365
-            tags = {"mlflow_perf.component": f"component {i % 50}"}
-            run = FinishedRun(f"run {i}", status, started, started + 60, metrics, tags=tags)
+            tags = {"mlflow_perf.component": f"component {i % 50}", "mlflow_perf.status": status}
+            tags |= {f"mlflow_perf.other_{j}": "a text of some length" for j in range(8)}
+            params = {f"param_{j}": str(i % 10) for j in range(5)}
+            ended = started + 60
+            run = FinishedRun(f"run {i}", status, started, ended, metrics, params, tags)
             runs.append(run)
             totals["runs"] += 1
             totals["failed"] += status == "FAILED"

@@ -91,6 +91,14 @@ def test_sql_and_search_give_the_same_sums(
     assert total.figures["cost"] is None
 
 
+@pytest.mark.parametrize("cpus", [1, 3, 64])
+def test_threads_share_the_runs(filled: str, cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run is in the share of one thread, whatever its id begins with."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    assert sum(one.runs for one in _read("week", monkeypatch, "sqlite").values()) == 8
+
+
 def test_groups_are_named_by_what_they_are(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workflow by its parent's name, a week by its number; runs without one are a group too."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from mlflow_perf.core.format import clean_metric_key
@@ -21,17 +24,19 @@ from mlflow_perf.tracking.fleet_sums import (
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
 
 _COMPONENTS_AT_ONCE = 50
+_THREADS_MAX = 4
 
 
 def query_sums(store: Any, choice: Choice) -> list[Sums]:
     """Return the sums over some runs of MLflow's SQL store, made by the database.
 
-    SQLite looks each figure up by its key for each run. Other databases read all figures in one
-    pass and join them by hash, which a lookup per run would be slower than.
+    SQLite looks each figure up by its key for each run, a share of the runs in each of a few
+    threads. Other databases read all figures in one pass and join them by hash, which a lookup per
+    run would be slower than.
     """
     with store.ManagedSessionMaker() as session, _allow_memory(session):
         if _is_sqlite(session):
-            found = _read_sums(session, build_lookup(_list_logged(session), choice))
+            found = _look_up(store, _list_logged(session), choice)
         else:
             found = _read_sums(session, build_lookup({}, choice))
             found += _sum_values(session, choice, {None: ""}, nodes=False)
@@ -46,6 +51,23 @@ def query_sums(store: Any, choice: Choice) -> list[Sums]:
         if names and choice.by == "component":
             found += _count_further(session, choice)
     return add_up(found)
+
+
+def _look_up(store: Any, logged: Mapping[str, Sequence[str]], choice: Choice) -> list[Sums]:
+    """Return the sums of `build_lookup`, made by a thread for each share of the runs.
+
+    SQLite computes a statement in one thread and lets go of the interpreter's lock meanwhile.
+    """
+    threads = min(_THREADS_MAX, os.cpu_count() or 1)
+    # Run ids are random hexadecimal digits, so equal ranges of ids hold equally many runs.
+    edges = [None, *(f"{256 * i // threads:02x}" for i in range(1, threads)), None]
+
+    def look_up(ids: tuple[str | None, str | None]) -> list[Sums]:
+        with store.ManagedSessionMaker() as session, _allow_memory(session, threads):
+            return _read_sums(session, build_lookup(logged, choice, ids))
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [sums for part in pool.map(look_up, pairwise(edges)) for sums in part]
 
 
 def _is_sqlite(session: Any) -> bool:
@@ -64,29 +86,42 @@ def _read_sums(session: Any, statement: Any) -> list[Sums]:
     ]
 
 
-def build_lookup(logged: Mapping[str, Sequence[str]], choice: Choice) -> Any:
+def build_lookup(
+    logged: Mapping[str, Sequence[str]],
+    choice: Choice,
+    ids: tuple[str | None, str | None] = (None, None),
+) -> Any:
     """Return the statement that counts runs by group and looks up their first component's figures.
 
     Args:
         logged: Each figure that some run has → the metrics that hold it, the preferred one first.
         choice: The runs.
+        ids: Only runs whose id is the first of these or after it, and before the second; None for
+            no bound.
     """
     from mlflow.store.tracking.dbmodels import models
     from sqlalchemy import Float, cast, func, select
     from sqlalchemy.orm import aliased
 
     chosen, run = _choose_runs(choice)
-    sums = []
+    if ids[0] is not None:
+        chosen = chosen.where(run.run_uuid >= ids[0])
+    if ids[1] is not None:
+        chosen = chosen.where(run.run_uuid < ids[1])
+    figures = []
     for name, keys in logged.items():
         values = []
         for key in keys:
             own = aliased(models.SqlLatestMetric)
             mine = (own.key == key, own.run_uuid == run.run_uuid, own.is_nan.is_(False))
             values.append(select(_add_nodes(own)).where(*mine).scalar_subquery())
-        sums.append(func.sum(cast(func.coalesce(*values, None), Float)).label(name))
-    group, broken = chosen.selected_columns["grp"], chosen.selected_columns["broken"]
-    counts = [func.count().label("runs"), func.sum(broken).label("failed")]
-    return chosen.with_only_columns(group, *counts, *sums).group_by(group)
+        figures.append(cast(func.coalesce(*values, None), Float).label(name))
+    chosen = chosen.add_columns(*figures)
+    # The limit keeps SQLite from looking up the figures in the order of the groups.
+    each = (chosen.limit(-1) if figures else chosen).subquery()
+    counts = [func.count().label("runs"), func.sum(each.c.broken).label("failed")]
+    sums = [func.sum(each.c[name]).label(name) for name in logged]
+    return select(each.c.grp, *counts, *sums).group_by(each.c.grp)
 
 
 def build_sums(choice: Choice, prefixes: Mapping[str | None, str], *, nodes: bool) -> Any:
@@ -283,10 +318,11 @@ def _list_logged(session: Any) -> dict[str, list[str]]:
 
 
 @contextmanager
-def _allow_memory(session: Any) -> Iterator[None]:
+def _allow_memory(session: Any, sessions: int = 1) -> Iterator[None]:
     """Let the database keep a large store's rows in memory while the sums are made.
 
-    SQLite's own limit is 2 MB of pages, PostgreSQL's 4 MB for a hash table.
+    SQLite's own limit is 2 MB of pages, PostgreSQL's 4 MB for a hash table. SQLite's pages share
+    256 MB if several sessions read at the same time.
     """
     from sqlalchemy import text
 
@@ -295,7 +331,7 @@ def _allow_memory(session: Any) -> Iterator[None]:
         session.execute(text("SET LOCAL work_mem = '64MB'"))  # until the transaction ends
     before = session.execute(text("PRAGMA cache_size")).scalar() if kind == "sqlite" else None
     if before is not None:
-        session.execute(text("PRAGMA cache_size = -262144"))
+        session.execute(text(f"PRAGMA cache_size = {-262_144 // sessions}"))
     try:
         yield
     finally:
