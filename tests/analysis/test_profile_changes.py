@@ -48,6 +48,37 @@ def test_the_functions_that_account_for_the_change_are_named() -> None:
     assert back.sentence == "`parse_dates` −38 s of −41 s"
 
 
+def make_threaded(duration_sec: float, main_s: float, **sums: float) -> NodeDocument:
+    """Return a node whose main thread waits for others, which spent these seconds in sum."""
+    node = make_node(duration_sec, wait=main_s, **sums)
+    for row in node.extra["profile"]["own"][1:]:
+        row["main_s"] = 0.0
+    return node
+
+
+def test_what_only_other_threads_computed_is_told_as_cpu_time() -> None:
+    """Four workers took 160 s together while the run took 40 s more: both are true, and said."""
+    change = compare_profiles(
+        [make_threaded(10.0, 9.0, work=36.0)], [make_threaded(50.0, 49.0, work=196.0)]
+    )
+    assert change is not None
+    summed = "`work` +2 min 40 s of CPU time beside the main thread"
+    assert change.sentence == f"`wait` +40 s of +40 s; {summed}"
+    assert [one.in_main for one in change.functions] == [False, True]
+    change = compare_profiles(
+        [make_threaded(10.0, 9.0, work=36.0)], [make_threaded(50.0, 9.0, work=196.0)]
+    )
+    assert change is not None
+    assert change.sentence == f"{summed}; the run +40 s"
+
+
+def test_work_that_moved_to_other_threads_left_the_main_thread() -> None:
+    """The main thread's seconds are not compared with a sum over several threads."""
+    change = compare_profiles([make_node(20.0, work=19.0)], [make_threaded(5.0, 4.9, work=19.0)])
+    assert change is not None
+    assert change.sentence == "`work` −19 s of −15 s"
+
+
 def test_without_a_profile_or_a_change_nothing_is_said() -> None:
     """A run without samples has no functions, and an equal one no change."""
     assert compare_profiles([BEFORE], [NodeDocument(duration_sec=1.0)]) is None

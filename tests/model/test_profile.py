@@ -62,6 +62,20 @@ def test_libraries_are_credited_to_who_called_them() -> None:
     ]
 
 
+def test_the_main_thread_of_several_ranks_is_their_mean() -> None:
+    """Two ranks of one node that each load for 4 s loaded for 4 s of the run, not for 8."""
+    ranks = [_job(), _job()]
+    found = build_profile(ranks, started=100.0, duration_sec=10.0)
+    assert found is not None
+    assert [(row["function"], row["main_s"], row["wall_s"]) for row in found["own"]] == [
+        ("fit", 6.0, 12.0),
+        ("load", 4.0, 28.0),
+    ]
+    tree = Profile.from_dict(found["flame"])
+    assert tree is not None
+    assert tree.list_own()[0]["main_s"] == 6.0
+
+
 def test_a_part_of_the_run_is_cut_out_of_the_tree() -> None:
     """What was sampled outside of the run is left out, and each bucket has its own time."""
     raw = _raw(

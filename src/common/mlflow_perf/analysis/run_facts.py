@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlflow_perf.analysis.change_sentence import list_different
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.phases import Phase, read_phases
-from mlflow_perf.analysis.profile_changes import read_own_seconds
+from mlflow_perf.analysis.profile_changes import OwnSeconds, line_up, read_own_seconds
 from mlflow_perf.analysis.step_runs import StepRuns, list_steps
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
@@ -140,19 +140,23 @@ def _list_phases(step: str, runs: Sequence[PerfRun | None]) -> Iterator[FactRow]
 
 def _list_functions(step: str, runs: Sequence[PerfRun | None], baseline: int) -> Iterator[FactRow]:
     """Yield the seconds in each own function, libraries that it called included."""
-    empty: Mapping[tuple[str, str], float] = {}
-    known: list[Mapping[tuple[str, str], float] | None] = []
+    known: list[OwnSeconds | None] = []
     for run in runs:
         nodes = [] if run is None or run.document is None else run.document.all_nodes()
         found = read_own_seconds(nodes)
         known.append(None if found is None else found[1])
-    base = known[baseline] or empty
-    keys = {key for one in known for key in one or empty}
+    lined_up = line_up([one or {} for one in known])
     change = {
-        key: max(abs((one or empty).get(key, 0.0) - base.get(key, 0.0)) for one in known if one)
-        for key in keys
+        key: max(
+            abs(seconds - row[baseline])
+            for seconds, one in zip(row, known, strict=True)
+            if one is not None
+        )
+        for key, (_, row) in lined_up.items()
     }
-    ranked = sorted((k for k in keys if change[k] >= _LEAST_SEC), key=lambda k: (-change[k], k))
+    ranked = sorted((k for k in change if change[k] >= _LEAST_SEC), key=lambda k: (-change[k], k))
     for key in ranked[:_MOST_FUNCTIONS]:
-        seconds = tuple(None if one is None else one.get(key, 0.0) for one in known)
-        yield FactRow(step, key[0], seconds, tuple(key[1] for _ in known))
+        in_main, row = lined_up[key]
+        where = key[1] if in_main else f"{key[1]}, CPU time"
+        seconds = tuple(None if one is None else row[i] for i, one in enumerate(known))
+        yield FactRow(step, key[0], seconds, tuple(where for _ in known))

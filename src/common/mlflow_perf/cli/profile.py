@@ -119,7 +119,7 @@ def _show_change(change: ProfileChange) -> None:
     rows = [
         [
             one.function,
-            one.file,
+            one.file if one.in_main else f"{one.file}, CPU time",
             format_duration(one.before_s) if one.before_s else "–",
             format_duration(one.after_s) if one.after_s else "–",
             format_seconds(one.change_s),

@@ -89,6 +89,7 @@ class Profile:
         names: Of each tree node the index of its function.
         width_sec: Length of a bucket.
         buckets: Of each bucket: tree node → wall and CPU seconds of the node itself.
+        main_threads: How many processes have a main thread in it: the ranks of this node.
     """
 
     functions: list[Function] = field(default_factory=list)
@@ -96,11 +97,13 @@ class Profile:
     names: list[int] = field(default_factory=list)
     width_sec: float = FINEST_SEC
     buckets: list[dict[int, tuple[float, float]]] = field(default_factory=list)
+    main_threads: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return the tree as plain data: times in milliseconds."""
         return {
             "width_s": self.width_sec,
+            "main_threads": self.main_threads,
             "functions": [list(function) for function in self.functions],
             "parents": self.parents,
             "names": self.names,
@@ -131,17 +134,19 @@ class Profile:
                     {int(n or 0): ((w or 0.0) / 1e3, (c or 0.0) / 1e3) for n, w, c in triples}
                 )
             width = float(data["width_s"])
+            mains = int(data.get("main_threads", 1))  # those before 0.2.0 do not say
         except (TypeError, ValueError, KeyError, OverflowError):
             return None
         count = len(parents)
         is_sound = (
             len(names) == count
             and width > 0
+            and mains > 0
             and all(-1 <= parent < i for i, parent in enumerate(parents))
             and all(0 <= name < len(functions) for name in names)
             and all(0 <= node < count for bucket in buckets for node in bucket)
         )
-        return cls(functions, parents, names, width, buckets) if is_sound else None
+        return cls(functions, parents, names, width, buckets, mains) if is_sound else None
 
     def sum_nodes(
         self, start_sec: float = 0.0, end_sec: float = math.inf
@@ -171,8 +176,8 @@ class Profile:
             end_sec: Its end.
 
         Returns:
-            `function`, `file`, `main_s` (wall time of the main thread), `wall_s` and `cpu_s` (of
-            all threads and processes), the longest first.
+            `function`, `file`, `main_s` (wall time of the main thread; of several ranks, the mean
+            of theirs), `wall_s` and `cpu_s` (of all threads and processes), the longest first.
         """
         credited: dict[Function, list[float]] = {}
         for node, (wall, cpu) in self.sum_nodes(start_sec, end_sec).items():
@@ -190,7 +195,7 @@ class Profile:
             {
                 "function": function.file if function.name == "<module>" else function.name,
                 "file": function.file,
-                "main_s": round(main, 3),
+                "main_s": round(main / self.main_threads, 3),
                 "wall_s": round(wall, 3),
                 "cpu_s": round(cpu, 3),
             }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mlflow_perf.model.profile import Function, Profile, RawStacks, add_times
+from mlflow_perf.model.profile import MAIN_THREAD, Function, Profile, RawStacks, add_times
 
 _MOST_BUCKETS = 64
 _MOST_OWN = 30
@@ -166,6 +166,8 @@ def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Pro
     """Return the whole tree of what all processes have sampled."""
     widest = max((cell[1] for raw in raws for cell in raw.cells), default=0.0)
     grower = TreeGrower(widest, duration_sec)
+    ranks = [any(raw.stacks[cell[2]][0] == MAIN_THREAD for cell in raw.cells) for raw in raws]
+    grower.tree.main_threads = max(1, sum(ranks))
     sums: list[dict[int, float]] = []
     for raw in raws:
         sums.append({})
@@ -205,7 +207,11 @@ def prune_tree(tree: Profile) -> Profile:
     ]
     weights = [max(wall / whole[0], cpu / whole[1]) for wall, cpu in totals]
     least = max(_LEAST_SHARE, sorted(weights, reverse=True)[: _MOST_NODES - 50][-1] * 0.999)
-    small = Profile(width_sec=tree.width_sec, buckets=[{} for _ in tree.buckets])
+    small = Profile(
+        width_sec=tree.width_sec,
+        buckets=[{} for _ in tree.buckets],
+        main_threads=tree.main_threads,
+    )
     functions: dict[Function, int] = {}
     places: dict[int, int] = {}
     others: dict[int, int] = {}
