@@ -242,10 +242,9 @@ def test_endless_digits_in_the_environment_are_no_number(digits: str) -> None:
 @pytest.mark.parametrize("digits", ["9" * 19, "9" * 5000])
 def test_endless_digits_in_an_address_are_refused(digits: str) -> None:
     """A limit of so many digits is refused, and a page of as many is the first."""
-    with pytest.raises(SettingError, match="limit is"):
-        Choice.from_query({"limit": [digits]})
-    assert Choice.from_query({"page": [digits]}).offset == 0
-    assert Choice.from_query({"page": ["40"]}).offset == 40
+    assert "limit is" in Choice.read({"limit": [digits]})[1]
+    assert Choice.read({"page": [digits]})[0].offset == 0
+    assert Choice.read({"page": ["40"]})[0].offset == 40
 
 
 @pytest.mark.parametrize("odd", [5, "text", {"a": 1}, True, None, [5], [[]]])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
@@ -60,11 +61,10 @@ def test_each_document_is_read_once(
 ) -> None:
     """The verdict comes from the curves of the one read that the figures come from, too."""
     run_id = log_run({}, {"duration_sec": 61.0})
-    reads: list[int] = []
-    read = PerfDocument.from_json
-    monkeypatch.setattr(PerfDocument, "from_json", lambda data: reads.append(1) or read(data))
+    read = Mock(wraps=PerfDocument.from_json)
+    monkeypatch.setattr(PerfDocument, "from_json", read)
     assert cli(command, run_id).exit_code == 0
-    assert len(reads) == 2
+    assert read.call_count == 2
 
 
 def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:

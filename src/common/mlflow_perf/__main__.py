@@ -19,7 +19,8 @@ def main() -> None:
             import mlflow_perf.cli.run  # noqa: F401
     except Exception as error:  # noqa: BLE001  the module that hides ours may raise anything
         what = f"mlflow-perf cannot start: {type(error).__name__}: {error}".splitlines()[0]
-        if sys.argv[1:2] != ["run"] or not (command := _find_command(sys.argv)):
+        command = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+        if sys.argv[1:2] != ["run"] or not command:
             sys.exit(what)
         sys.stderr.write(f"{what}. The command runs unmeasured.\n")
         try:
@@ -28,11 +29,6 @@ def main() -> None:
             sys.stderr.write(f"mlflow-perf: {command[0]}: {refused.strerror}\n")
             sys.exit(127 if isinstance(refused, FileNotFoundError) else 126)
     command_line()
-
-
-def _find_command(arguments: list[str]) -> list[str]:
-    """Return what follows the first `--`."""
-    return arguments[arguments.index("--") + 1 :] if "--" in arguments else []
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the figures mean: verdict, right size, comparison, gate, workflow."""
+"""Judgements on the figures: verdict, right size, comparison, gate, workflow."""

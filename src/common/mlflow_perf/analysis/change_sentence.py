@@ -1,4 +1,4 @@
-"""Says in one sentence what changed from one run to another, and why, as far as the data tell."""
+"""Describes in one sentence the change from one run to another, and its likely cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_runs import StepRuns
-from mlflow_perf.core.format import join_some, number, quantity
+from mlflow_perf.core.format import cut_text, join_some, number, quantity
 from mlflow_perf.tracking.perf_run import PerfRun
 
 _SAME_RATIO = 1.05
@@ -150,7 +150,9 @@ def _list_causes(base: PerfRun, new: PerfRun) -> Iterator[str]:
             found.append((cause, a, b))
     for cause, a, b in found[:_MOST_CAUSES]:
         yield f"{cause.name} {format_pair(a, b, cause.unit)}"
-        if cause.key == "job_run_delay_pct" and b > a and _is_crowded(fresh):
+        others_held = _OTHERS_SHARE * fresh.get("cpu_limit_cores", 0.0)
+        is_crowded = fresh.get("others_cpu_avg_cores", 0.0) >= others_held > 0
+        if cause.key == "job_run_delay_pct" and b > a and is_crowded:
             yield "others on the node"
 
 
@@ -169,25 +171,20 @@ def _find(key: str, figures: Mapping[str, float]) -> float | None:
     return max((value for name, value in figures.items() if name.endswith(key)), default=None)
 
 
-def _is_crowded(figures: Mapping[str, float]) -> bool:
-    """Return whether others kept a good part of the node's CPUs busy."""
-    held = figures.get("cpu_limit_cores", 0.0)
-    return figures.get("others_cpu_avg_cores", 0.0) >= _OTHERS_SHARE * held > 0
-
-
 def list_different(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return the parameters that differ, by name, with both values; `–` for a missing one.
 
     A path in another folder is the same input: each run of a workflow has a folder of its own.
     """
     pairs = {name: (base.get(name, "–"), new.get(name, "–")) for name in {**base, **new}}
-    return {n: pair for n, pair in pairs.items() if not _is_same_value(*pair)}
-
-
-def _is_same_value(one: str, other: str) -> bool:
-    if one == other or not ("/" in one and "/" in other):
-        return one == other
-    return PurePosixPath(one).name == PurePosixPath(other).name
+    different = {}
+    for name, (one, other) in pairs.items():
+        are_paths = "/" in one and "/" in other
+        if are_paths and PurePosixPath(one).name == PurePosixPath(other).name:
+            continue
+        if one != other:
+            different[name] = (one, other)
+    return different
 
 
 def _describe_parameters(base: StepRuns, new: StepRuns, step: str | None) -> str:
@@ -203,5 +200,4 @@ def _describe_parameters(base: StepRuns, new: StepRuns, step: str | None) -> str
 
 def _cut(text: str) -> str:
     """Return a user's text, short and without the marks of a code span."""
-    plain = text.replace("`", "'")
-    return plain if len(plain) <= _LONGEST_TEXT else f"{plain[: _LONGEST_TEXT - 1]}…"
+    return cut_text(text.replace("`", "'"), _LONGEST_TEXT)

@@ -227,7 +227,11 @@ def compare(
         "" if side is sides[baseline] else describe_change(sides[baseline], side) for side in sides
     ]
     functions = [text for text, said in _name_functions(*pair) if said not in sentences[last]]
-    notes = [*functions, *notes, *_list_step_changes(pair)]
+    notes = [*functions, *notes]
+    names = list_steps(pair)
+    for name in names:
+        for text in describe_step_changes([side.steps.get(name) for side in pair]):
+            notes.append(text if len(names) == 1 else f"{name}: {text}")
     notes += [*compare_hardware(sides), *_list_missing(sides)]
     return Comparison(
         tuple(labels),
@@ -258,13 +262,6 @@ def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[st
     same = [StepRuns(s.label, s.run, {names[0]: next(iter(s.steps.values()))}) for s in sides]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     return same, [f"The runs are of different components: {shown}."]
-
-
-def _list_step_changes(sides: Sequence[StepRuns]) -> Iterator[str]:
-    names = list_steps(sides)
-    for name in names:
-        for text in describe_step_changes([side.steps.get(name) for side in sides]):
-            yield text if len(names) == 1 else f"{name}: {text}"
 
 
 def _list_missing(sides: Sequence[StepRuns]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Explains a run, or what changed between two, in few words: for people and for agents."""
+"""Explains a run, or the change from one run to another, in few words for people and agents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
 from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
-from mlflow_perf.core.format import format_change
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.profile import list_functions
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import get_run
@@ -45,9 +46,9 @@ class Explanation:
         run_id: The MLflow run; None for a file that names none.
         status: How it ended, with the cause where that is known.
         duration_sec: How long its longest node took; None where unknown.
-        findings: What its time went into, most at stake first.
+        findings: Its findings, most time at stake first.
         phases: Its phases, on the node that took longest.
-        functions: The functions that its time went into, on the same node.
+        functions: The functions that took most time, on the same node.
         base: The run that it is compared with.
         comparison: The two side by side.
         changes: What changed, in sentences.
@@ -136,13 +137,13 @@ class Explanation:
 
 
 def explain(run: RunRef, other: RunRef | None = None) -> str:
-    """Return what a run's time went into, or what changed from it to another, as Markdown.
+    """Return an explanation of a run, or of the change from it to another run, as Markdown.
 
     The answer has at most 2,000 tokens, and neither paths nor passwords in it.
 
     Args:
         run: A run id, a path to a document or a folder of `node-*.json`; a workflow's parent too.
-        other: The run to explain by what changed from `run` to it.
+        other: A second run; the answer then explains the change from `run` to it.
 
     Raises:
         RunNotFoundError: When one does not exist or holds no performance data.
@@ -191,8 +192,6 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     run = side.run
     longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
-    profile = {} if longest is None else longest.extra.get("profile") or {}
-    rows = profile.get("functions") if isinstance(profile, dict) else None
     cause = run.tags.get(f"{TAG}cause")
     return (
         Explanation(
@@ -202,7 +201,7 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
             seconds,
             findings,
             () if longest is None or side.is_workflow else read_phases(longest),
-            [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else (),
+            () if longest is None else list_functions(longest),
         ),
         run,
     )
@@ -223,7 +222,7 @@ def hide_private(value: Any) -> Any:
 def _say(text: str, escape: Callable[[str], str] = escape) -> str:
     """Return a text for one line of Markdown: bounded, private parts hidden."""
     clean: str = hide_private(text)
-    return escape(clean if len(clean) <= _TEXT_MAX else f"{clean[:_TEXT_MAX]}…")
+    return escape(cut_text(clean, _TEXT_MAX))
 
 
 def _cut(lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Says where in a run, and in which function, the time of a finding went."""
+"""Finds the phase of a run, and the function, in which the time of a finding was spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says findings in sentences: the evidence, with the job's own figures, and what to do about it."""
+"""Writes findings as sentences: the evidence with the job's own figures, and a recommendation."""
 
 from __future__ import annotations
 

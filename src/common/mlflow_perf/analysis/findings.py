@@ -1,7 +1,7 @@
-"""Finds what a job's time went into, ranked by the time at stake: the one source of every verdict.
+"""Finds where a job's time went, sorted by the time at stake: the only source of verdicts.
 
-The shares of the time come from `time_shares`; this module weighs them, says them in sentences with
-the job's own figures, and adds what threatens a job without taking time, such as growing memory.
+The shares of the time come from `time_shares`. This module weights them, writes them as sentences
+with the job's own figures, and adds risks that take no time, such as growing memory.
 """
 
 from __future__ import annotations
@@ -64,25 +64,25 @@ _WEIGHTS = {
     "memory": 2.0,
     "memory_growth": 2.5,
 }
-"""How much of the time of a kind is at stake: a second lost to others comes back whole, one that
-the job computed does not; what may kill the job counts more. Kinds without a row weigh 1."""
+"""Kind → its weight when findings are sorted. A second lost to other processes can be regained as a
+whole, a second of computing cannot. A risk that may kill the job counts more. Others weigh 1."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a job's time went into, or that threatens it.
+    """One use of a job's time, or one risk to the job.
 
     Attributes:
         kind: One of `KINDS`.
-        severity: `high`, `medium` or `low`: how much is at stake, and how surely.
+        severity: `high`, `medium` or `low`, from the time at stake and the confidence.
         share: Share of the job's time that it concerns, from 0 to 1.
         evidence: The figures, as the first half of a sentence.
-        do: What to do about it, as its second half.
+        do: The recommendation, as the second half of the sentence.
         phase: The part of the run that it concerns, such as `4 s to 10 s`; None for all of it.
-        function: The function that the time was spent in, where a profile says so.
-        confidence: How sure the kind is, from 0 to 1: lower near the bound to another kind.
-        rank: The rank that it concerns, where it is of one.
-        part: The part of a loop's steps that it concerns, where it is of one.
+        function: The function in which the time was spent, if there is a profile.
+        confidence: Certainty of the kind, from 0 to 1; lower if another kind is almost as likely.
+        rank: The rank that it concerns; None if it concerns all.
+        part: The part of a loop's steps that it concerns; None if it concerns the whole step.
         bottleneck: The kind as the word of the tag `mlflow_perf.bottleneck`.
     """
 
@@ -100,12 +100,12 @@ class Finding:
 
     @property
     def word(self) -> str:
-        """The verdict in a word for people: there is none of a block that was too short."""
+        """The verdict as one word for people, which is `too short` for a block under a second."""
         return "too short" if self.kind == "too_short" else self.bottleneck
 
     @property
     def sentence(self) -> str:
-        """The evidence and what to do, as one sentence."""
+        """The evidence and the recommendation, as one sentence."""
         return f"{self.evidence}: {self.do}." if self.do else f"{self.evidence}."
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Finding:
 
 
 def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
-    """Return the findings of a run, the one with most time at stake first: it is the verdict."""
+    """Return the findings of a run, most time at stake first; the first one is the verdict."""
     if isinstance(document, NodeDocument):
         return _name_other_runs(document, _find_in_node(document))
     judge = NodeJudge()
@@ -154,7 +154,7 @@ class NodeJudge:
 
 
 def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Finding]:
-    """Say in the verdict that other runs of the process are in the figures too."""
+    """Add to the verdict that the figures include other runs of the same process."""
     others = document.extra.get("overlapping_runs")
     if not isinstance(others, int) or others < 1:
         return findings

@@ -1,4 +1,4 @@
-"""What all runs of a store held and left unused, by group, and what would change it."""
+"""The resources that all runs of a store held and left unused, by group, with recommendations."""
 
 from __future__ import annotations
 
@@ -139,7 +139,11 @@ def build_digest(by: str = _DEFAULT_BY, *, now: float | None = None) -> Digest:
     worse = find_worse(week, before) if by != "week" else []
     components = sum_fleet("component", since=now - _WEEK_SEC, until=now)
     wasting = [row for row in components if row.figures["unused_cpu_hours"]][:_ADVISED]
-    return Digest(by, week, worse, [_advise(row) for row in wasting])
+    advice = [
+        advise_component(row, find_runs(row.group, max_results=RUNS_OF_EACH, documents=True))
+        for row in wasting
+    ]
+    return Digest(by, week, worse, advice)
 
 
 def find_worse(week: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str]:
@@ -159,10 +163,6 @@ def find_worse(week: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str
                 "runs failed."
             )
     return worse
-
-
-def _advise(row: FleetRow) -> str:
-    return advise_component(row, find_runs(row.group, max_results=RUNS_OF_EACH, documents=True))
 
 
 def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:

@@ -1,4 +1,4 @@
-"""Whether new runs keep within limits of old ones, with noise taken into account."""
+"""Decides whether new runs are within limits relative to old ones, despite noise."""
 
 from __future__ import annotations
 

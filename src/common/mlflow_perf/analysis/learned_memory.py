@@ -1,4 +1,4 @@
-"""What a component's runs teach about the memory of its next run."""
+"""Predicts the memory of a component's next run from its earlier runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unit, better direction and resolution of a metric, and its values as text."""
+"""A metric's unit, direction and resolution, and its values as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peak usage of each node of a run, and what the node had."""
+"""The peak usage of each node of a run, and the node's resources."""
 
 from __future__ import annotations
 
@@ -79,11 +79,16 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         ranks, count = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
         # A damaged document may hold any number.
         per_node = min(ranks / count, _MOST_TASKS) if count else 1.0
+        job_mb, own_mb = usage["job_max_mem_mb"], usage["perf_mem_mb"]
+        # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
+        beside_mb = usage["perf_mem_beside_mb" if "perf_mem_beside_mb" in usage else "perf_mem_mb"]
+        # After a command has ended, its wrapper loads MLflow: then it needs `own_mb` alone.
+        memory_mb = max(job_mb + beside_mb, own_mb) if job_mb else 0.0
         used_gpus, owned_gpus = usage.count_gpus()
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
-            memory_mb=_add_own_memory(usage) or of_cgroup or of_node or None,
+            memory_mb=memory_mb or of_cgroup or of_node or None,
             gpus=used_gpus,
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,
@@ -91,17 +96,8 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
             usage=usage,
             tasks=max(1, math.ceil(per_node)),
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
-            job_memory=usage["job_max_mem_mb"] > 0,
+            job_memory=job_mb > 0,
             wanted_cores=find_wanted_cores(usage, read_spans(document)),
         )
         found.append(peak)
     return found
-
-
-def _add_own_memory(usage: Usage) -> float:
-    """Return the peak of the job and mlflow-perf together, in MB; 0.0 if the job's is unknown."""
-    job_mb = usage["job_max_mem_mb"]
-    # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
-    beside_mb = usage["perf_mem_beside_mb" if "perf_mem_beside_mb" in usage else "perf_mem_mb"]
-    # After a command has ended, its wrapper loads MLflow: then it needs this much alone.
-    return max(job_mb + beside_mb, usage["perf_mem_mb"]) if job_mb else 0.0

@@ -1,6 +1,6 @@
-"""The phases of a run: its curves cut where their level changes, and at the operations.
+"""The phases of a run, divided where the level of a curve changes and at operations.
 
-Each phase says what held it back and which function its time went into.
+Each phase has its bottleneck and the function that took most of its time.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def read_phases(document: NodeDocument) -> list[Phase]:
 
 
 def find_phases(document: NodeDocument) -> list[Phase]:
-    """Return the phases of a node's run in the order of time; none for one that was too short."""
+    """Return the phases of a node's run in the order of time; none for a run that was too short."""
     document = _drop_late_rows(document)
     times = _read_column(document, "elapsed_sec") or []
     if len(times) < 2 or times[-1] - times[0] < _SHORTEST_SEC:

@@ -66,6 +66,16 @@ class ProfileChange:
         """How many seconds the run took more."""
         return self.after_s - self.before_s
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the change as plain data, for JSON."""
+        return {
+            "before_s": self.before_s,
+            "after_s": self.after_s,
+            "change_s": round(self.change_s, 3),
+            "sentence": self.sentence,
+            "functions": [one.as_dict() for one in self.functions],
+        }
+
     @property
     def sentence(self) -> str:
         """Which functions account for the change: "`parse` +38 s of +41 s"; "" if none does.

@@ -1,4 +1,4 @@
-"""A right size as lines to paste: Slurm, Kubernetes, Azure ML. Imports the right size."""
+"""A right size as lines to paste, for Slurm, Kubernetes and Azure ML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many cores, how much memory, how many nodes and GPUs to ask for, with the evidence.
+"""Recommends cores, memory, nodes and GPUs for the next run, with the evidence.
 
 No recommendation is ever below the observed usage.
 """

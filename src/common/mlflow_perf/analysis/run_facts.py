@@ -1,9 +1,9 @@
-"""What compared runs are, side by side: parameters, verdicts, phases and functions."""
+"""Facts of compared runs, side by side: parameters, verdicts, phases and functions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,21 +76,16 @@ def collect_facts(sides: Sequence[StepRuns], *, baseline: int = 0) -> RunFacts:
     ) -> tuple[FactRow, ...]:
         return tuple(row for step, runs in source for row in read(step, runs))
 
+    # The workflow's inputs are parameters of its steps too, and are listed once.
+    parameters: dict[tuple[str, tuple[str | float | None, ...]], FactRow] = {}
+    for row in collect([*workflow, *every], _list_parameters):
+        parameters.setdefault((row.name, row.values), row)
     return RunFacts(
-        tuple(_drop_repeats(collect([*workflow, *every], _list_parameters))),
+        tuple(parameters.values()),
         collect(every, _list_verdicts),
         collect(every, _list_phases),
         collect(every, lambda step, runs: _list_functions(step, runs, baseline)),
     )
-
-
-def _drop_repeats(rows: Iterable[FactRow]) -> Iterator[FactRow]:
-    """Yield the parameters; those of a step that are the workflow's inputs only once."""
-    seen: set[tuple[str, tuple[str | float | None, ...]]] = set()
-    for row in rows:
-        if (row.name, row.values) not in seen:
-            seen.add((row.name, row.values))
-            yield row
 
 
 def _list_parameters(step: str, runs: Sequence[PerfRun | None]) -> Iterator[FactRow]:

@@ -1,4 +1,4 @@
-"""What a run was given, as numbers that may predict how much memory it needs."""
+"""The inputs of a run, as numbers that may predict its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps side by side on one machine: each is charged what it used, and the machine is held once.
+"""Divides the cost of a machine among steps that ran on it at the same time.
 
 A step's report is of the whole node. The reports of two steps that ran at the same time on the same
 node each hold all of its CPUs and count each other's work as busy time. Summed up as they are, the

@@ -1,4 +1,4 @@
-"""What makes the steps of a loop slow: the cause, its rank and part, and the share of the time."""
+"""Finds why the steps of a loop are slow: the cause, its rank, part and share of the time."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def read_loops(nodes: Iterable[NodeDocument]) -> dict[str, dict[int, LoopRecord]
 
 
 def find_step_causes(loops: Mapping[str, Mapping[int, LoopRecord]]) -> list[StepCause]:
-    """Return what makes the steps of loops slow, the greatest share of its loop's time first.
+    """Return the causes of slow steps, the greatest share of the loop's time first.
 
-    That a part dominates, or that steps are short, is no waste by itself, and counts half.
+    A dominant part or short steps are no waste by themselves, so they count half.
 
     Args:
         loops: Loop → rank → its record. Loops of less than five steps have no cause.
@@ -187,7 +187,7 @@ def _find_straggler(loop: _Loop) -> Iterator[StepCause]:
 
 
 def _find_input(loop: _Loop) -> Iterator[StepCause]:
-    """Find a wait for data that is that of most ranks, not of one that is behind."""
+    """Find a wait for data that most ranks have, not only a slow one."""
     shares = [_divide_warm(r)["input"] / (r.step.mean_ms or 1.0) for r in loop.ranks.values()]
     share = median(shares) if len(shares) > 2 else min(shares)
     if share >= 0.1:
@@ -197,7 +197,7 @@ def _find_input(loop: _Loop) -> Iterator[StepCause]:
 
 
 def _find_interruptions(loop: _Loop) -> Iterator[StepCause]:
-    """Find what stops the loop's thread in its work: the collector, page faults, other threads."""
+    """Find interruptions of the loop's thread: garbage collector, page faults, other threads."""
     collecting = loop.sum_share("gc_ms")
     if collecting >= 0.04:
         text = f"Python's garbage collector stopped the loop for {100 * collecting:.0f}% of its "

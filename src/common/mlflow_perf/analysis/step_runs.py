@@ -1,4 +1,4 @@
-"""What is compared: runs and whole workflows, as named steps on their hardware."""
+"""The sides of a comparison: runs and whole workflows, as named steps on their hardware."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_runs
 
 _LOOK_FOR_CHILDREN_MAX = 20
-"""Of more runs than this, only those without figures of their own are searched for children: each
-search is a request."""
+"""With more runs than this, only runs without figures are searched for children: each search is a
+request."""
 
 # Prefixes of the node's facts that describe its hardware; the other facts say where it stood.
 _HARDWARE_FACTS = ("cpu_", "mem_total", "gpu_name", "gpu_count", "arch", "machine_type")

@@ -1,4 +1,4 @@
-"""Says in a sentence what the steps of a loop are made of, and which part of them changed."""
+"""Describes the steps of a loop, and changes of their parts, in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits a job's time by what it did: computed, waited for a CPU, a disk, memory, or nothing known.
+"""Divides a job's time by activity: computing, or waiting for a CPU, a disk, memory or the unknown.
 
 Each span of time is split without thresholds: 0.6 busy CPUs are 60% of the time on one CPU, 1.5 are
 half on one and half on two. The parts of a span add up to its length.

@@ -1,4 +1,4 @@
-"""The figures of one node that judgements are made of."""
+"""The figures of one node on which judgements are based."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many CPUs a job can use: the one figure behind both the verdict and the advice."""
+"""The number of CPUs that a job can use, for both the verdict and the advice."""
 
 from __future__ import annotations
 

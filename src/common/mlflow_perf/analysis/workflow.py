@@ -1,4 +1,4 @@
-"""A workflow as plain data: Gantt, critical path, waiting, and what to change first."""
+"""A workflow as plain data: steps, critical path, waiting, and recommendations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands out in a workflow, as sentences."""
+"""The findings about a workflow, as sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUTSIDE_MIN_SEC = 2.0
 def list_findings(
     steps: Sequence[Step], path: Sequence[str], totals: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yield what stands out, the most worthwhile first.
+    """Yield the findings, the most worthwhile first.
 
     Args:
         steps: The steps of the workflow.

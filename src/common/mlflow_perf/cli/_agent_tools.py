@@ -16,6 +16,7 @@ from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.core.format import clock_time, parse_age
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, RunNotFoundError
+from mlflow_perf.model.profile import list_functions
 from mlflow_perf.tracking.load import bare_id, is_run_id
 from mlflow_perf.tracking.perf_run import TAG
 from mlflow_perf.tracking.search import find_runs, get_run
@@ -113,9 +114,8 @@ def profile(run_id: str, other_run_id: str = "") -> Any:
             raise RunNotFoundError("The two runs have no functions that can be compared.")
         rows = [one.as_dict() for one in change.functions[:_ROWS_MAX]]
         return {"change_s": change.change_s, "sentence": change.sentence, "functions": rows}
-    found = max(sides[0], key=lambda node: node.duration_sec or 0.0).extra["profile"]
-    functions = found.get("functions")
-    return {"functions": functions[:_ROWS_MAX] if isinstance(functions, list) else []}
+    longest = max(sides[0], key=lambda node: node.duration_sec or 0.0)
+    return {"functions": list_functions(longest)[:_ROWS_MAX]}
 
 
 TOOLS: tuple[Callable[..., Any], ...] = (

@@ -1,4 +1,4 @@
-"""What the commands that start another command share: its check, and the end of our output."""
+"""Shared by the commands that start another command: its check, and flushing our output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def prepare_command(argv: tuple[str, ...]) -> None:
 
 
 def flush_output() -> None:
-    """Write out what stands in our streams; a fault there must not replace the exit code."""
+    """Flush our streams; a fault there must not replace the exit code."""
     for stream in (sys.stdout, sys.stderr):
         # A stream that was closed before the start is None.
         with contextlib.suppress(OSError, ValueError, AttributeError):

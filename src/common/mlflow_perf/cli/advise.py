@@ -22,7 +22,7 @@ _NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "
 _MOST_RUNS = 100_000
 _DOCUMENTS_MAX = 200
 _EVIDENCE_MAX = 12
-"""Of more steps than this, the evidence would hide the table."""
+"""With more steps than this, the evidence would hide the table."""
 
 
 def _parse_share(ctx: click.Context, param: click.Parameter, text: str) -> float:

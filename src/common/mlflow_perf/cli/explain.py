@@ -1,4 +1,4 @@
-"""`mlflow-perf explain`: say what a run's time went into, or what changed between two."""
+"""`mlflow-perf explain`: explain a run, or the change from one run to another."""
 
 from __future__ import annotations
 

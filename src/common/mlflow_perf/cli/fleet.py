@@ -1,4 +1,4 @@
-"""`mlflow-perf fleet`: what all runs held and left unused, by group."""
+"""`mlflow-perf fleet`: sum up the resources that all runs held and left unused, by group."""
 
 from __future__ import annotations
 

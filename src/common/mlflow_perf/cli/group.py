@@ -96,7 +96,7 @@ def _begin(name: str, timeout_sec: float) -> str | None:
 
 
 def describe(workflow: Workflow) -> str:
-    """Return a workflow's closing line: its steps, those that failed, and its longest way."""
+    """Return a workflow's closing line: number of steps, failed steps, and critical path."""
     count = format_count(len(workflow.steps), "step")
     failed = [step.name for step in workflow.steps if step.status in ("FAILED", "KILLED")]
     named = f"failed: {join_some(failed)}, " if failed else ""

@@ -1,4 +1,4 @@
-"""`mlflow-perf history`: one metric over a component's past."""
+"""`mlflow-perf history`: show one metric over the runs of a component."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""`mlflow-perf profile`: where in the code a run's time went, or what changed between two runs."""
+"""`mlflow-perf profile`: show the functions that took a run's time, or that changed between two."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -14,6 +11,7 @@ from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.profile import list_functions
 from mlflow_perf.reports.speedscope import join_speedscope
 from mlflow_perf.tracking.load import load
 
@@ -42,11 +40,17 @@ def command(run: str, other: str | None, *, as_json: bool, speedscope: str | Non
         if change is None:
             raise RunNotFoundError("The two runs have no functions that can be compared.")
         if as_json:
-            _tables.echo_json(_describe_change(change))
+            _tables.echo_json(change.as_dict())
         elif speedscope != "-":
             _show_change(change)
     elif as_json:
-        _tables.echo_json([_describe_node(node) for node in sides[0]])
+        found = []
+        for node in sides[0]:
+            profile = {key: v for key, v in node.extra["profile"].items() if key != "flame"}
+            phases = [phase.as_dict() for phase in read_phases(node)]
+            index = node.node.get("index", 0)
+            found.append({"node": index, "run_id": node.run_id, **profile, "phases": phases})
+        _tables.echo_json(found)
     elif speedscope != "-":
         for node in sides[0]:
             _show_node(node, len(sides[0]))
@@ -68,22 +72,6 @@ def _read_nodes(run: str) -> list[NodeDocument]:
     return found
 
 
-def _describe_node(node: NodeDocument) -> dict[str, Any]:
-    profile = {key: v for key, v in node.extra["profile"].items() if key != "flame"}
-    phases = [phase.as_dict() for phase in read_phases(node)]
-    return {"node": node.node.get("index", 0), "run_id": node.run_id, **profile, "phases": phases}
-
-
-def _describe_change(change: ProfileChange) -> dict[str, Any]:
-    return {
-        "before_s": change.before_s,
-        "after_s": change.after_s,
-        "change_s": round(change.change_s, 3),
-        "sentence": change.sentence,
-        "functions": [one.as_dict() for one in change.functions],
-    }
-
-
 def _show_node(node: NodeDocument, count: int) -> None:
     profile = node.extra["profile"]
     of_node = f", node {node.node.get('index', 0)}" if count > 1 else ""
@@ -98,17 +86,11 @@ def _show_node(node: NodeDocument, count: int) -> None:
             f"{row.get('file')}:{row.get('line')}",
             *(f"{row.get(key) or 0:.1f}%" for key in ("self_pct", "total_pct", "cpu_pct")),
         ]
-        for row in _list_rows(profile)
+        for row in list_functions(node)[:_ROWS_MAX]
     ]
     click.echo()
     _tables.table(["function", "where", "self", "total", "computing"], rows, right=3)
     _tables.paragraph("Phases", map(describe_phase, read_phases(node)))
-
-
-def _list_rows(profile: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    rows = profile.get("functions")
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return found[:_ROWS_MAX]
 
 
 def _show_change(change: ProfileChange) -> None:

@@ -1,4 +1,4 @@
-"""`mlflow-perf recover`: log what killed or cut-off jobs left in their journals."""
+"""`mlflow-perf recover`: log the journals of killed or disconnected jobs."""
 
 from __future__ import annotations
 

@@ -37,7 +37,10 @@ def command(
     """
     if bool(runs) == (component is not None):
         raise click.UsageError("Give either RUN … or --component NAME.")
-    counts = _parse_nodes(nodes)
+    try:
+        counts = [int(part) for part in (nodes or "").split(",") if part.strip()]
+    except ValueError:
+        raise SettingError(f"--nodes takes whole numbers such as 16,32, not {nodes!r}.") from None
     _options.prepare()
     if component is not None:
         found = find_runs(component, max_results=_MOST_RUNS, documents=False)
@@ -60,13 +63,6 @@ def command(
         return
     for study in studies:
         _show(study)
-
-
-def _parse_nodes(text: str | None) -> list[int]:
-    try:
-        return [int(part) for part in (text or "").split(",") if part.strip()]
-    except ValueError:
-        raise SettingError(f"--nodes takes whole numbers such as 16,32, not {text!r}.") from None
 
 
 def _show(study: ScalingStudy) -> None:

@@ -14,7 +14,6 @@ from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.analysis.step_texts import describe_loop
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
-from mlflow_perf.analysis.workflow_steps import Step
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import MISSING, format_for_people
 from mlflow_perf.errors import RunNotFoundError
@@ -147,15 +146,10 @@ def _show_findings(run: PerfRun, findings: Sequence[Finding]) -> None:
         kind = finding.kind.replace("_", " ")
         percent = 100 * min(1.0, finding.share)
         click.echo(_tables.wrap(f"  {percent:.0f}% {kind}: {finding.sentence}"))
-    _show_phases(known)
-
-
-def _show_phases(nodes: Mapping[int, NodeDocument]) -> None:
-    """Print one sentence for each phase of the first nodes."""
-    for index in sorted(nodes)[:_NODES_MAX]:
-        phases = read_phases(nodes[index])
+    for index in sorted(known)[:_NODES_MAX]:
+        phases = read_phases(known[index])
         if len(phases) > 1:
-            of_node = f" of node {index}" if len(nodes) > 1 else ""
+            of_node = f" of node {index}" if len(known) > 1 else ""
             _tables.paragraph(f"Phases{of_node}", map(describe_phase, phases))
 
 
@@ -206,8 +200,9 @@ def _show_operations(run: PerfRun) -> None:
         if stats.get("count") and "total_ms" in stats:
             stats["avg_ms"] = stats["total_ms"] / stats["count"]
     names = sorted(found, key=lambda name: -found[name].get("total_ms", 0.0))
+    units = {column: "ms" if column.endswith("_ms") else "" for column in _FIGURES}
     rows = [
-        [name, *(_format_figure(column, found[name].get(column)) for column in _FIGURES)]
+        [name, *(format_for_people([found[name].get(c)], unit)[0] for c, unit in units.items())]
         for name in names[:_OPERATIONS_MAX]
     ]
     click.echo()
@@ -216,15 +211,12 @@ def _show_operations(run: PerfRun) -> None:
         click.echo(f"… and {len(names) - _OPERATIONS_MAX:,} more operations (--json has all)")
 
 
-def _format_figure(name: str, value: float | None) -> str:
-    return format_for_people([value], "ms" if name.endswith("_ms") else "")[0]
-
-
 def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
     """Print a workflow's title, the table of its steps, the critical path and the findings."""
     took = _say(workflow.duration_sec)
     _print_title(workflow.name, run.status, f"{len(workflow.steps)} steps", took)
     click.echo()
+    shares = [add_cpu_shares(read_cpu_share(n.summary) for n in s.nodes) for s in workflow.steps]
     columns = {
         "step": [f"{'*' if step.critical else ' '} {step.name}" for step in workflow.steps],
         "status": [step.status or MISSING for step in workflow.steps],
@@ -233,7 +225,7 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
         "ran": [_say(step.duration_sec) for step in workflow.steps],
         "measured": [_say(s.measured_sec if s.nodes else None) for s in workflow.steps],
         "nodes": [str(len(step.nodes) or MISSING) for step in workflow.steps],
-        "job's CPUs": [_format_cpus(step) for step in workflow.steps],
+        "job's CPUs": ["–" if s.job is None else s.used for s in shares],
     }
     # At 80 columns a name needs the room of columns that say nothing new.
     if columns["measured"] == columns["ran"]:
@@ -250,9 +242,3 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
 def _say(seconds: float | None) -> str:
     """Return a length of time for people: `3 min 34 s`."""
     return format_for_people([seconds], "s")[0]
-
-
-def _format_cpus(step: Step) -> str:
-    """Return the CPUs that a step used of those that it could: `0.9 of 2`."""
-    share = add_cpu_shares(read_cpu_share(node.summary) for node in step.nodes)
-    return "–" if share.job is None else share.used

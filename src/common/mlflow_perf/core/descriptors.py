@@ -1,8 +1,8 @@
-"""Descriptors that a long-lived part of ours keeps open inside somebody else's process.
+"""File descriptors that mlflow-perf keeps open for long inside the job's process.
 
-A job may close every descriptor that it does not know, as daemons do. The numbers then belong to
-the files that it opens next. So ours lie high, where new files do not come soon, and each is
-compared with the file that it was, before it is used or closed.
+A job may close every descriptor that it does not know, as daemons do. The files that it opens next
+then get the same numbers. So our descriptors have high numbers, which new files do not get soon.
+Before a descriptor is used or closed, it is compared with the file that it was opened for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures and names as people and stores read them."""
+"""Figures and names as text, for people and for stores."""
 
 from __future__ import annotations
 
@@ -166,6 +166,11 @@ def join_some(names: Iterable[object], most: int = 5, *, separator: str = ", ") 
     listed = [str(name) for name in names]
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return separator.join(listed[:most]) + more
+
+
+def cut_text(text: str, most: int) -> str:
+    """Return a text of at most `most` characters; a shortened text ends in `…`."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Tells the memory of the packages that were loaded for mlflow-perf and that the job uses too."""
+"""Measures the memory of packages that were loaded for mlflow-perf and that the job uses too."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _find_asker() -> str:
 
 
 class _WatchedSpec(ModuleSpec):
-    """The spec of a loaded module that tells who asks for it."""
+    """The spec of a loaded module, which notices the code that imports the module."""
 
     watch: ClassVar[ImportWatch]
 

@@ -1,4 +1,4 @@
-"""What mlflow-perf itself costs in this process, which is not the job's: CPU time and memory."""
+"""The CPU time and memory that mlflow-perf itself takes in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads, locks and events of mlflow-perf, out of reach of what the job does with its own.
+"""Threads, locks and events of mlflow-perf, unaffected by patches that the job applies to its own.
 
 A thread of ours blocks all signals, so that the job's threads get theirs. It is a thread of the
 kernel even where gevent or eventlet has replaced Python's by coroutines, because a coroutine that

@@ -1,4 +1,4 @@
-"""Addresses of tracking servers and stores: what they name, and how a message may show them."""
+"""Addresses of tracking servers and stores: their parts, and how messages may show them."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _rejoin(cells: list[str], table: Table) -> list[str]:
 
 
 def _read_task(row: Row) -> Task | None:
-    """Return a task that ran; None for one that was never started or still runs."""
+    """Return a task that ran; None if it was never started or is still running."""
     status = _STATUS.get(row.text("status"))
     # `realtime` is the task alone; `duration` counts its wait in the queue, too.
     ran = row.seconds("realtime", unit_sec=_MS)

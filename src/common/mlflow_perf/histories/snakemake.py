@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
@@ -33,7 +33,10 @@ def read_benchmarks(tables: Sequence[Table]) -> list[Workflow]:
     tasks = []
     left_out = 0
     loose = [t for t in tables if _PLAIN_FOLDERS.fullmatch(t.path.resolve().parent.name)]
-    place = _find_name_part(_SUFFIXES.sub("", table.path.name) for table in loose)
+    # The rule in `A.sort`, `B.sort`, … is the part that varies least.
+    names = [_SUFFIXES.sub("", table.path.name).split(".") for table in loose]
+    places = range(min(map(len, names), default=0))
+    place = min(places, key=lambda place: len({parts[place] for parts in names}), default=0)
     for table in tables:
         for repeat, row in enumerate(table.rows(), 1):
             task = _read_task(table, row, repeat, place)
@@ -85,12 +88,3 @@ def _sum_inputs(text: str) -> float | None:
         return float(sum(found.values()) if isinstance(found, dict) else found)
     except (ValueError, SyntaxError, TypeError):
         return None
-
-
-def _find_name_part(stems: Iterable[str]) -> int:
-    """Return which part of `A.sort`, `B.sort`, … is the rule: the one that varies least."""
-    parts = [stem.split(".") for stem in stems]
-    if not parts:
-        return 0
-    places = range(min(map(len, parts)))
-    return min(places, key=lambda place: len({names[place] for names in parts}))

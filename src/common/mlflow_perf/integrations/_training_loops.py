@@ -1,4 +1,4 @@
-"""What the integrations of training libraries share: replaced functions, times aside, boosters."""
+"""Shared by the integrations of training libraries: replaced functions, callbacks, boosters."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class StepCallback:
 
 
 class TrainerEvents(Patches):
-    """Drives a loop for each trainer of a library by the events that it tells its callbacks.
+    """Drives a loop for each trainer of a library, by the events that its callbacks get.
 
     Args:
         methods: Event → method of `LoopDriver`.
@@ -123,7 +123,7 @@ class TrainerEvents(Patches):
         self._drivers: weakref.WeakKeyDictionary[Any, LoopDriver] = weakref.WeakKeyDictionary()
 
     def follow(self, owner: Any, name: str) -> None:
-        """Follow the function that tells all callbacks of an event: `(trainer, event, …)`."""
+        """Follow the function that calls all callbacks for an event: `(trainer, event, …)`."""
 
         def make(original: Any) -> Any:
             def tell(trainer: Any, event: str, *args: Any, **kwargs: Any) -> Any:
@@ -152,7 +152,7 @@ class TrainerEvents(Patches):
 
 
 class BoosterLoops(Patches):
-    """Follows boosters: each call of `updates` is a step, of `evaluations` after it its part."""
+    """Follows boosters: a call of `updates` is a step, a later call of `evaluations` its part."""
 
     def __init__(self, updates: tuple[str, ...], evaluations: tuple[str, ...]) -> None:
         super().__init__()
@@ -167,19 +167,14 @@ class BoosterLoops(Patches):
         for name in self._evaluations:
             self.replace(module.Booster, name, self._time_evaluation)
 
-    def _find(self, booster: Any) -> Loop | None:
-        """Return the loop of a booster in the present session, a new one where there is none."""
-        loop = self._loops.get(booster)
-        if loop is None or loop.is_closed:
-            loop = open_loop("boosting")
-            if loop is not None:
-                self._loops[booster] = loop
-                weakref.finalize(booster, loop.close)
-        return loop
-
     def _time_update(self, original: Any) -> Any:
         def update(booster: Any, *args: Any, **kwargs: Any) -> Any:
-            loop = self._find(booster)
+            loop = self._loops.get(booster)
+            if loop is None or loop.is_closed:  # of an earlier session
+                loop = open_loop("boosting")
+                if loop is not None:
+                    self._loops[booster] = loop
+                    weakref.finalize(booster, loop.close)
             if loop is None or loop.is_aside:  # one update calls another
                 return original(booster, *args, **kwargs)
             loop.end(loop.last_ns)

@@ -1,4 +1,4 @@
-"""Lightning's training steps: every Trainer is followed, or the one that gets the callback."""
+"""Lightning's training steps, of every Trainer or of the Trainer that gets the callback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ unfollow = _events.undo
 
 
 def follow(module: ModuleType) -> None:
-    """Follow each Trainer of this process, also one that trains already.
+    """Follow each Trainer of this process, even a Trainer that is already training.
 
     Args:
         module: `lightning.pytorch.trainer.trainer`, or `pytorch_lightning.trainer.trainer`.

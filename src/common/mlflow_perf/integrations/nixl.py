@@ -1,4 +1,4 @@
-"""NIXL's transfers: how much an agent moves, how long it takes, and how often it fails.
+"""NIXL's transfers: bytes, times and failures of an agent.
 
 `track` wraps an agent of the job. The wrapper passes every call on, and records the end of each
 transfer once, from NIXL's own telemetry.

@@ -94,7 +94,13 @@ def _time_fetch(original: Any) -> Any:
         if loop is None or loop.is_closed:
             outer = innermost_loop()
             if outer is not None and (outer.is_aside or not outer.is_in_step):
-                return _fetch_for(outer, original, iterator)
+                # Another library drives the loop, or the job's code: the fetch is its wait.
+                start_ns = perf_counter_ns()
+                try:
+                    return original(iterator)
+                finally:
+                    if not outer.is_aside:
+                        outer.fetched_ns = (outer.fetched_ns or 0) + perf_counter_ns() - start_ns
             loop = open_loop("step")
             if loop is None:
                 return original(iterator)
@@ -118,16 +124,6 @@ def _time_fetch(original: Any) -> Any:
     return fetch
 
 
-def _fetch_for(loop: Loop, original: Any, iterator: Any) -> Any:
-    """Fetch an item for a loop that another library drives, or the job's code: it is its wait."""
-    start_ns = perf_counter_ns()
-    try:
-        return original(iterator)
-    finally:
-        if not loop.is_aside:
-            loop.fetched_ns = (loop.fetched_ns or 0) + perf_counter_ns() - start_ns
-
-
 def _name_pass(loop: Loop) -> None:
     """Name a loop by what its first step did."""
     if not loop.is_divided and not {"backward", "optimizer"} & loop.parts.keys():
@@ -135,7 +131,7 @@ def _name_pass(loop: Loop) -> None:
 
 
 def _end_pass(loop: Loop) -> None:
-    """End a pass over a loader; one that evaluated is a part of the step around it."""
+    """End a pass over a loader; an evaluation becomes a part of the enclosing step."""
     if loop.is_closed:
         return
     _name_pass(loop)

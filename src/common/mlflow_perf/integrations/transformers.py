@@ -1,4 +1,4 @@
-"""Steps of transformers' Trainer: every one is followed, or the one that gets the callback."""
+"""Steps of transformers' Trainer, of every Trainer or of the Trainer that gets the callback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ unfollow = _events.undo
 
 
 def follow(module: ModuleType) -> None:
-    """Follow each Trainer of this process, also one that trains already.
+    """Follow each Trainer of this process, even a Trainer that is already training.
 
     Args:
         module: `transformers.trainer`.

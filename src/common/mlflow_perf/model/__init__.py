@@ -1,1 +1,1 @@
-"""The document and what it is made of: columns, metrics, series, summary."""
+"""The document and its parts: columns, metrics, series, summary."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlflow_perf.core.json_io import read_number
+
+if TYPE_CHECKING:
+    from mlflow_perf.model.document import NodeDocument
 
 FINEST_SEC = 0.25
 """Width of the narrowest bucket; each wider one is twice as wide as the one before."""
@@ -70,6 +73,13 @@ class RawStacks:
 
 Times = dict[int, tuple[float, float]]
 """Tree node → wall and CPU seconds of the node itself."""
+
+
+def list_functions(node: NodeDocument) -> list[dict[str, Any]]:
+    """Return the rows of a node's profile, one per function; none without a profile."""
+    profile = node.extra.get("profile")
+    rows = profile.get("functions") if isinstance(profile, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def add_times(into: Times, more: Times, share: float = 1.0) -> None:

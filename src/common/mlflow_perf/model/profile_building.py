@@ -1,9 +1,9 @@
-"""Builds the profile of a node's job from what its processes have sampled, in bounded size."""
+"""Builds the profile of a node's job, in bounded size, from the samples of its processes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mlflow_perf.model.profile import MAIN_THREAD, Function, Profile, RawStacks, add_times
@@ -82,26 +82,20 @@ def build_profile(
     if not cells:
         return None
     samples = sum(cell[5] for cell in cells)
-    asked = next((raw.rate_hz for raw in raws if raw.rate_hz is not None), None)
+    wall_s = sum(cell[3] for cell in cells)
+    rates = [raw.rate_hz for raw in raws if raw.rate_hz is not None]
+    reached_hz = round(samples / wall_s, 1) if wall_s > 0 else 0.0
     tree = prune_tree(_grow(inside, started, duration_sec))
     return {
-        "rate_hz": asked if asked is not None else _measure_rate(cells),
+        "rate_hz": rates[0] if rates else reached_hz,
         "samples": samples,
         "processes": len(inside),
-        "wall_s": round(sum(cell[3] for cell in cells), 3),
+        "wall_s": round(wall_s, 3),
         "cpu_s": round(sum(cell[4] for cell in cells), 3),
         "functions": describe_functions(inside),
         "own": tree.list_own()[:_MOST_OWN],
         "flame": tree.as_dict(),
     }
-
-
-def _measure_rate(cells: Iterable[tuple[float, float, int, float, float, int]]) -> float:
-    """Return how often a thread was sampled per second, on average."""
-    count, seconds = 0, 0.0
-    for _, _, _, wall, _, samples in cells:
-        count, seconds = count + samples, seconds + wall
-    return round(count / seconds, 1) if seconds > 0 else 0.0
 
 
 def _cut(raw: RawStacks, begin: float, end: float) -> RawStacks:

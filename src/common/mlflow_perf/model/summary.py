@@ -215,7 +215,7 @@ class RunningSummary:
         return self._facts.get(name)
 
     def metrics(self) -> dict[str, float]:
-        """Return the summary: metric key → value, of metrics with a source and a finite value."""
+        """Return the summary: metric key → value, for metrics with a source and a finite value."""
         gpus = {index for name in self._columns if (index := parse_gpu_index(name)) is not None}
         rows = (*METRICS, *(metric for gpu in sorted(gpus) for metric in make_gpu_metrics(gpu)))
         values = {metric.key: metric.compute(self) for metric in rows}

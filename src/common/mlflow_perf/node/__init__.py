@@ -1,1 +1,1 @@
-"""This process's place in its job: node, rank, launcher, and what ended it."""
+"""This process's place in its job: node, rank and launcher, and the cause of its end."""

@@ -15,7 +15,7 @@ _COUNTERS = ("memory.events", "memory.oom_control")
 
 
 def boot_id() -> str:
-    """Return the id of this start of the machine; empty if the kernel does not tell it."""
+    """Return the id of this boot of the machine; empty if the kernel does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

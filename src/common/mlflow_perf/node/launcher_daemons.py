@@ -1,4 +1,4 @@
-"""The index of a node as the launcher's own daemon on that node has it.
+"""The index of a node, read from the launcher's own daemon on that node.
 
 A rank alone gives the node only where nodes are of equal size and filled one after the other. The
 launchers number their daemons node by node, whatever the layout of the ranks.

@@ -1,4 +1,4 @@
-"""Which node, rank and job this process is, from the environment that its launcher left.
+"""Finds the node, rank and job of this process in the environment that its launcher set.
 
 The table in `launchers` names the variables of each launcher; this module does the arithmetic from
 a rank to a node.
@@ -73,7 +73,7 @@ class Node:
 
     @property
     def samples(self) -> bool:
-        """Whether this process is the one that samples on its node."""
+        """Whether this process samples its node."""
         return self.local_rank == 0 or self.pool
 
     def as_dict(self) -> dict[str, int | str]:
@@ -269,7 +269,7 @@ def _is_active(row: Launcher, environ: Mapping[str, str]) -> bool:
 
 
 def _find_job_key(found: list[Launcher], environ: Mapping[str, str]) -> str | None:
-    """Return what tells this launch of this job from every other; None if there is no id."""
+    """Return a key that identifies this launch of this job; None if there is no id."""
     ids = [environ.get(name, "") for name in _JOB_IDS]
     ids.append(environ.get("SLURM_STEP_ID", "") if _is_step(found) else "")
     # One batch job may call mpiexec several times. Ray has no job yet when it starts its workers.

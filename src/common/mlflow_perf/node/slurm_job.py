@@ -1,4 +1,4 @@
-"""What Slurm knows of a job: how long it queued, and how it ended."""
+"""A job's time in the queue and the way it ended, from Slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resolve what a node's inputs are bound to: literals, paths, and references inside texts."""
+"""Resolve the bindings of a node's inputs: literals, paths, and references inside texts."""
 
 from __future__ import annotations
 

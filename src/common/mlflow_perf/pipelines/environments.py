@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -188,7 +188,9 @@ def _make_once(
     found = folder / "bin" / "python"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f"{key}.lock"):
+        # One process at a time makes an environment.
+        with (cache / f"{key}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / ".made").exists():
                 say(f"making the environment of {spec.name}: {len(spec.requirements)} packages")
                 began = time.monotonic()
@@ -203,14 +205,6 @@ def _make_once(
     for name in spec.left_out:
         say(f"{spec.name}: the conda package {name} is left out, because pip does not have it")
     return StepPython(found)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time make an environment."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _make(spec: EnvironmentSpec, python: Path, folder: Path) -> None:

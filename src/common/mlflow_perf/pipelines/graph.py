@@ -174,11 +174,3 @@ class Graph:
     outputs: dict[str, Ref] = field(default_factory=dict)
     source: Path | None = None
     tags: dict[str, str] = field(default_factory=dict)
-
-    def dependants(self, name: str) -> list[str]:
-        """Return the steps that need `name`, directly or not, in the order of the graph."""
-        reached = {name}
-        for step in self.steps.values():
-            if reached & set(step.needs):
-                reached.add(step.name)
-        return [n for n in self.steps if n in reached and n != name]

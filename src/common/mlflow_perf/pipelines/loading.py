@@ -1,4 +1,4 @@
-"""Load the jobs that a file hands over, with the values of `--set`.
+"""Load the jobs that a file defines or submits, with the values of `--set`.
 
 A file is a script or notebook that defines or submits a pipeline, or the YAML of a pipeline or a
 command.

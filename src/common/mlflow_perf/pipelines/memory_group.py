@@ -39,7 +39,7 @@ class MemoryGroup:
         ]
 
     def count_kills(self) -> int:
-        """Return how many processes of the group were killed for want of memory."""
+        """Return how many processes of the group were killed because memory ran out."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
                 found = _KILLS.search((self.folder / name).read_text(encoding="ascii"))

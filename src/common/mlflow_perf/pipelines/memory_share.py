@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _POLL_SEC = 0.1
 _PATIENCE_SEC = 60.0
-"""After this time no step overtakes one that waits for more."""
+"""After this time no step overtakes a step that waits for more memory."""
 
 
 @dataclass
@@ -74,7 +76,8 @@ class MemoryShare:
         """Enter the ticket as running and return True, or as waiting and return False."""
         with self._open() as tickets:
             # A worker that was killed left its tickets behind.
-            tickets[:] = [t for t in tickets if t["id"] != ticket["id"] and _is_alive(t["pid"])]
+            others = [t for t in tickets if t["id"] != ticket["id"]]
+            tickets[:] = [t for t in others if psutil.pid_exists(t["pid"])]
             running = [t for t in tickets if t["runs"]]
             fits = all(
                 sum(t[key] for t in running) + ticket[key] <= total
@@ -103,13 +106,3 @@ class MemoryShare:
             file.truncate()
             file.write(json.dumps(tickets))
             file.flush()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

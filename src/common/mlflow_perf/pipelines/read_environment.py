@@ -1,4 +1,4 @@
-"""Read what a component's environment asks for: Python, pip requirements, an image."""
+"""Read the requirements of a component's environment: Python, pip packages, an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a pipeline script or notebook as its author would, with Azure ML's client stood in for."""
+"""Run a pipeline script or notebook as its author would, with a stand-in for Azure ML's client."""
 
 from __future__ import annotations
 
@@ -85,7 +85,11 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
         raise MissingDependencyError("azure-ai-ml", "pipelines") from error
     if path.suffix == ".ipynb":
         module.__dict__.update(display=lambda *_: None, get_ipython=lambda: None)
-        cells = list(_read_cells(path))
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            cells = ["".join(c.get("source", "")) for c in found if c.get("cell_type") == "code"]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise PipelineError(f"{path} is no notebook: {error}.") from error
     else:
         cells = [path.read_text(encoding="utf-8-sig")]
     before = sys.modules.get(module.__name__)
@@ -100,17 +104,6 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     finally:
         if before is not None:
             sys.modules[module.__name__] = before
-
-
-def _read_cells(path: Path) -> Iterator[str]:
-    """Yield the code of a notebook's cells."""
-    try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise PipelineError(f"{path} is no notebook: {error}.") from error
-    for cell in cells:
-        if cell.get("cell_type") == "code":
-            yield "".join(cell.get("source", ""))
 
 
 def _run_magic(text: str, module: ModuleType) -> str:

@@ -1,4 +1,4 @@
-"""Stand in for Azure ML's client while a pipeline script runs: what it submits is noted.
+"""Stand in for Azure ML's client while a pipeline script runs, and record submitted jobs.
 
 Only this module and `azure` touch azure-ai-ml's client. Calls that only Azure ML can answer are
 refused by name.
@@ -68,7 +68,7 @@ class Record:
         return self.describe(job)
 
     def describe(self, job: Any) -> SimpleNamespace:
-        """Return a submitted job as the service tells of it once it has ended."""
+        """Return a submitted job as the service describes it after its end."""
         number = next(i for i, known in enumerate(self.jobs, 1) if known is job)
         # A script that polls waits for one of the final states.
         facts = {"name": job.name or f"job_{number}", "status": "Completed", "studio_url": ""}
@@ -170,7 +170,9 @@ class _Client:
         if getattr(entity, "version", True) is None:
             entity.version = "1"
         if kind == "Data":
-            self._record.sources.made[str(name)] = _locate(entity)
+            path = Path(getattr(entity, "base_path", None) or ".", str(entity.path))
+            place = str(path.resolve()) if path.exists() else str(entity.path)
+            self._record.sources.made[str(name)] = place
         elif kind == "Environment":
             self._record.sources.environments[str(name)] = entity
         elif kind.endswith("Component"):
@@ -227,10 +229,3 @@ class _Client:
         except PipelineError as error:
             return error
         raise AssertionError  # `refuse` always raises
-
-
-def _locate(data: Any) -> str:
-    """Return the path of a data asset, absolute where it is local."""
-    path = str(data.path)
-    base = Path(getattr(data, "base_path", None) or ".")
-    return str((base / path).resolve()) if (base / path).exists() else path

@@ -1,4 +1,4 @@
-"""How much memory and how many cores each step asks for: learned from its past, or from a file."""
+"""Chooses the memory and cores of each step, learned from its past or read from a file."""
 
 from __future__ import annotations
 

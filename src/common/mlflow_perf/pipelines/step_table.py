@@ -68,11 +68,14 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
         run = runs.get(outcome.run_id)
         nodes = list(run.nodes.values()) if run is not None else []
         if nodes and outcome.status != "SKIPPED":
+            held, used = _sum(nodes, "node_cpu_hours"), _sum(nodes, "job_cpu_hours")
             row = replace(
                 row,
                 nodes=len(nodes),
                 cpu_hours_used=_sum(nodes, "job_cpu_hours", "node_used_cpu_hours"),
-                cpu_hours_unused=_calculate_unused(nodes),
+                cpu_hours_unused=max(0.0, held - used)
+                if held is not None and used is not None
+                else _sum(nodes, "node_unused_cpu_hours"),
                 max_mem_mb=max(n.get("job_max_mem_mb", 0.0) for n in nodes)
                 or outcome.max_rss_mb
                 or None,
@@ -81,17 +84,10 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
                 reported=outcome.reported,
             )
         elif outcome.status != "SKIPPED":
-            used = outcome.cpu_sec / 3600
-            row = replace(row, cpu_hours_used=used, max_mem_mb=outcome.max_rss_mb or None)
+            hours = outcome.cpu_sec / 3600
+            row = replace(row, cpu_hours_used=hours, max_mem_mb=outcome.max_rss_mb or None)
         rows.append(row)
     return rows
-
-
-def _calculate_unused(nodes: Sequence[Mapping[str, float]]) -> float | None:
-    held, used = _sum(nodes, "node_cpu_hours"), _sum(nodes, "job_cpu_hours")
-    if held is None or used is None:
-        return _sum(nodes, "node_unused_cpu_hours")
-    return max(0.0, held - used)
 
 
 def _sum(nodes: Sequence[Mapping[str, float]], *keys: str) -> float | None:

@@ -1,1 +1,1 @@
-"""What leaves the job: journal, delivery to MLflow, notes, live curves, recovery."""
+"""Output of the job: journal, delivery to MLflow, notes, live curves, recovery."""

@@ -188,7 +188,7 @@ class DeliveryQueue:
         self._keep_rest()
 
     def close(self) -> None:
-        """End the thread, after what it is sending now."""
+        """End the thread after the report that it is sending."""
         self._is_closed, thread = True, self._thread
         self._came.set()
         if thread is not None:

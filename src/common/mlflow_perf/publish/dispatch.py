@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 
 def load_mlflow(uri: str, *, deadline: float) -> None:
-    """Import MLflow, if nobody has, so that the report can tell how much memory that took.
+    """Import MLflow, unless it is imported, so that the report can contain its memory.
 
     Sending would import it, too late. A store that refuses needs none of it.
 

@@ -98,7 +98,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
 
 
 def _create_run(delivery: Delivery, claim: Claim) -> None:
-    """Let the handle use a new run, or the one that was created though its answer was lost."""
+    """Let the handle use a new run, or the run whose creation was never answered."""
     run = delivery.run
     with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC):
         found = find_recorded_run(run) or create_run(

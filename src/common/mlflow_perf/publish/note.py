@@ -98,7 +98,12 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
     findings = _judge(document)
     verdict = choose_verdict(findings, (node.extra for node in nodes)).get("advice", "")
     others = [finding.sentence for finding in findings[1:_MOST_FINDINGS]]
-    others += [_describe_component(*item) for item in sorted(document.components.items())]
+    for further, part in sorted(document.components.items()):
+        status = _find_status(part).lower() or "reported"
+        took = duration(part.run_summary.get("run_duration_sec"))
+        stored = (node.extra for node in part.all_nodes())
+        advice = choose_verdict(_judge(part), stored).get("advice", "")
+        others.append(f"{further}: {status} in {took}. {advice}".rstrip())
     sentences = [verdict, *others]
     return _write_note(
         name, _find_status(document), links, tiles, sentences, phases=_say_phases(nodes)
@@ -114,14 +119,6 @@ def _say_phases(nodes: Sequence[NodeDocument]) -> str:
     texts = [describe_phase(phase).rstrip(".") for phase in phases if phase in longest]
     of_node = "" if len(nodes) == 1 else f" of node {nodes[0].node.get('index', 0)}"
     return f"Phases{of_node}: {'; '.join(texts)}."
-
-
-def _describe_component(name: str, document: PerfDocument) -> str:
-    """Return one line on a further component of a run."""
-    stored = (node.extra for node in document.all_nodes())
-    verdict = choose_verdict(_judge(document), stored).get("advice", "")
-    took = duration(document.run_summary.get("run_duration_sec"))
-    return f"{name}: {_find_status(document).lower() or 'reported'} in {took}. {verdict}".rstrip()
 
 
 def write_workflow_note(data: Mapping[str, Any], links: Links) -> str:

@@ -1,4 +1,4 @@
-"""Recovery: sends to MLflow what killed and cut-off jobs left in their journals.
+"""Recovery: sends the journals of killed and disconnected jobs to MLflow.
 
 A journal may be hostile. Only a regular file of this user inside the folder is opened, damaged
 parts are cut off, and nothing outside the folder is touched.

@@ -1,4 +1,4 @@
-"""What is checked before a journal is sent: who gets credentials, and what became of its run."""
+"""Checks before a journal is sent: may the server get credentials, and what became of the run."""
 
 from __future__ import annotations
 

@@ -87,7 +87,12 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
     index = index if own is None else own
     there = known.get(index)
     if there is None or is_same_recording(there, mine):
-        return Slot(component, index, is_older=_is_left_over(mine, index, known))
+        # A later attempt with fewer nodes has no place for this node's report.
+        is_left_over = any(
+            index >= int(other.node.get("count", 1)) > 1 and _end(mine) <= _start(other)
+            for other in known.values()
+        )
+        return Slot(component, index, is_older=is_left_over)
     if _start(mine) < _start(there):
         return Slot(component, index, is_older=True)
     # An earlier attempt may have had more nodes than this one.
@@ -129,14 +134,6 @@ def _is_other_host_meanwhile(one: NodeDocument, other: NodeDocument) -> bool:
     hosts = one.node.get("hostname"), other.node.get("hostname")
     is_meanwhile = _start(one) < _end(other) and _start(other) < _end(one)
     return None not in hosts and hosts[0] != hosts[1] and is_meanwhile
-
-
-def _is_left_over(mine: NodeDocument, index: int, known: Mapping[int, NodeDocument]) -> bool:
-    """Return whether a later attempt with fewer nodes has no place for this node's report."""
-    return any(
-        index >= int(other.node.get("count", 1)) > 1 and _end(mine) <= _start(other)
-        for other in known.values()
-    )
 
 
 class RunReports:

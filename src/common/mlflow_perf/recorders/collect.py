@@ -1,4 +1,4 @@
-"""Collect what the processes of a job have written to the session's spool folder."""
+"""Collect the records of a job's processes from the session's spool folder."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def collect_stacks(folder: Path, *, but: str | None = None) -> list[RawStacks]:
 def collect_transfers(
     folder: Path | None, own: Mapping[str, NixlKVConnectorStats] | None = None
 ) -> dict[str, NixlKVConnectorStats]:
-    """Return the sums of the transfers of all processes by name, of this one as in `own`."""
+    """Return the sums of all processes' transfers by name; `own` has those of this process."""
     own = own or {}
     sums = {name: NixlKVConnectorStats().aggregate(stats) for name, stats in own.items()}
     sources = {stats.source for stats in own.values()}

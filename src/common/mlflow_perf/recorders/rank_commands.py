@@ -52,7 +52,7 @@ class RankCommands:
         begun.replace(self._file)
 
     def others(self) -> list[RankCommand]:
-        """Return the commands of the other ranks, as far as they have begun."""
+        """Return the commands of the other ranks that have begun."""
         found = dict(self._ended)
         for file in self._folder.glob(f"*{_SUFFIX}"):
             if file.name in found or file == self._file:

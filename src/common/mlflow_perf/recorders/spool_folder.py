@@ -55,8 +55,13 @@ class SpoolFolder:
         self.path: Path | None = None
         self.commands: RankCommands | None = None
         try:
-            self.path = self._join_ranks(run_id) if self._shared else _create_private(parent)
-            if self._shared:
+            if not self._shared:
+                with contextlib.suppress(OSError):
+                    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    self.path = spool.create(parent)
+                self.path = self.path or spool.create()
+            else:
+                self.path = self._join_ranks(run_id)
                 self.commands = RankCommands(self.path, node.rank)
                 if node.samples:
                     self.note_run(None)
@@ -152,15 +157,8 @@ class SpoolFolder:
             spool.remove(self.path)
 
 
-def _create_private(parent: Path) -> Path:
-    with contextlib.suppress(OSError):
-        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return spool.create(parent)
-    return spool.create()
-
-
 def _process_age_sec(*, at: float) -> float:
-    """Return the age of this process at a monotonic time; 0 where the system does not tell it."""
+    """Return the age of this process at a monotonic time; 0 if the system does not provide it."""
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -171,7 +169,7 @@ def _process_age_sec(*, at: float) -> float:
 
 
 def _count_recording(folder: Path, *, but: int = -1) -> int:
-    """Return how many ranks still record, but for one; those whose process is gone do not count."""
+    """Return how many ranks still record, except one; ranks whose process is gone do not count."""
     count = 0
     for file in folder.glob(f"*{_RECORDING}"):
         if file.name == f"{but}{_RECORDING}":

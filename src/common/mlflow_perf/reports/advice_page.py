@@ -1,11 +1,10 @@
-"""The page of an advice: each component's past peaks as a picture, and what to ask for."""
+"""The page of a recommendation: each component's past peaks as a picture, and the sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mlflow_perf.analysis.learned_memory import SeenRun
 from mlflow_perf.analysis.rightsize import RightSize
 from mlflow_perf.core.format import quantity
 from mlflow_perf.reports.html import load_templates
@@ -70,10 +69,14 @@ def build_plot(size: RightSize, inputs: Mapping[str, float]) -> AdvicePlot | Non
         x = (place - low) / (high - low) if high > low else 0.5
         return Dot(round(x * _WIDTH, 1), round((1 - height / top) * _HEIGHT, 1), kind, title)
 
-    dots = [
-        draw(place, height, "killed" if run.failed_mb else "fits", _describe(run))
-        for run, place, height in zip(seen, places, heights, strict=True)
-    ]
+    dots = []
+    for run, place, height in zip(seen, places, heights, strict=True):
+        if run.failed_mb:
+            text = f"killed for want of memory with {quantity(run.failed_mb, 'MB')}"
+        else:
+            text = f"peak {quantity(run.peak_mb, 'MB')}"
+        kind = "killed" if run.failed_mb else "fits"
+        dots.append(draw(place, height, kind, f"{run.label}: {text}"))
     asked = quantity(float(size.memory_mb), "MB")
     dots.append(draw(following, float(size.memory_mb), "next", f"the next run: {asked}"))
     return AdvicePlot(
@@ -85,12 +88,6 @@ def build_plot(size: RightSize, inputs: Mapping[str, float]) -> AdvicePlot | Non
         right=f"{high:,.6g}" if name is not None else "next run",
         across=name or "runs in the order of time",
     )
-
-
-def _describe(run: SeenRun) -> str:
-    if run.failed_mb:
-        return f"{run.label}: killed for want of memory with {quantity(run.failed_mb, 'MB')}"
-    return f"{run.label}: peak {quantity(run.peak_mb, 'MB')}"
 
 
 def render_advice(

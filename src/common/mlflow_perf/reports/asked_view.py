@@ -1,9 +1,10 @@
-"""What to ask for next time, for the report: had, used, advised, and the lines to paste."""
+"""The report's recommendation for the next run: had, used, advised, and lines to paste."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from mlflow_perf.analysis.resource_lines import LINES
 from mlflow_perf.analysis.rightsize import right_size
@@ -52,13 +53,8 @@ def build_asked_view(nodes: Mapping[int, NodeDocument], run: PerfRun | None) -> 
     for key, advised in asked.items():
         if advised:
             values = (size.had.get(key), size.peak.get(key), float(advised))
-            shown = [_format(key, value) for value in values]
+            say = partial(quantity, unit="MB") if key == "memory_mb" else one_decimal
+            shown = [say(value) if value else "–" for value in values]
             rows.append((_NAMES[key], shown[0], shown[1], shown[2]))
     lines = [(title, f"lines-{name}", make(size)) for name, (title, make) in LINES.items()]
     return AskedView(rows, lines, list(size.evidence))
-
-
-def _format(key: str, value: float | None) -> str:
-    if not value:
-        return "–"
-    return quantity(value, "MB") if key == "memory_mb" else one_decimal(value)

@@ -32,6 +32,7 @@ _OF_NODE = (
           (Curve("others_cpu_cores", "others"),), minor=True),
 )  # fmt: skip
 _FOLDED = ("network", "disk", "job_threads")
+_PARTS = ("name", "title", "unit", "meaning", "top", "stacked", "minor")
 _MOST_STEPS, _MOST_RUNS, _MOST_NODES = 8, 20, 64
 
 
@@ -77,6 +78,12 @@ def build_compared_curves(
         if curves is None:
             continue
         drawn = {k: v for k, v in curves.values.items() if any(any(one or ()) for one in v)}
+        described = []
+        for chart in lines:
+            if chart.curves[0].column in drawn:
+                (curve,) = chart.curves
+                shown = {"key": curve.column, "label": curve.label, "role": curve.role}
+                described.append({**{p: getattr(chart, p) for p in _PARTS}, "curves": [shown]})
         sets.append(
             {
                 "title": step,
@@ -84,9 +91,7 @@ def build_compared_curves(
                 "x": curves.x,
                 "nodes": curves.nodes,
                 "names": [f"{index + 1} {labels[index]}" for index in curves.nodes],
-                "charts": [
-                    _describe_chart(chart) for chart in lines if chart.curves[0].column in drawn
-                ],
+                "charts": described,
                 "values": {chart.curves[0].column: drawn[chart.curves[0].column]
                            for chart in lines if chart.curves[0].column in drawn},
                 "spread": {},
@@ -118,13 +123,6 @@ def _read_run(run: PerfRun | None) -> Iterator[NodeDocument]:
         for document in read_documents((run.experiment_id and run.run_id) or Path(run.label)):
             found = document.components.get(run.component or "", document)
             yield from found.nodes.values()
-
-
-def _describe_chart(chart: Chart) -> dict[str, Any]:
-    (curve,) = chart.curves
-    parts = ("name", "title", "unit", "meaning", "top", "stacked", "minor")
-    shown = {"key": curve.column, "label": curve.label, "role": curve.role}
-    return {**{part: getattr(chart, part) for part in parts}, "curves": [shown]}
 
 
 def _read_longest(index: int, nodes: Iterable[NodeDocument]) -> _Run:

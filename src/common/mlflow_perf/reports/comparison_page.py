@@ -16,7 +16,6 @@ _NODES_MAX = 4
 """The nodes of a step on more nodes than this are not listed."""
 
 _MOST_CELLS = 20_000
-_GROUP_ORDER = tuple(GROUPS)
 _MINOR_FIGURES = ("min_ms", "p50_ms", "p99_ms")
 
 
@@ -158,7 +157,7 @@ def _choose_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any
 def _build_steps(
     rows: Iterable[Mapping[str, Any]], runs: int, baseline: int
 ) -> dict[str, list[Group]]:
-    """Return the rows by step and node, those that differ by the group of their metric."""
+    """Return the rows by step and node; rows that differ are grouped by metric."""
     steps: dict[str, dict[str, Group]] = {}
     for row in rows:
         node, metric = row.get("node"), str(row.get("metric") or "")
@@ -173,14 +172,12 @@ def _build_steps(
             group.parts.setdefault(group_metric(metric), []).append(built)
         else:
             group.same.append(built)
+    rank = {name: i for i, name in enumerate(GROUPS)}
     for of_step in steps.values():
         for group in of_step.values():
-            group.parts = dict(sorted(group.parts.items(), key=lambda one: _rank_group(one[0])))
+            ordered = sorted(group.parts, key=lambda name: rank.get(name, len(rank)))
+            group.parts = {name: group.parts[name] for name in ordered}
     return {step: list(groups.values()) for step, groups in steps.items()}
-
-
-def _rank_group(name: str) -> int:
-    return _GROUP_ORDER.index(name) if name in _GROUP_ORDER else len(_GROUP_ORDER)
 
 
 def _build_row(row: Mapping[str, Any], runs: int, baseline: int) -> ComparedRow:
@@ -193,20 +190,17 @@ def _build_row(row: Mapping[str, Any], runs: int, baseline: int) -> ComparedRow:
     changes = row.get("changes") or [None] * (runs - 1) + [row.get("change_pct")]
     verdicts = row.get("verdicts") or [""] * (runs - 1) + [row.get("verdict")]
     cells = []
-    for i, text in enumerate(_format(values, unit)):
+    if unit in ("s", "ms", "MB"):  # people say times and sizes each in its own unit
+        texts = [MISSING if value is None else quantity(value, unit) for value in values]
+    else:
+        texts = format_row(values, unit)
+    for i, text in enumerate(texts):
         change = read_number(changes[i]) if i < len(changes) else None
         verdict = verdicts[i] if i < len(verdicts) and verdicts[i] in ("better", "worse") else ""
         is_same = i < len(verdicts) and verdicts[i] == "same"
         shown = "" if i == baseline or is_same or not change else format_change(change)
         cells.append(Cell(text, shown, verdict, value=values[i]))
     return ComparedRow(name_metric(key), key, known.meaning if known else "", cells)
-
-
-def _format(values: Sequence[float | None], unit: str) -> list[str]:
-    """Return the values of a row: times and sizes as people say them, else in one unit."""
-    if unit in ("s", "ms", "MB"):
-        return [MISSING if value is None else quantity(value, unit) for value in values]
-    return format_row(values, unit)
 
 
 def _build_facts(data: Mapping[str, Any]) -> dict[str, dict[str, list[ComparedRow]]]:

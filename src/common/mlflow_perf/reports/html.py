@@ -141,7 +141,7 @@ def load_templates() -> jinja2.Environment:
 
 
 def _mark_code(text: str) -> Any:
-    """Return a sentence as HTML in which what stands between backticks is code."""
+    """Return a sentence as HTML, with the text between backticks as code."""
     from markupsafe import Markup, escape
 
     parts = [

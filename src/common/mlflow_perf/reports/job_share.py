@@ -1,4 +1,4 @@
-"""What the job used of its CPUs and memory, what others used, and what was left."""
+"""The shares of CPUs and memory that the job used, that others used, and that were idle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CpuShare:
 
 
 def _cores(value: float | None) -> str:
-    """Return a number of cores; a hundredth of one is the finest that the kernel's clocks tell."""
+    """Return a number of cores, rounded to a hundredth, the resolution of the kernel's clocks."""
     return number(None if value is None else round(value, 2))
 
 

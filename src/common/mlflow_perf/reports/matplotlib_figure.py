@@ -55,22 +55,17 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
         _draw(axis, chart, curves)
     for axis in axes[len(charts) :]:
         axis.set_visible(False)
-    figure.suptitle(_name_document(document), fontsize=11)
-    return figure
-
-
-def _name_document(document: PerfDocument) -> str:
-    """Return component, start, duration and number of nodes of a document in a line."""
-    nodes = list(document.nodes.values())
-    took = max((node.duration_sec or 0.0 for node in nodes), default=0.0)
-    started = min((n.started for n in nodes if n.started is not None), default=None)
+    ended = list(document.nodes.values())
+    took = max((node.duration_sec or 0.0 for node in ended), default=0.0)
+    started = min((n.started for n in ended if n.started is not None), default=None)
     parts = [
-        next((node.component for node in nodes if node.component), "") or "",
+        next((node.component for node in ended if node.component), "") or "",
         clock_time(started, missing=""),
         duration(took) if took else "",
-        format_count(len(nodes), "node"),
+        format_count(len(ended), "node"),
     ]
-    return ", ".join(part for part in parts if part)
+    figure.suptitle(", ".join(part for part in parts if part), fontsize=11)
+    return figure
 
 
 def _list_lines(chart: Chart, curves: Curves) -> list[Curve]:
@@ -98,14 +93,25 @@ def _draw(axis: Any, chart: Chart, curves: Curves) -> None:
         _draw_stack(axis, chart, curves, x)
     for curve in () if stacked else _list_lines(chart, curves):
         if curve.column in curves.spread:
-            _draw_spread(axis, curve.label, curves.spread[curve.column], x)
+            found = curves.spread[curve.column]
+            spread = {edge: _fill_gaps(found[edge]) for edge in ("median", "low", "high", "max")}
+            (line,) = axis.plot(x, spread["median"], label=f"{curve.label}: median", linewidth=1)
+            look = {"color": line.get_color(), "linewidth": 0.6, "linestyle": "--"}
+            axis.fill_between(
+                x, spread["low"], spread["high"], color=look["color"], alpha=0.2, linewidth=0
+            )
+            axis.plot(x, spread["max"], label=f"{curve.label}: highest", **look)
             continue
         for node, values in zip(curves.nodes, curves.values[curve.column], strict=True):
             if values is not None:
                 name = f"node {node}: {curve.label}" if len(curves.nodes) > 1 else curve.label
                 axis.plot(x, _fill_gaps(values), label=name, linewidth=1)
-    if not stacked:
-        _draw_limit(axis, chart, curves, x)
+    for curve in () if stacked else chart.curves:
+        values = curves.values.get(curve.column, [None])[0] if curve.role == "limit" else None
+        # The limit is drawn where it is near enough to leave the curves their shape.
+        if values and max(_fill_gaps(values)) <= _FAR * axis.get_ylim()[1]:
+            look = {"linewidth": 1, "linestyle": "--", "color": "tab:red"}
+            axis.plot(x, _fill_gaps(values), label="limit", **look)
     axis.set_title(chart.title, loc="left", fontsize=10)
     axis.set_ylabel(chart.unit or "count")
     axis.set_xlabel(f"time, {unit}")
@@ -130,24 +136,5 @@ def _draw_stack(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None
         axis.plot(x, limit, label="limit", linewidth=1, linestyle="--")
 
 
-def _draw_limit(axis: Any, chart: Chart, curves: Curves, x: list[float]) -> None:
-    """Draw the job's limit where it is near enough to leave the curves their shape."""
-    for curve in chart.curves:
-        values = curves.values.get(curve.column, [None])[0] if curve.role == "limit" else None
-        if values and max(_fill_gaps(values)) <= _FAR * axis.get_ylim()[1]:
-            line = {"linewidth": 1, "linestyle": "--", "color": "tab:red"}
-            axis.plot(x, _fill_gaps(values), label="limit", **line)
-
-
 def _fill_gaps(values: list[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
-
-
-def _draw_spread(axis: Any, label: str, spread: dict[str, Any], x: list[float]) -> None:
-    (line,) = axis.plot(x, _fill_gaps(spread["median"]), label=f"{label}: median", linewidth=1)
-    low, high = _fill_gaps(spread["low"]), _fill_gaps(spread["high"])
-    axis.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axis.plot(
-        x, _fill_gaps(spread["max"]), label=f"{label}: highest", linewidth=0.6,
-        color=line.get_color(), linestyle="--",
-    )  # fmt: skip

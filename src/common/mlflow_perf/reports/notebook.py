@@ -1,4 +1,4 @@
-"""Pages and tables as a notebook's cell shows them."""
+"""Pages and tables as HTML for the cell of a notebook."""
 
 from __future__ import annotations
 

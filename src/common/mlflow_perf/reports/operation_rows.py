@@ -20,7 +20,7 @@ MOST_ROWS = 200
 """Most operations that are shown; the rest is counted."""
 
 Figures = dict[str, dict[str, float]]
-"""Operation → figure → value, of one node."""
+"""Operation → figure → value, for one node."""
 
 _COLUMNS = ("p50_ms", "p95_ms", "p99_ms", "min_ms", "max_ms")
 _ALIASES = {f"{name}_time_ms": f"{name}_ms" for name in ("avg", "min", "max", "p50", "p95", "p99")}

@@ -1,4 +1,4 @@
-"""The loops of a run as plain data: what a step is made of, for each rank, and over time."""
+"""The loops of a run as plain data: the parts of a step, per rank and over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mlflow_perf.analysis.step_texts import describe_loop
 from mlflow_perf.core.format import number, quantity
-from mlflow_perf.recorders.steps.course import CourseRow, halve
+from mlflow_perf.recorders.steps.course import halve
 from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes, sum_ranks
 
 _MOST_LOOPS = 6
@@ -155,7 +155,13 @@ def _draw_course(
     ends = [row.timestamp - start for row in rows]
     length = max(ends[-1], 1e-9)
     xs = [0.0, *(round(1000 * end / length, 1) for end in ends)]
-    layers = [_divide_row(row, parts) for row in rows]
+    layers = []
+    for row in rows:
+        count = max(1, row.count)
+        layer = {part: row.parts_ms.get(part, 0.0) / count for part in parts}
+        if "rest" in layer:
+            layer["rest"] = max(0.0, row.step_ms / count - sum(layer.values()))
+        layers.append(layer)
     # A few long steps, such as the first one, must not flatten all others.
     heights = sorted(sum(layer.values()) for layer in layers)
     top = min(heights[-1], 3 * heights[len(heights) // 2]) or 1.0
@@ -173,11 +179,3 @@ def _draw_course(
         below = above
     label = f"Mean step over time, of rank {rank}" if many else "Mean step over time"
     return StepCourse(label, shapes, quantity(top, "ms"), quantity(length, "s"))
-
-
-def _divide_row(row: CourseRow, parts: Sequence[str]) -> dict[str, float]:
-    count = max(1, row.count)
-    found = {part: row.parts_ms.get(part, 0.0) / count for part in parts}
-    if "rest" in found:
-        found["rest"] = max(0.0, row.step_ms / count - sum(found.values()))
-    return found

@@ -14,6 +14,7 @@ from mlflow_perf.core.format import (
     MISSING,
     clock_time,
     cpu_time,
+    cut_text,
     duration,
     format_count,
     quantity,
@@ -154,13 +155,19 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     length = max((end for _, end in spans), default=0.0) - start
     axis = _Axis(start, min(max(length, 1e-9), _LONGEST_SEC))
     shown = steps[:_MOST_STEPS]
+    took = {step.name: step.took for step in steps}
+    path = []
+    for name in map(str, _read_list(data.get("critical_path"))):
+        seconds = took.get(name)
+        share = f"{100 * seconds / length:.0f}%" if seconds is not None and length > 0 else ""
+        path.append((name, quantity(seconds, "s"), share))
     return WorkflowPage(
         name=str(data.get("name") or ""),
         status=worst_status(step.status for step in steps),
         started=clock_time(start) if start > 0 else "",
         tiles=list(_build_tiles(data, steps, read_number(data.get("duration_sec")) or length)),
         findings=[str(text) for text in _read_list(data.get("findings"))],
-        critical_path=list(_describe_path(data, steps, length)),
+        critical_path=path,
         ticks=axis.ticks(),
         bars=[_build_bar(step, axis) for step in shown],
         rows=[_build_row(step) for step in shown],
@@ -268,17 +275,6 @@ def _find_busy_pct(cpus: CpuShare) -> float | None:
     return None if used is None else min(100.0, 100.0 * used / cpus.limit)
 
 
-def _describe_path(
-    data: Mapping[str, Any], steps: Sequence[_Step], length: float
-) -> Iterator[tuple[str, str, str]]:
-    """Yield name, length and share of the whole of each step on the critical path."""
-    took = {step.name: step.took for step in steps}
-    for name in _read_list(data.get("critical_path")):
-        seconds = took.get(str(name))
-        share = f"{100 * seconds / length:.0f}%" if seconds is not None and length > 0 else ""
-        yield str(name), quantity(seconds, "s"), share
-
-
 def _build_row(step: _Step) -> dict[str, Any]:
     """Return a step's row of the table: texts, and for each figure its value and its bar."""
     measured = step.block[1] if step.block else None
@@ -310,18 +306,16 @@ def _build_row(step: _Step) -> dict[str, Any]:
         "verdict": step.verdict,
         "advice": step.advice,
         "after": step.after,
-        "params": [(str(key), _shorten(str(value))) for key, value in step.params.items()],
+        # Of a path its last name.
+        "params": [
+            (str(key), cut_text(str(value).rstrip("/").rpartition("/")[2], 40))
+            for key, value in step.params.items()
+        ],
         "cells": [
             {"value": value, "text": text, "share": None if share is None else min(100.0, share)}
             for value, text, share in cells
         ],
     }
-
-
-def _shorten(value: str) -> str:
-    """Return a parameter's value for the table; of a path its last name."""
-    short = value.rstrip("/").rpartition("/")[2] if "/" in value else value
-    return short if len(short) <= 40 else f"{short[:39]}…"
 
 
 def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -> Iterator[Tile]:

@@ -1,4 +1,4 @@
-"""What is kept of a span of time: a bounded list of rows to plot, and an exact summary."""
+"""The reports of a span of time: a bounded list of rows to plot, and an exact summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's CPUs and memory, split into the job's, others' and idle ones."""
+"""Divides the node's CPUs and memory into those of the job, of others, and idle ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class NodeSplit:
         self._before: tuple[float, float] | None = None
 
     def add_to(self, report: dict[str, float]) -> None:
-        """Add the columns `others_…` and `idle_…`, as far as the report has their sources."""
+        """Add the columns `others_…` and `idle_…` whose sources the report has."""
         self._add_cpu(report)
         host, used_pct = report.get("host_mem_mb"), report.get("mem_percent")
         job = report.get("job_mem_mb")

@@ -93,7 +93,7 @@ class Window(KeptReports):
     def _take_rates(
         self, row: Report, before: Report, rates: frozenset[str], interval_sec: float
     ) -> Report:
-        """Return the rates since the row before: exact where counters tell them, else means."""
+        """Return the rates since the previous row: exact if they come from counters, else means."""
         span = row["elapsed_sec"] - before["elapsed_sec"]
         known = {name: before[name] for name in rates & before.keys()}
         if known and span < interval_sec / 2:
@@ -251,13 +251,10 @@ class WindowSampler:
                     if window.is_due(report, self._interval_sec)
                 ]
             for window, row in rows:
-                self._hand_over(window, row)
-
-    def _hand_over(self, window: Window, row: Report) -> None:
-        try:
-            if window.on_row is not None:
-                window.on_row(row)
-        # A listener that fails loses its rows; the job and the other windows go on.
-        except Exception:  # noqa: BLE001
-            window.on_row = None
-            _log.warning("A listener to the performance reports failed.", exc_info=True)
+                try:
+                    if window.on_row is not None:
+                        window.on_row(row)
+                # A listener that fails loses its rows; the job and the other windows go on.
+                except Exception:  # noqa: BLE001
+                    window.on_row = None
+                    _log.warning("A listener to the performance reports failed.", exc_info=True)

@@ -1,4 +1,4 @@
-"""Known splits of time between functions, against what the stack sampler says of them.
+"""Known shares of time of functions, compared with the stack sampler's figures.
 
 Each load measures itself with the thread's clocks. It returns 100 and how much of that time, in per
 cent, the profile has in the right function.

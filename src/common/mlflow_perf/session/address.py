@@ -1,4 +1,4 @@
-"""Where a recording's document goes: the same for a block, a command and an autologged run."""
+"""The destination of a recording's document, for blocks, commands and autologged runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line on the standard error that says how a run went and where its report is."""
+"""The line on the standard error with the verdict of a run and the link to its report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_closing_line(run: RunHandle, document: NodeDocument) -> None:
 
 
 def write_line(text: str) -> None:
-    """Write a line to the standard error; one that is closed costs nothing else."""
+    """Write a line to the standard error; nothing happens if that is closed."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

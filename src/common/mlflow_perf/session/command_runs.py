@@ -1,4 +1,4 @@
-"""The MLflow runs that a wrapped command starts: the report joins the only one, or is linked."""
+"""The MLflow runs of a wrapped command: the report joins a single run, or links to several."""
 
 from __future__ import annotations
 
@@ -50,11 +50,16 @@ class CommandRuns:
     def decide(self) -> bool:
         """Join the command's run if there is exactly one, and return whether a report is wanted.
 
-        None is wanted where the command has reported to that run by itself.
+        No report is wanted if the command itself has reported to that run.
         """
         self._started = self._list_roots()
-        if self.may_join and not self._started:
-            self._explain_unseen()
+        python = find_unseeing_python(self._folder) if self.may_join and not self._started else None
+        if python is not None:
+            _log.warning(
+                "The command used MLflow with %s, which has no mlflow-perf, so a run that it "
+                "started was not noticed and the report has a run of its own. Install mlflow-perf "
+                "there too, or give --own-run.", python,
+            )  # fmt: skip
         if not self.may_join or len(self._started) != 1:
             return True
         run = self._started[0]
@@ -62,14 +67,6 @@ class CommandRuns:
             return False
         self._recording.join(run)
         return True
-
-    def _explain_unseen(self) -> None:
-        if (python := find_unseeing_python(self._folder)) is not None:
-            _log.warning(
-                "The command used MLflow with %s, which has no mlflow-perf, so a run that it "
-                "started was not noticed and the report has a run of its own. Install mlflow-perf "
-                "there too, or give --own-run.", python,
-            )  # fmt: skip
 
     def _list_roots(self) -> list[StartedRun]:
         runs = read_started_runs(self._folder)

@@ -1,4 +1,4 @@
-"""A command as a child that is measured from its first moment and shares its parent's fate.
+"""A child process that is measured from its first moment and ends with its parent.
 
 Every signal that this process gets is passed on to the command. If this process is killed, the
 kernel kills the command too.
@@ -91,7 +91,10 @@ class HeldChild:
         """
         flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while (ended := os.waitid(os.P_PID, self.pid, flags)) is None:
-            self._stop_with_command()
+            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+            if stopped is not None and stopped.si_status in _numbers(_JOB_CONTROL):
+                # Job control has stopped the command: stop too, so that the shell sees it.
+                os.kill(os.getpid(), signal.SIGSTOP)
             if not self._pass_on(_LOOK_EVERY_SEC):
                 look()
         if self._failed is not None:
@@ -124,12 +127,6 @@ class HeldChild:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(self.pid, came.si_signo)
         return True
-
-    def _stop_with_command(self) -> None:
-        """Stop this process if job control has stopped the command, so that the shell sees it."""
-        stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-        if stopped is not None and stopped.si_status in _numbers(_JOB_CONTROL):
-            os.kill(os.getpid(), signal.SIGSTOP)
 
     def reap(self) -> None:
         """Collect the command's exit status, so that the kernel can forget it."""

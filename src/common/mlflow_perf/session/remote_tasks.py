@@ -1,4 +1,4 @@
-"""Commands whose work runs elsewhere: `srun` and its like have their tasks started by a daemon.
+"""Commands whose work runs elsewhere, such as `srun`, whose tasks are started by a daemon.
 
 The tasks are no descendants of the command, so a wrapper around it measures none of them.
 """

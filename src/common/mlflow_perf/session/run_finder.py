@@ -196,7 +196,11 @@ class RunFinder:
             self._probe_page()
             return
         if not self._node.samples:
-            self._follow_sampler()
+            # The rank that samples on this node has the run; this one sends nothing itself.
+            until = time.monotonic() + self._start_timeout_sec
+            while (run_id := self._read_shared()) == "" and time.monotonic() < until:
+                time.sleep(_LOOK_SEC)
+            run.run_id = run_id or None
             return
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):
@@ -236,13 +240,6 @@ class RunFinder:
                 ) from error
             run.started = time.time()
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
-
-    def _follow_sampler(self) -> None:
-        """Take the run of the rank that samples on this node; this rank sends nothing itself."""
-        until = time.monotonic() + self._start_timeout_sec
-        while (run_id := self._read_shared()) == "" and time.monotonic() < until:
-            time.sleep(_LOOK_SEC)
-        self._run.run_id = run_id or None
 
     def _probe_page(self) -> None:
         """Check in the background whether the server has the page, so that exiting need not."""
@@ -322,7 +319,7 @@ class RunFinder:
                 self._pending = BackgroundCall(self._make, name="new-run")
 
     def drop(self) -> None:
-        """Create no run any more; one that was created is deleted."""
+        """Stop creating a run; a run that was created is deleted."""
         self._is_postponed = False
         self._claim.withdraw()
         run_id, uri = self._run.run_id, self._run.tracking_uri
@@ -361,7 +358,7 @@ class RunFinder:
                     self._pending = None
 
     def close(self, timeout_sec: float) -> None:
-        """Wait for the run that is being created; one that comes later is deleted again.
+        """Wait for the run that is being created; a run that arrives later is deleted.
 
         Args:
             timeout_sec: Most seconds to wait.

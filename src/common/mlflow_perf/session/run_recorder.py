@@ -1,7 +1,7 @@
-"""What this process records for its MLflow runs, from the first one to its end.
+"""Records all MLflow runs of this process, for `autolog()`.
 
-MLflow tells of each run that starts or ends (`tracking.run_events`). All runs share one sampler,
-one watch of signals and one queue of reports; each has a window of its own.
+`tracking.run_events` reports each run that starts or ends. All runs share one sampler, one watch of
+signals and one queue of reports; each run has its own window.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = get_logger(__name__)
 
 
 class RunRecorder:
-    """What this process records for its runs; hears of them from MLflow.
+    """Records the runs of this process, as MLflow starts and ends them.
 
     Args:
         settings: The settings of every report.
@@ -83,12 +83,19 @@ class RunRecorder:
         """Open the run's window, unless it has one or is no run of the present."""
         with self._lock:
             if os.getpid() != self._pid:
-                self._begin_in_child()
+                # In a forked child: the runs so far are its parent's.
+                open_runs.clear()
+                self.__init__(self._settings)  # type: ignore[misc] # the same listener, all fresh
+                if pool := sys.modules.get("multiprocessing.util"):
+                    # Its children end without exit handlers.
+                    pool.Finalize(None, self._finish_child, exitpriority=100)
             if run.run_id in open_runs:
                 open_runs[run.run_id].is_active |= not run.is_new
                 return
-            if self._is_reported_by_block(run.run_id):
-                return
+            blocks = sys.modules.get("mlflow_perf.session.report")
+            block = None if blocks is None else blocks.current()
+            if block is not None and block.run_id == run.run_id:
+                return  # a block reports to it
             if not self._node.samples:
                 self._gather()  # another rank of this node samples for all of them
                 return
@@ -186,11 +193,6 @@ class RunRecorder:
             self._silent_runs += 1
         else:
             write_closing_line(delivery.run, delivery.document)
-
-    def _is_reported_by_block(self, run_id: str) -> bool:
-        report = sys.modules.get("mlflow_perf.session.report")
-        block = None if report is None else report.current()
-        return block is not None and block.run_id == run_id
 
     # --- What all runs share ---
 
@@ -293,14 +295,6 @@ class RunRecorder:
     def renew_lock(self) -> None:
         """Take a new lock: in a forked child, another thread of the parent may hold the old one."""
         self._lock = RLock()
-
-    def _begin_in_child(self) -> None:
-        """Begin anew in a forked child: the runs so far are its parent's."""
-        open_runs.clear()
-        self.__init__(self._settings)  # type: ignore[misc] # the same listener, all else fresh
-        if "multiprocessing.util" in sys.modules:
-            # Its children end without exit handlers.
-            sys.modules["multiprocessing.util"].Finalize(None, self._finish_child, exitpriority=100)
 
     def _finish_child(self) -> None:
         outcome = Outcome("KILLED", "the process ended inside the run")

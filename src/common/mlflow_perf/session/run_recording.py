@@ -1,4 +1,4 @@
-"""The recording of one MLflow run: a window of the process's sampler, and what is made of it."""
+"""The recording of one MLflow run: a window of the process's sampler, and its report."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class RunRecording:
         return Sending(make, self._journal, on_sent)
 
     def report_now(self, outcome: Outcome) -> Sending:
-        """Return the report so far, of a recording that goes on; its end sends it again."""
+        """Return the report so far; the recording goes on, and its end sends the report again."""
         return Sending(
             lambda: self.make_delivery(outcome), LateJournal(self._open_journal), lambda _: None
         )

@@ -1,4 +1,4 @@
-"""What one recording reads, and which listeners get its reports."""
+"""The readers of one recording, and the listeners that get its reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of a signal from the interpreter's own handler to the thread that waits for it."""
+"""Passes a signal from the interpreter's own handler to the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SignalChannel:
                 os.write(self.writer.number, bytes([number]))
 
     def close(self) -> None:
-        """Close both ends, as far as they are still ours."""
+        """Close the ends that are still ours."""
         self.writer.close()
         self._socket.detach()
         self._reader.close()

@@ -1,4 +1,4 @@
-"""The signals that end a process: noticed at once, in a thread of its own.
+"""Notices the signals that end a process at once, in a thread of its own.
 
 Python runs a signal's handler in the main thread, between two of its instructions, and so not while
 that thread runs native code. The interpreter's own handler, in C, writes the number of each signal
@@ -213,20 +213,16 @@ class SignalWatch:
                     _set_wakeup_fd(present, warn_on_full_buffer=False)
                 if present != self._writer_fd():
                     self._write(number)
-            if previous is signal.SIG_DFL:
-                self._wait_for_end(number)
+            # Without us the signal would have ended the main thread here, so it is held.
+            if previous is signal.SIG_DFL and self._is_deaf:
+                self._report(number, fatal=True)
+            # At the block's end the thread waits for this one, and no first process is ended.
+            elif previous is signal.SIG_DFL and not self._over.is_set() and os.getpid() != 1:
+                self._thread.join(_GRACE_SEC)
         elif previous is signal.SIG_DFL:
             _die(number)
         if callable(previous):
             previous(number, frame)
-
-    def _wait_for_end(self, number: int) -> None:
-        """Hold the main thread, because without us the signal would have ended it here."""
-        if self._is_deaf:
-            self._report(number, fatal=True)
-        # At the block's end the thread waits for this one, and no first process is ended.
-        elif not self._over.is_set() and os.getpid() != 1:
-            self._thread.join(_GRACE_SEC)
 
     @as_own()
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Spans: a whole workflow's events in one SQL file, from any source, and questions to them.
+"""Spans: a whole workflow's events in one SQL file, from any source, and their analyses.
 
 The successor of dnpcsql, with the same data model. Each part is loaded on first use, so importing
 this package is cheap.

@@ -1,4 +1,4 @@
-"""Write many finished runs at once, which MLflow's calls for a single run are too slow for.
+"""Write many finished runs at once, because MLflow's calls for single runs are too slow.
 
 Where MLflow keeps its runs in a SQL database that this process can reach, the rows of a few hundred
 runs are written in one transaction, through the classes that MLflow has for its own tables. Any
@@ -7,6 +7,7 @@ other store gets three requests per run, from several threads.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import logging
 import uuid
@@ -145,7 +146,9 @@ class _Rows:
     def __init__(self, experiment_id: str, location: str) -> None:
         self._experiment = int(experiment_id)
         self._location = location
-        self._user = _find_user()
+        self._user = "unknown"
+        with contextlib.suppress(OSError, KeyError):  # a container's user has no name
+            self._user = getpass.getuser()
         self.runs: list[dict[str, Any]] = []
         self.tags: list[dict[str, Any]] = []
         self.params: list[dict[str, Any]] = []
@@ -181,10 +184,3 @@ class _Rows:
         for key, figure in run.metrics.items():
             at = {"key": clean_metric_key(key), "value": figure, "timestamp": ended_ms}
             self.metrics.append({**at, "step": 0, "is_nan": False, "run_uuid": run_id})
-
-
-def _find_user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user has no name
-        return "unknown"

@@ -30,7 +30,7 @@ _MAX_NAME = 250
 
 
 def open_client(tracking_uri: str | None) -> MlflowClient:
-    """Return a client of a store; without a URI, of the store that MLflow uses now."""
+    """Return a client of a store; without a URI, of the store that MLflow is using."""
     import mlflow
 
     # MLflow keeps one connection for each address as it is written.

@@ -175,7 +175,7 @@ def _sum_values(
 
 
 def _has_nodes_alone(session: Any) -> bool:
-    """Return whether some run has a figure of nodes only, which the index of the metrics tells."""
+    """Return whether some run has a figure of nodes only, by the index of the metrics."""
     from mlflow.store.tracking.dbmodels import models
     from sqlalchemy import exists, select
     from sqlalchemy.orm import aliased

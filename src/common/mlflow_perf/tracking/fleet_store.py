@@ -97,7 +97,7 @@ def _sum_searched(client: MlflowClient, choice: Choice) -> list[Sums]:
 
 
 def read_figures(client: MlflowClient, run: Run, own: PerfRun) -> dict[str, float | None]:
-    """Return a component's `FIGURES` in a run; None for one that it has not.
+    """Return a component's `FIGURES` in a run; None for a missing figure.
 
     Args:
         client: A client of the store, for runs of several nodes without figures of the whole run.

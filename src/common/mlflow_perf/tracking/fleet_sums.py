@@ -1,4 +1,4 @@
-"""What is summed up over the runs of a store, and how runs are grouped."""
+"""The figures that are summed up over the runs of a store, and the groups of runs."""
 
 from __future__ import annotations
 

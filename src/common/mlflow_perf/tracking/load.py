@@ -1,4 +1,4 @@
-"""Loading of performance documents from a run, a file or a folder."""
+"""Loads performance documents from a run, a file or a folder."""
 
 from __future__ import annotations
 

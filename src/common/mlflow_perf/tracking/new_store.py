@@ -1,4 +1,4 @@
-"""A store on this machine that MLflow has yet to make, and several processes that want it at once.
+"""Lets several processes that need the same new store create it one after the other.
 
 MLflow makes a new database when it is first used, in some forty steps that take seconds. Two
 processes that do so at the same time disturb each other, and one of them fails.
@@ -12,7 +12,6 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from mlflow_perf.core.uris import find_local_database
 
@@ -73,10 +72,13 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
     if file is None or not is_unmade(uri):
         yield
         return
-    handle = _open_folder(file.absolute().parent)
+    folder, handle = file.absolute().parent, -1
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)  # as MLflow would
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         if handle >= 0:
-            with tempfile.TemporaryFile(dir=file.absolute().parent):
+            with tempfile.TemporaryFile(dir=folder):
                 pass
         until = time.monotonic() + timeout_sec
         while handle >= 0 and not _lock(handle) and time.monotonic() < until:
@@ -85,13 +87,6 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
     finally:
         if handle >= 0:
             os.close(handle)
-
-
-def _open_folder(folder: Path) -> int:
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)  # as MLflow would
-        return os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    return -1
 
 
 def _lock(handle: int) -> bool:

@@ -1,4 +1,4 @@
-"""Documents of runs that hold no document: their metrics, one node per step, and saved curves."""
+"""Documents for runs without one, from their metrics (one node per step) and saved curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of an MLflow search to its end, page after page."""
+"""Reads an MLflow search to its end, page after page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one run."""
+"""A run with its figures, from MLflow or from a document."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class PerfRun:
 
     @property
     def has_figures(self) -> bool:
-        """Whether the run holds performance data, as far as was read."""
+        """Whether performance data of the run is known."""
         if self.document is not None:
             return True
         # Keys may start with a prefix of the user's (`metrics_prefix=…`).

@@ -1,4 +1,4 @@
-"""Notices each MLflow run that this process starts or ends, however it does so.
+"""Notices each MLflow run that this process starts or ends, by whatever call.
 
 While nobody listens nothing of MLflow is changed. While somebody does, four methods of MLflow's
 public classes are wrapped: every way to start or end a run leads through one of them. What they
@@ -50,11 +50,11 @@ class RunListener(Protocol):
     """Hears of runs, in the thread that starts or ends them."""
 
     def run_started(self, run: StartedRun) -> None:
-        """Hear that a run was started; a run that is started again is told again."""
+        """Is called when a run was started, also when it is started again."""
         ...
 
     def run_ending(self, run_id: str, status: str) -> None:
-        """Hear that a run is about to be ended, perhaps one that was never told."""
+        """Is called before a run ends, even if its start was not noticed."""
         ...
 
     def run_ended(self, run_id: str, *, is_deleted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Notes through which a process tells the session above it which MLflow runs it started.
+"""Notes by which a process reports the MLflow runs that it started to the session above it.
 
 A process below a session finds the session's spool folder in its environment, and leaves one file
 for each run there. This module imports no other library, because `import mlflow` loads it.

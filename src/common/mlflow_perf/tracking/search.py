@@ -1,4 +1,4 @@
-"""Search for runs, and reading of their figures in batches."""
+"""Searches for runs, and reads their figures in batches."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def quote_literal(text: str) -> str:
 
 
 def _find_experiments(client: MlflowClient, names: Sequence[str] = ()) -> list[str]:
-    """Return the ids of the named experiments, of all without names."""
+    """Return the ids of the named experiments; without names, of all."""
     from mlflow.exceptions import MlflowException
 
     if not names:

@@ -153,7 +153,9 @@ class Access:
             own = [run.find_component(component) for run in found.runs]
             found = replace(found, runs=[run for run in own if run is not None])
         if wanted := choice.text.casefold():
-            found = replace(found, runs=[r for r in found.runs if _has_text(r, wanted)])
+            parts = [(r, (r.name, r.component, *r.components, r.run_id)) for r in found.runs]
+            runs = [r for r, names in parts if any(wanted in (n or "").casefold() for n in names)]
+            found = replace(found, runs=runs)
         metrics = Counter(key for run in found.runs for key in run.metrics)
         offered = offer_fields(metrics, Counter(key for run in found.runs for key in run.params))
         return _add_family(replace(found, offered=offered, columns=choose_columns(choice, offered)))
@@ -210,7 +212,7 @@ class Access:
         return replace(run, document=whole)
 
     def nodes(self, run: PerfRun) -> Iterator[NodeDocument]:
-        """Yield the documents of a run's nodes; those that cannot be read are left out.
+        """Yield the documents of a run's nodes; unreadable documents are left out.
 
         The iterator must be used up within the current request.
         """
@@ -362,12 +364,6 @@ def _search(
         list(experiments), query, active, limit, list(order_by), page or None
     )
     return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
-
-
-def _has_text(run: PerfRun, wanted: str) -> bool:
-    """Return whether a text is in a run's name, component or id."""
-    parts = (run.name, run.component, *run.components, run.run_id)
-    return any(wanted in (part or "").casefold() for part in parts)
 
 
 def _add_family(found: Found) -> Found:

@@ -1,4 +1,4 @@
-"""The user's choice of runs, columns and order, as the address holds it.
+"""The user's choice of runs, columns and order, read from the address.
 
 The address holds the whole choice, so that it can be kept and sent.
 """
@@ -77,21 +77,6 @@ class Choice:
     def since_ms(self) -> int | None:
         """When the oldest run started, Unix time in milliseconds."""
         return int(1000 * (time.time() - parse_age(self.since))) if self.since else None
-
-    @classmethod
-    def from_query(cls, values: Mapping[str, list[str]]) -> Choice:
-        """Return the choice in an address.
-
-        Args:
-            values: Name → its values in the address.
-
-        Raises:
-            SettingError: When a part of it is not valid.
-        """
-        choice, problem = cls.read(values)
-        if problem:
-            raise SettingError(problem)
-        return choice
 
     @classmethod
     def read(cls, values: Mapping[str, list[str]]) -> tuple[Choice, str]:

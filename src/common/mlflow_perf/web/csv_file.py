@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
-from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.perf_run import TAG
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.listing import list_columns, prepare_runs
 from mlflow_perf.web.table import Found
@@ -32,24 +32,22 @@ def write_csv(pages: Sequence[Found], choice: Choice, experiments: Mapping[str, 
     writer = csv.writer(text)
     writer.writerow([*_FIRST, *(_guard(field.name) for field in fields)])
     for run in runs:
+        started = ""
+        if run.started is not None:
+            start = datetime.fromtimestamp(run.started, tz=timezone.utc)
+            started = start.isoformat("T", "seconds")
+        first = (
+            run.run_id,
+            run.name,
+            run.component or run.tags.get(f"{TAG}pipeline"),
+            started,
+            run.status,
+            run.tags.get(f"{TAG}bottleneck"),
+            experiments.get(str(run.experiment_id), run.experiment_id),
+        )
         values = [field.read(run) for field in fields]
-        writer.writerow([_guard(cell) for cell in (*_read_first(run, experiments), *values)])
+        writer.writerow([_guard(cell) for cell in (*first, *values)])
     return text.getvalue()
-
-
-def _read_first(run: PerfRun, experiments: Mapping[str, str]) -> list[str | None]:
-    started = ""
-    if run.started is not None:
-        started = datetime.fromtimestamp(run.started, tz=timezone.utc).isoformat("T", "seconds")
-    return [
-        run.run_id,
-        run.name,
-        run.component or run.tags.get(f"{TAG}pipeline"),
-        started,
-        run.status,
-        run.tags.get(f"{TAG}bottleneck"),
-        experiments.get(str(run.experiment_id), run.experiment_id),
-    ]
 
 
 def _guard(cell: float | str | None) -> float | str:

@@ -1,4 +1,4 @@
-"""What the list can show of a run: figures of ours, the user's own metrics, and parameters.
+"""The fields of a run that the list can show: our figures, the user's metrics, and parameters.
 
 A field has one name in the address, whether it is a column, the order or the group: `started`,
 `run_cpu_hours`, `metrics.auc`, `params.leaves`.

@@ -23,7 +23,7 @@ from mlflow_perf.web.fields import Field, is_users_metric, read_field
 from mlflow_perf.web.list_views import find_runs, read_choice
 from mlflow_perf.web.overview import WEEK_SEC, build_overview
 from mlflow_perf.web.table import Found
-from mlflow_perf.web.trends import HISTORY_KEYS, ChangeRow, Trend, build_trend
+from mlflow_perf.web.trends import HISTORY_KEYS, Trend, build_trend
 
 _SPAN = "30d"
 _SHOWN_TRENDS, _MOST_TRENDS = 6, 24
@@ -53,7 +53,12 @@ def fleet(access: Access) -> Response:
         trends = _draw_trends(access, experiments, plain, wasting[:_SHOWN_TRENDS])
         advice = _advise(access, experiments, plain, wasting[:_ADVISED])
         view = replace(view, advice=advice, trends=trends)
-        worse = _find_newly_worse(trends, now)
+        changes = [(one.component, change) for one in trends for change in one.changes[:1]]
+        worse = [
+            (component, change)
+            for component, change in changes
+            if change.verdict == "worse" and change.time >= now - WEEK_SEC
+        ]
     return render(
         "perf_fleet.html",
         status=400 if problem else 200,
@@ -160,16 +165,6 @@ def _draw_trends(
             with suppress(MlflowPerfError):  # no run has a duration
                 trends.append(build_trend(row.group, DEFAULT_METRIC, past.runs))
     return trends
-
-
-def _find_newly_worse(trends: Sequence[Trend], now: float) -> list[tuple[str, ChangeRow]]:
-    """Return the components that take longer since some time in the last seven days."""
-    return [
-        (one.component, change)
-        for one in trends
-        for change in one.changes[:1]
-        if change.verdict == "worse" and change.time >= now - WEEK_SEC
-    ]
 
 
 def _advise(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlflow_perf.analysis.metric_text import format_value
-from mlflow_perf.core.format import MISSING, clock_time, format_count, quantity
+from mlflow_perf.core.format import MISSING, clock_time, cut_text, format_count, quantity
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_number
@@ -150,7 +150,7 @@ def prepare_runs(found: Found) -> list[PerfRun]:
 
 
 def list_columns(found: Found, choice: Choice, runs: Sequence[PerfRun]) -> list[Field]:
-    """Return the fields that are columns: those of the address, else those that fit the runs."""
+    """Return the fields that are columns: from the address, else a choice that fits the runs."""
     if choice.columns:
         return choice.shown
     ours = []
@@ -211,7 +211,7 @@ class _Scale:
         if self._has_bars and number is not None:
             share = round(100 * number / self._largest)
         title = text[:_LONGEST_TITLE] if len(text) > _LONGEST_TEXT else ""
-        text = f"{text[: _LONGEST_TEXT - 1]}…" if title else text
+        text = cut_text(text, _LONGEST_TEXT)
         return Cell(text, title, share, self.is_number)
 
     def sum_up(self, values: Sequence[float | str | None]) -> Cell:
@@ -303,7 +303,7 @@ def _name_group(run: PerfRun, group: str, experiments: Mapping[str, str]) -> str
 def _build_picker(
     found: Found, fields: Sequence[Field], runs: Sequence[PerfRun]
 ) -> dict[str, list[tuple[str, str, bool]]]:
-    """Return the fields to choose from, by kind; chosen ones that no run has are there too."""
+    """Return the fields to choose from, by kind, with chosen fields that no run has."""
     ours = [f for column in COLUMNS if (f := read_field(column.key)) is not None]
     known = [f for f in ours if f in fields or any(f.read(run) is not None for run in runs)]
     # A bare metric of ours that is no column may have been chosen by its name.

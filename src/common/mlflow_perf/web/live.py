@@ -1,4 +1,4 @@
-"""A job that still runs, as far as its metrics in MLflow show it.
+"""A running job, from its metrics in MLflow.
 
 MLflow's system metrics, which `live=True` sends too, become the curves that its report will have.
 """
@@ -49,7 +49,7 @@ def query_samples(store: Any, run_id: str) -> list[Sample]:
 
 
 def build_live_nodes(run: PerfRun, samples: Iterable[Sample], now: float) -> list[NodeDocument]:
-    """Return the documents of the nodes of a running job, as far as they are known.
+    """Return the known documents of the nodes of a running job.
 
     Args:
         run: The run.

@@ -1,4 +1,4 @@
-"""The overview of the fleet as plain data: totals, weeks, groups, and what got worse."""
+"""The overview of the fleet as plain data: totals, weeks, groups, and changes for the worse."""
 
 from __future__ import annotations
 
@@ -95,8 +95,14 @@ def build_overview(
     )
     header, cells = _build_table(by, rows[:_MOST_ROWS])
     ids = {name: key for key, name in experiments.items()}
-    filters = [_filter_list(by, row.group, ids) for row in rows[:_MOST_ROWS]]
     groups = [row.group for row in rows[:_MOST_ROWS]]
+    # The filter that lists the runs of a group, where the list has one.
+    filters = [
+        {_FILTERS[by]: ids.get(group, group) if by == "experiment" else group}
+        if group != NO_GROUP and by in _FILTERS
+        else {}
+        for group in groups
+    ]
     return Overview(
         by,
         _build_tiles(add_rows(rows), add_rows(earlier)),
@@ -106,13 +112,6 @@ def build_overview(
         max(0, len(rows) - _MOST_ROWS),
         worse,
     )
-
-
-def _filter_list(by: str, group: str, ids: Mapping[str, str]) -> dict[str, str]:
-    """Return the filter that lists the runs of a group; empty where the list has none."""
-    if group == NO_GROUP or by not in _FILTERS:
-        return {}
-    return {_FILTERS[by]: ids.get(group, group) if by == "experiment" else group}
 
 
 def _build_tiles(whole: FleetRow, before: FleetRow) -> list[Tile]:

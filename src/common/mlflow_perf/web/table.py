@@ -159,7 +159,7 @@ def _offer(
 
 
 def _prefix(component: str | None) -> str:
-    """Return what stands before the metrics of a component that is not the first of its run."""
+    """Return the prefix of the metrics of a component that is not the first of its run."""
     return f"{clean_metric_key(component or '')}/"
 
 

@@ -1,4 +1,4 @@
-"""The workspace of MLflow's that a request reads."""
+"""The MLflow workspace of a request."""
 
 from __future__ import annotations
 

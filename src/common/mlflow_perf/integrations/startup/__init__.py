@@ -1,6 +1,6 @@
 """Start-up code of the Python processes below a session; `sitecustomize.py` runs it there.
 
-This folder stands on their PYTHONPATH, so its files import nothing of mlflow_perf at the top.
+This folder is on their PYTHONPATH, so its files import nothing of mlflow_perf at the top.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _BY_KEY: dict[str, Metric | RunMetric] = {
 
 
 def find_metric(key: str) -> Metric | RunMetric | None:
-    """Return the table's row for a key, or None for one that is not in the table."""
+    """Return the table's row for a key, or None if the key is not in the table."""
     row = _BY_KEY.get(key)
     if row is None and (found := _OF_ONE_GPU.match(key)):
         return next((metric for metric in make_gpu_metrics(found[1]) if metric.key == key), None)

@@ -1,4 +1,4 @@
-"""What the job may use of this node: CPUs and memory.
+"""The limits of the job on this node: CPUs and memory.
 
 The tightest limit wins: the process's CPU affinity, the quotas and limits of its control groups,
 and the scheduler's allocation.

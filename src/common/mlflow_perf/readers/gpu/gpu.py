@@ -24,7 +24,7 @@ _DEVICE = re.compile(r"(nvidia|renderD)\d+")
 
 @dataclass(frozen=True)
 class GpuState:
-    """The state of a GPU at one instant; None for what it does not report.
+    """The state of a GPU at one instant; None for values that it does not report.
 
     Attributes:
         busy_pct: Share of the last moment in which it computed.

@@ -269,7 +269,7 @@ class ProcessTable:
         return find_ended_child(pid) if self._own_pid == os.getpid() else None
 
     def is_copy(self, pid: int) -> bool:
-        """Return whether a process is a fork of this one that still runs this one's program."""
+        """Return whether a process is a fork of this process that still runs the same program."""
         if self._own_pid != os.getpid():
             return False
         layouts = []

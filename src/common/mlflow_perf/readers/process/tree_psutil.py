@@ -72,7 +72,7 @@ class PsutilProcessTreeReader:
         self._peaks_before = {process: member.peak_bytes for process, member in known.items()}
 
     def _follow(self) -> None:
-        """Find new members, bring all up to date, and keep the usage of those that ended."""
+        """Find new members, update all, and keep the usage of ended members."""
         try:
             processes = [self._root, *self._root.children(recursive=True)]
         except self._psutil.Error:

@@ -1,4 +1,4 @@
-"""How long the threads of several processes ran, and waited for a CPU that others had.
+"""The time in which the threads of several processes ran, and waited for a busy CPU.
 
 The kernel counts both for each thread (`schedstat`). A thread that waits as long as it runs has
 half of a CPU: there are twice as many runnable threads as CPUs for them.
@@ -120,7 +120,7 @@ class TreeThreads:
         self._budget_sec -= self._cpu_clock() - begin
 
     def _look(self, process: Process) -> None:
-        """Read the threads of one process, and add what they did since the last time."""
+        """Read the threads of one process, and add their activity since the last read."""
         pid = process.pid
         before = self._looked.pop(pid, None)
         if before is None or before.started != process.started:

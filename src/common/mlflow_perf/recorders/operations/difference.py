@@ -1,4 +1,4 @@
-"""What was recorded between two moments, from a recorder that goes on."""
+"""The records between two moments of a recorder that continues."""
 
 from __future__ import annotations
 

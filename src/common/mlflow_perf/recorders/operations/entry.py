@@ -1,4 +1,4 @@
-"""Everything kept for one key while it is being recorded."""
+"""The records of one key during recording."""
 
 from __future__ import annotations
 

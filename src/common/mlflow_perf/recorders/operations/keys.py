@@ -28,7 +28,7 @@ def check_name(name: object) -> None:
 
 
 def plain_key(key: Any) -> Any:
-    """Return a key's comparable form: of a list its tuple, of a ProxyStore proxy its object's key.
+    """Return a key's comparable form: a list as a tuple, a ProxyStore proxy as its object's key.
 
     Raises:
         SettingError: If the key cannot be hashed.

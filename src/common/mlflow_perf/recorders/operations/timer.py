@@ -1,4 +1,4 @@
-"""Timers: a plain stopwatch, and a timer that records what it measured."""
+"""Timers: a plain stopwatch, and a timer that records its time."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ class FrameNames:
             try:
                 function = self._functions[id(code)][1]
             except KeyError:
-                function = self._name(code)
+                name = getattr(code, "co_qualname", code.co_name)
+                function = self.name_function(name, code.co_filename, code.co_firstlineno)
                 if len(self._functions) < _MOST_FUNCTIONS:
                     self._functions[id(code)] = code, function
             if function is None and code.co_filename.startswith(_OF_SESSION):
@@ -69,10 +70,6 @@ class FrameNames:
     def is_of_loop(function: Function) -> bool:
         """Return whether a function belongs to an event loop."""
         return function.is_library and function.file.startswith(_LOOPS)
-
-    def _name(self, code: CodeType) -> Function | None:
-        name = getattr(code, "co_qualname", code.co_name)
-        return self.name_function(name, code.co_filename, code.co_firstlineno)
 
     def name_function(self, name: str, file: str, line: int) -> Function | None:
         """Return a function by its qualified name, file and line; None if it is left out."""

@@ -1,6 +1,6 @@
 """A loop whose steps are timed: the wait for each item, the rest, and the parts of it.
 
-The cost of a step is what this module is about: a step appends whole numbers to lists, and a few
+This module is written for a low cost per step: a step appends whole numbers to lists, and a few
 hundred steps at a time become statistics.
 """
 
@@ -168,7 +168,7 @@ class Loop:
         self._wait_ns = perf_counter_ns()
 
     def part(self, name: str) -> Part:
-        """Return a part of the present step; inside another part, one that is named after both."""
+        """Return a part of the present step; inside another part, its name has both names."""
         inside = self.inside
         if inside is not None:
             name = f"{inside.name}.{name}"
@@ -189,7 +189,7 @@ class Loop:
         return self.parts.setdefault(name, Part(self, name))
 
     def add(self, name: str, time_ns: int) -> None:
-        """Add to a part of the present step; between two steps, of the next one."""
+        """Add to a part of the present step, or of the next step between two steps."""
         found = self.parts.get(name) or self._make_part(name)
         found.total_ns += time_ns
         if not self.is_in_step:

@@ -1,4 +1,4 @@
-"""`steps`: times each pass over a loader, and leaves everything else as the loader's own."""
+"""`steps`: times each pass over a loader, and passes all other attributes through."""
 
 from __future__ import annotations
 

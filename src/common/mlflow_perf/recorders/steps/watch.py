@@ -1,4 +1,4 @@
-"""What this process and thread did besides its steps: garbage, page faults, waiting for a CPU."""
+"""Interruptions of a loop: garbage collections, page faults, waiting for a CPU."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Watch:
 
 
 def _read_schedule() -> dict[str, float]:
-    """Return the CPU time of this thread and how long it waited for a CPU, where Linux tells it."""
+    """Return the CPU time of this thread and its wait for a CPU; empty where Linux has neither."""
     try:
         descriptor = os.open(_SCHEDSTAT, os.O_RDONLY)
         try:

@@ -1,1 +1,1 @@
-"""Questions to a spans database."""
+"""Analyses of a spans database."""

@@ -1,4 +1,4 @@
-"""How many spans are under way at once."""
+"""The number of spans that run at the same time."""
 
 from __future__ import annotations
 

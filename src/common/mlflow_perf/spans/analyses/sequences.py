@@ -1,4 +1,4 @@
-"""In which orders events happen, how often each order occurs, and how long each step takes."""
+"""The sequences of events, how often each occurs, and how long each step takes."""
 
 from __future__ import annotations
 

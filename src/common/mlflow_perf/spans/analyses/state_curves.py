@@ -1,4 +1,4 @@
-"""How many root spans are in which state, over time.
+"""The number of root spans in each state, over time.
 
 A root's state is its latest event: `<span type>/<event>`.
 """

@@ -1,4 +1,4 @@
-"""How long spans take, and how long it takes from one event to another."""
+"""The durations of spans, and the times from one event to another."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x4D505350
 _BUSY_SEC = 30.0
 DAMAGE = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError)
-"""The errors that reading a damaged file, or one that only looks like its kind, may raise."""
+"""The errors that reading a damaged file, or a file of another kind, may raise."""
 
 # Script N brings a database of version N to version N + 1.
 _MIGRATIONS: tuple[str, ...] = ("schema.sql", "inserts.sql")
@@ -135,7 +135,7 @@ def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def name_damage(path: str | Path) -> Iterator[None]:
-    """Turn the errors that a damaged database causes into one that names the file.
+    """Turn the errors that a damaged database causes into an error that names the file.
 
     Raises:
         SpansError: The database is damaged, or locked.

@@ -1,1 +1,1 @@
-"""Package importers of mlflow_perf.spans: one small file per kind of source."""
+"""Importers of spans: one small file per kind of source."""

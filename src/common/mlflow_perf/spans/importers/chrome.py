@@ -167,7 +167,7 @@ def _parse_events(source: Path, data: bytes) -> list[dict[str, Any]]:
 
 
 def _unpack(data: bytes, most: int) -> bytes:
-    """Return up to `most` bytes of the data, unpacked as far as possible if it is packed."""
+    """Return up to `most` bytes of the data; packed data is unpacked as far as possible."""
     if data[:2] != b"\x1f\x8b":
         return data
     try:

@@ -110,7 +110,10 @@ def _import(
     query = "SELECT fingerprint FROM source_row WHERE importer = ? AND location = ?"
     try:
         location = str(source.resolve()) if source.exists() else str(source)
-        fingerprint = _make_fingerprint(source)
+        fingerprint = _stamp(source) if source.is_file() else ""
+        if source.is_dir():
+            stamps = [_stamp(path) for path in sorted(source.rglob("*")) if path.is_file()]
+            fingerprint = hashlib.sha256("\n".join(stamps).encode()).hexdigest()
         known = db.execute(query, (importer.name, location)).fetchone()
         before, _, zone_before = known[0].partition(_ZONE) if known else ("", "", "")
         if time_zone and zone_before not in ("", time_zone):
@@ -154,14 +157,6 @@ def _import(
         str(source), importer.name, spans=store.spans, events=store.events, notes=store.notes,
         seconds=time.monotonic() - started, unread=dict(store.unread),
     )  # fmt: skip
-
-
-def _make_fingerprint(source: Path) -> str:
-    """Return a text that changes when the file, or a file in the folder, does; "" for a URI."""
-    if source.is_dir():
-        stamps = [_stamp(path) for path in sorted(source.rglob("*")) if path.is_file()]
-        return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
-    return _stamp(source) if source.is_file() else ""
 
 
 def _stamp(path: Path) -> str:

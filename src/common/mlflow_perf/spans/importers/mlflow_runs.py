@@ -116,7 +116,19 @@ class MlflowRunImporter:
         try:
             while waiting:
                 run = waiting.pop()
-                found += [_read_run(client, run), *_read_traces(client, run)]
+                info = run.info
+                nested = _make_run(
+                    info.run_id,
+                    name=info.run_name,
+                    status=info.status,
+                    start_ms=info.start_time,
+                    end_ms=info.end_time or None,
+                    parent=run.data.tags.get(_PARENT_TAG),
+                )
+                for key in run.data.metrics:
+                    for metric in client.get_metric_history(info.run_id, key):
+                        nested.metrics.append((metric.key, metric.timestamp * 1000, metric.value))
+                found += [nested, *_read_traces(client, run)]
                 with suppress(MlflowPerfError):  # most runs have no performance document
                     components += read_document(load(run.info.run_id).as_dict(), store)
                 query = f"tags.`{_PARENT_TAG}` = '{run.info.run_id}'"
@@ -129,22 +141,6 @@ class MlflowRunImporter:
             raise SpansError(f"The run {run_id} cannot be read: {first}") from error
         store_nested(store, found)
         store_nested(store, components)
-
-
-def _read_run(client: MlflowClient, run: Run) -> Nested:
-    info = run.info
-    nested = _make_run(
-        info.run_id,
-        name=info.run_name,
-        status=info.status,
-        start_ms=info.start_time,
-        end_ms=info.end_time or None,
-        parent=run.data.tags.get(_PARENT_TAG),
-    )
-    for key in run.data.metrics:
-        for metric in client.get_metric_history(info.run_id, key):
-            nested.metrics.append((metric.key, metric.timestamp * 1000, metric.value))
-    return nested
 
 
 def _read_traces(client: MlflowClient, run: Run) -> Iterator[Nested]:

@@ -36,7 +36,7 @@ class Nested:
     metrics: list[tuple[str, int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Make the keys equal to those that the database holds."""
+        """Make the keys equal to the keys in the database."""
         if isinstance(self.key, str):
             self.key = storable(self.key)
         if self.parent is not None and isinstance(self.parent[1], str):

@@ -1,4 +1,4 @@
-"""Logging a workflow's spans to an MLflow run: metrics, pictures, the database."""
+"""Logs a workflow's spans to an MLflow run: metrics, pictures, the database."""
 
 from __future__ import annotations
 
