@@ -39,18 +39,25 @@ def _seconds(raws: list[RawStacks], name: str, place: int) -> float:
     )
 
 
-@pytest.mark.parametrize("name", ["own", "py-spy"])
+@pytest.mark.parametrize("name", ["own", "py-spy", "python"])
 def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path) -> None:
     """Both follow one protocol, and a thread that has ended or sleeps counts no further."""
     if name == "py-spy" and shutil.which("py-spy", path=Path(sys.executable).parent) is None:
         pytest.skip("py-spy is not installed: pip install -e .[pyspy]")
+    if name == "python" and sys.version_info < (3, 15):
+        pytest.skip("Python has a sampler from 3.15 on")
     engine: StackEngine = open_engine(name, 100.0)
     engine.offer(None, is_command=False)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as `mlflow-perf run` does
     engine.begin()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if isinstance(engine, PySpyEngine):
-        time.sleep(1.0)  # it begins within the second that follows
+    if isinstance(engine, PySpyEngine) and engine._beside is not None:
+        logs = [engine._beside.folder / f"{one}.log" for one in ("all", "computing")]
+        deadline = time.monotonic() + 20
+        while not all(log.exists() and log.stat().st_size for log in logs):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    time.sleep(0.0 if name == "own" else 0.5)  # they begin soon after they have said so
     engine.note_begin()
     thread = threading.Thread(target=rest, args=(1.0,))
     thread.start()
@@ -63,10 +70,11 @@ def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path
     engine.end()
     engine.collect()
     found = engine.list_stacks()
-    assert _seconds(found, "compute", 3) == pytest.approx(took, abs=0.3)
+    near = 0.3 + 0.1 * took  # others may have the CPUs
+    assert _seconds(found, "compute", 3) == pytest.approx(took, abs=near)
     assert _seconds(found, "compute", 4) > 0.2
-    assert _seconds(found, "rest", 3) == pytest.approx(1.0, abs=0.3)
-    assert _seconds(found, "rest", 4) < 0.2
+    assert _seconds(found, "rest", 3) == pytest.approx(1.0, abs=near)
+    assert _seconds(found, "rest", 4) < near
     assert not any("mlflow_perf" in one.file for raw in found for one in raw.functions)
 
 
@@ -79,8 +87,8 @@ def _run(folder: Path, script: str) -> list[RawStacks]:
     engine.offer(None, is_command=False)
     engine.begin()
     deadline = time.monotonic() + 10
-    assert engine._folder is not None
-    while any(engine._list_running(engine._folder)) and time.monotonic() < deadline:
+    assert engine._beside is not None
+    while any(engine._beside.list_running()) and time.monotonic() < deadline:
         time.sleep(0.01)
     engine.end()
     return engine.list_stacks()

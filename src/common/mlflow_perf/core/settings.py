@@ -167,8 +167,9 @@ class Settings:
     live: bool = _setting(False, _flag, "Also log the curves while the job runs.")
     profile: float | None = _setting(None, _rate,
         "Stack samples per second, at most 1000; 0: none; default: 50, fewer in a long job.")
-    profile_engine: str = _setting("own", _one_of("own", "py-spy"),
-        "What takes the stacks: a thread in each process, or `py-spy` (extra `pyspy`).")
+    profile_engine: str = _setting("own", _one_of("own", "py-spy", "python"),
+        "What takes the stacks: a thread in each process, `py-spy` (extra `pyspy`), or `python`: "
+        "the sampler that Python has from 3.15 on.")
     scrape: Sequence[str] = _setting((), _urls,
         "Prometheus endpoints to read during the job, comma-separated.")
     textfile: str | None = _setting(None, _textfile,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,15 +53,20 @@ class StackEngine(Protocol):
 
 
 def open_engine(name: str, rate_hz: float | None) -> StackEngine:
-    """Return the engine of a name: `own` or `py-spy`.
+    """Return the engine of a name: `own`, `py-spy` or `python`.
 
     Raises:
-        SettingError: When py-spy is not installed.
+        SettingError: When py-spy is not installed, or Python has no sampler.
     """
     if name == "py-spy" and rate_hz != 0:
         from mlflow_perf.recorders.profile.py_spy import PySpyEngine, find_py_spy
 
         return PySpyEngine(rate_hz, find_py_spy())
+    if name == "python" and rate_hz != 0:
+        from mlflow_perf.recorders.profile.python_sampler import PythonEngine, check_version
+
+        check_version(sys.version_info[:2])
+        return PythonEngine(rate_hz)
     return OwnEngine(rate_hz)
 
 

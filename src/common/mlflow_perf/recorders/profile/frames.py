@@ -58,6 +58,23 @@ class FrameNames:
                 found = [one for one in found if not one.is_library]
             if function is not None and (not found or found[-1] != function):
                 found.append(function)
+        return self._shorten_path(found)
+
+    def name_all(self, frames: Iterable[tuple[str, str, int]]) -> tuple[Function, ...]:
+        """Return the functions of a stack of which only names are known, as `list_functions` does.
+
+        Args:
+            frames: Qualified name, file and first line of each frame, the innermost first.
+        """
+        found: list[Function] = []
+        for frame in frames:
+            function = self.name_function(*frame)
+            if function is not None and (not found or found[-1] != function):
+                found.append(function)
+        return tuple(self._shorten_path(found))
+
+    def _shorten_path(self, found: list[Function]) -> list[Function]:
+        """Return a stack from the outermost function on, without its loop and of bounded depth."""
         if len(found) > _MOST_DEPTH:
             half = _MOST_DEPTH // 2
             found = [*found[:half], _ELSEWHERE, *found[-half:]]

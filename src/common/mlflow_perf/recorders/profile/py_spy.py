@@ -11,56 +11,42 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 
-from mlflow_perf.core.own_cost import add_own_cpu
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.profile import (
     CHILD_PROCESSES,
     MAIN_THREAD,
     OTHER_THREADS,
     Function,
-    RawStacks,
     Sample,
 )
-from mlflow_perf.recorders.collect import collect_stacks
+from mlflow_perf.recorders.profile.beside import Beside, BesideEngine
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.windows import StackWindow
 
-DEFAULT_HZ = 50.0
 _LONGEST_END_SEC = 10.0
 _FIRST_PIECE_SEC = 2
-_PASSES = ("all", "computing")
+_PASSES = ("computing", "all")
 
 _log = get_logger(__name__)
 
-# Records piece after piece, each as long as a 25th of the run so far, while the job lives. Where
-# the job was killed, nobody else removes the folder.
-_LOOP = r"""
-trap 'over=1' INT
-echo $$
-exec </dev/null >/dev/null 2>&1
-folder=$1 name=$2 job=$3 least=$4
-shift 4
-run=0 piece=0
+# Records piece after piece, each as long as a 25th of the run so far, while the job lives.
+_LOOP = """
+least=$1 run=0 piece=0
+shift
 while [ -z "$over" ] && kill -0 "$job"; do
   piece=$((piece + 1)) took=$((run / 25 > least ? run / 25 : least))
   : >"$folder/$name.$piece.began"
   "$@" -d "$took" -o "$folder/$name.$piece" || break
   run=$((run + took))
-done >"$folder/$name.log" 2>&1
-times >"$folder/$name.times"
-kill -0 "$job" || rm -rf "$folder"
+done
 """
 
 _ENTRY = re.compile(
@@ -124,7 +110,7 @@ def find_py_spy() -> str:
     return found
 
 
-class PySpyEngine:
+class PySpyEngine(BesideEngine):
     """Takes the stacks of a process and of the Python processes below it through py-spy.
 
     Args:
@@ -133,103 +119,51 @@ class PySpyEngine:
     """
 
     def __init__(self, rate_hz: float | None, program: str) -> None:
-        self._rate_hz = DEFAULT_HZ if rate_hz is None else rate_hz
+        super().__init__(rate_hz)
         self._program = program
-        self._is_command = False
-        self._spool: Path | None = None
-        self._folder: Path | None = None
-        self._loops: list[int] = []
-        self._ours: set[int | None] = set()
-        self._found: list[RawStacks] = []
-
-    def offer(self, folder: Path | None, *, is_command: bool) -> None:
-        """Note whether the job is a child of this process; py-spy finds the others itself."""
-        self._spool = folder
-        self._is_command = is_command
 
     def begin(self) -> None:
         """Start py-spy, out of reach of the job's terminal and of what it does to its children."""
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-py-spy-"))
-            for name, option in zip(_PASSES, (["--idle"], []), strict=True):
+            self._beside = Beside()
+            for name, option in zip(_PASSES, ([], ["--idle"]), strict=True):
                 command = [
                     self._program, "record", "--pid", str(os.getpid()), "--subprocesses",
                     "--nonblocking", "--rate", f"{max(1, round(self._rate_hz))}", "--function",
                     "--full-filenames", "--threads", "--format", "raw", *option,
                 ]  # fmt: skip
-                job = str(os.getpid())
-                self._loops.append(
-                    _start(str(self._folder), name, job, str(_FIRST_PIECE_SEC), *command)
-                )
+                self._beside.start(name, _LOOP, str(_FIRST_PIECE_SEC), *command)
         except (OSError, ValueError) as error:
             _log.warning("The job's stacks are not sampled: py-spy did not start: %s", error)
 
-    def note_begin(self) -> None:
-        """Note which threads are ours; what came before is cut off when the profile is built."""
-        ours = (one for one in threading.enumerate() if isinstance(one, Thread))
-        self._ours |= {one.native_id for one in ours}
-
-    def tidy(self) -> None:
-        """Do nothing: the other processes leave no files."""
-
-    def note_end(self) -> None:
-        """Note which threads are ours; what comes after is cut off when the profile is built."""
-        self.note_begin()
-
     def end(self) -> None:
         """Stop py-spy, and read what it has written."""
-        folder, self._folder = self._folder, None
-        if folder is None:
+        beside, self._beside = self._beside, None
+        if beside is None:
             return
         ended = time.time()
-        self._send(folder, signal.SIGINT)
-        deadline = time.monotonic() + _LONGEST_END_SEC
-        while any(self._list_running(folder)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self._send(folder, signal.SIGKILL)
+        beside.stop()
         windows: dict[int, StackWindow] = {}
         try:
-            self._read(folder, ended, windows)
+            self._read(beside, ended, windows)
         except (OSError, DocumentError) as error:
             _log.warning("The job's stacks are not in its profile: %s", error)
             windows = {}
-        add_own_cpu(_read_cpu_sec(folder))
-        shutil.rmtree(folder, ignore_errors=True)
+        beside.close()
         if self._spool is None:
             self._found = [window.as_raw() for window in windows.values()]
             return
         for window in windows.values():
             window.save_to(self._spool)
 
-    def collect(self) -> None:
-        """Take over what the py-spy of each rank on this node has found."""
-        if self._spool is not None:
-            self._found = collect_stacks(self._spool)
-
-    def list_stacks(self) -> list[RawStacks]:
-        """Return the stacks by wall time and by CPU time, after the end; empty before it."""
-        return self._found
-
-    def _list_running(self, folder: Path) -> Iterator[int]:
-        """Yield those loops that still run: a PID may be given again."""
-        for pid in self._loops:
-            with contextlib.suppress(OSError):
-                if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    yield pid
-
-    def _send(self, folder: Path, number: int) -> None:
-        for pid in self._list_running(folder):
-            with contextlib.suppress(OSError):
-                os.killpg(os.getpgid(pid), number)
-
-    def _read(self, folder: Path, ended: float, windows: dict[int, StackWindow]) -> None:
+    def _read(self, beside: Beside, ended: float, windows: dict[int, StackWindow]) -> None:
         """Add what each py-spy has written to the windows of the processes.
 
         Raises:
             DocumentError: When one could not read the process, or has written something else.
             OSError: When a file cannot be read.
         """
-        every, computing = (_read_pieces(folder, name, ended) for name in _PASSES)
+        computing, every = (_read_pieces(beside, name, ended) for name in _PASSES)
         us = os.getpid()
         # The main thread of this process is in every sample of those that take all threads.
         seen = [sum(one.count for one in p.stacks if one.pid == one.thread == us) for p in every]
@@ -261,52 +195,20 @@ class PySpyEngine:
             window.add_span(key[1], (piece.start, piece.end), *times)
 
 
-def _start(*command: str) -> int:
-    """Start a loop of recordings that is nobody's child, and return its PID.
-
-    The job must not find it among its children, where it may wait for all of them. It takes
-    signals even where this process blocks them, and none of the terminal's.
-    """
-    reader, writer = os.pipe()
-    with os.fdopen(reader, encoding="ascii") as output:
-        try:
-            # A shell in the background of another one would never get a SIGINT.
-            shell = os.posix_spawn(
-                "/bin/sh",
-                ["sh", "-c", '"$@"; :', "sh", "sh", "-c", _LOOP, "sh", *command],
-                os.environ,
-                file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)],
-                setpgroup=0,
-                setsigmask=(),
-                setsigdef=(signal.SIGINT,),
-            )
-        finally:
-            os.close(writer)
-        pid = int(output.readline())
-    with contextlib.suppress(ChildProcessError, ProcessLookupError):  # the job has waited for it
-        os.kill(shell, signal.SIGKILL)
-        os.waitpid(shell, 0)
-    return pid
-
-
-def _read_pieces(folder: Path, name: str, ended: float) -> list[Piece]:
+def _read_pieces(beside: Beside, name: str, ended: float) -> list[Piece]:
     """Return what one py-spy after the other has recorded.
 
     Raises:
         DocumentError: When the first could not read the process, or wrote something else.
         OSError: When a file cannot be read.
     """
+    folder = beside.folder
     begun: list[float] = []
     while (mark := folder / f"{name}.{len(begun) + 1}.began").exists():
         begun.append(mark.stat().st_mtime)
-    said = (folder / f"{name}.log").read_text("utf-8", "replace").strip().splitlines()
-    if said and not (folder / f"{name}.1").exists():
-        causes = [line for line in said if "denied" in line.lower()] or said
-        raise DocumentError(
-            f"py-spy could not read the process ({causes[-1].strip()[:200]}). It needs the "
-            "right to trace it (CAP_SYS_PTRACE, or kernel.yama.ptrace_scope=0) and an "
-            "interpreter with symbols; MLFLOW_PERF_PROFILE_ENGINE=own needs neither."
-        )
+    # One that is stopped as it begins has nothing to say.
+    if (folder / f"{name}.log").stat().st_size and not (folder / f"{name}.1").exists():
+        raise beside.explain(name, "py-spy")
     pieces = []
     for number, (start, end) in enumerate(pairwise([*begun, max([ended, *begun])]), 1):
         # The last one is missing if it was stopped as it began.
@@ -314,12 +216,6 @@ def _read_pieces(folder: Path, name: str, ended: float) -> list[Piece]:
             text = (folder / f"{name}.{number}").read_text("utf-8", "replace")
             pieces.append(Piece(start, end, tuple(read_folded(text))))
     return pieces
-
-
-def _read_cpu_sec(folder: Path) -> float:
-    """Return the CPU time of all that was started to record, as the shells say at their end."""
-    said = "".join(path.read_text("ascii", "replace") for path in folder.glob("*.times"))
-    return sum(60 * float(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", said))
 
 
 def read_folded(text: str) -> Iterator[FoldedStack]:
@@ -336,9 +232,7 @@ def read_folded(text: str) -> Iterator[FoldedStack]:
     for entry in _ENTRY.finditer(text):
         processes = _PROCESS.findall(text, end, entry.start())
         end, pid = entry.end(), int(processes[-1]) if processes else pid
-        known = (names.name_function(n, f, int(line)) for n, f, line in _FRAME.findall(entry[2]))
-        # A function that calls itself at once is there once.
-        path = tuple(one for one, _ in groupby(one for one in known if one is not None))
-        yield FoldedStack(pid, int(entry[1]), path, int(entry[3]))
+        frames = [(name, file, int(line)) for name, file, line in _FRAME.findall(entry[2])]
+        yield FoldedStack(pid, int(entry[1]), names.name_all(reversed(frames)), int(entry[3]))
     if text.strip() and not end:
         raise DocumentError("py-spy's file is damaged, or is another one's.")

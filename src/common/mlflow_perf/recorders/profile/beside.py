@@ -1,0 +1,167 @@
+"""Runs a program beside the job that reads the stacks of its processes from their memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow_perf.core.own_cost import add_own_cpu
+from mlflow_perf.core.threads import Thread
+from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.recorders.collect import collect_stacks
+
+_LONGEST_END_SEC = 10.0
+_DEFAULT_HZ = 50.0
+
+# The program ends with a SIGINT, which a shell in the background of another one never gets. Where
+# the job was killed, nobody else removes the folder.
+_BEGIN = """
+trap 'over=1' INT
+echo $$
+exec </dev/null >/dev/null 2>&1
+folder=$1 name=$2 job=$3
+shift 3
+{
+"""
+_END = """
+} >"$folder/$name.log" 2>&1
+times >"$folder/$name.times"
+kill -0 "$job" || rm -rf "$folder"
+"""
+
+
+class Beside:
+    """Programs that this process has started, but that are nobody's children.
+
+    The job must not find them among its children, where it may wait for all of them. They get
+    signals even where this process blocks them, and none of the terminal's.
+
+    Attributes:
+        folder: What they may write to; it is gone after `close`.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-beside-"))
+        self._pids: list[int] = []
+
+    def start(self, name: str, script: str, *arguments: str) -> None:
+        """Run a shell's script; it knows `$folder`, `$job`, and `$over` once it is to end.
+
+        Args:
+            name: Name of its files: what it says is in `name.log`.
+            script: The script.
+            arguments: Its arguments.
+
+        Raises:
+            OSError: When it cannot be started.
+            ValueError: Likewise.
+        """
+        script = f"{_BEGIN}{script}{_END}"
+        command = ["sh", "-c", script, "sh", str(self.folder), name, str(os.getpid()), *arguments]
+        reader, writer = os.pipe()
+        with os.fdopen(reader, encoding="ascii") as output:
+            try:
+                outer = os.posix_spawn(
+                    "/bin/sh",
+                    ["sh", "-c", '"$@"; :', "sh", *command],
+                    os.environ,
+                    file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)],
+                    setpgroup=0,
+                    setsigmask=(),
+                    setsigdef=(signal.SIGINT,),
+                )
+            finally:
+                os.close(writer)
+            self._pids.append(int(output.readline()))
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):  # the job waited for it
+            os.kill(outer, signal.SIGKILL)
+            os.waitpid(outer, 0)
+
+    def list_running(self) -> Iterator[int]:
+        """Yield those that still run: a PID may be given again."""
+        for pid in self._pids:
+            with contextlib.suppress(OSError):
+                if str(self.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    yield pid
+
+    def stop(self) -> None:
+        """End them, in ten seconds at most."""
+        self._send(signal.SIGINT)
+        deadline = time.monotonic() + _LONGEST_END_SEC
+        while any(self.list_running()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        for pid in self.list_running():
+            with contextlib.suppress(OSError):
+                os.killpg(os.getpgid(pid), number)
+
+    def explain(self, name: str, program: str) -> DocumentError:
+        """Return why a program has written nothing, by what it said."""
+        said = (self.folder / f"{name}.log").read_text("utf-8", "replace").strip().splitlines()
+        causes = [one for one in said if re.search("denied|permi", one, re.IGNORECASE)] or said
+        return DocumentError(
+            f"{program} could not read the process "
+            f"({causes[-1].strip()[:200] if causes else 'no message'}). It needs the right to "
+            "trace it (CAP_SYS_PTRACE, or kernel.yama.ptrace_scope=0) and an interpreter with "
+            "symbols; MLFLOW_PERF_PROFILE_ENGINE=own needs neither."
+        )
+
+    def close(self) -> None:
+        """Remove the folder, and count the CPU time that the shells told of at their end."""
+        said = "".join(path.read_text("ascii", "replace") for path in self.folder.glob("*.times"))
+        spent = re.findall(r"(\d+)m([\d.]+)s", said)
+        add_own_cpu(sum(60 * float(minutes) + float(seconds) for minutes, seconds in spent))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class BesideEngine:
+    """What the engines have in common whose programs run beside the job.
+
+    Args:
+        rate_hz: Samples per second; None for the default.
+    """
+
+    def __init__(self, rate_hz: float | None) -> None:
+        self._rate_hz = _DEFAULT_HZ if rate_hz is None else rate_hz
+        self._is_command = False
+        self._spool: Path | None = None
+        self._beside: Beside | None = None
+        self._ours: set[int | None] = set()
+        self._found: list[RawStacks] = []
+
+    def offer(self, folder: Path | None, *, is_command: bool) -> None:
+        """Note where the samples go, and whether the job is a child of this process."""
+        self._spool = folder
+        self._is_command = is_command
+
+    def note_begin(self) -> None:
+        """Note which threads are ours; what came before is cut off when the profile is built."""
+        own = (one for one in threading.enumerate() if isinstance(one, Thread))
+        self._ours |= {one.native_id for one in own}
+
+    def tidy(self) -> None:
+        """Do nothing: the job's other processes leave nothing."""
+
+    def note_end(self) -> None:
+        """Note which threads are ours; what comes after is cut off when the profile is built."""
+        self.note_begin()
+
+    def collect(self) -> None:
+        """Take over what was found for each rank of this node."""
+        if self._spool is not None:
+            self._found = collect_stacks(self._spool)
+
+    def list_stacks(self) -> list[RawStacks]:
+        """Return the stacks by wall time and by CPU time, after the end; empty before it."""
+        return self._found
