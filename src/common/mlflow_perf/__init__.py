@@ -89,7 +89,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Give a notebook the magic `%%mlflow_perf NAME`; `%load_ext mlflow_perf` calls this."""
-    from mlflow_perf.session.notebook import register_magic
+    from mlflow_perf.session.cell_magic import register_magic
 
     register_magic(shell)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlflow_perf.analysis.change_sentence import describe_change, measure_side
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
@@ -101,6 +102,24 @@ class GateResult:
         """Whether every limit holds and every new run finished."""
         return not self.failures and all(c.passed for c in self.checks)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the decision as plain data, for JSON."""
+        fields = ("base", "new", "change_pct", "p", "outcome", "passed", "how", "more_runs")
+        checks = [
+            {"step": check.step, "limit": check.limit.text, "metric": check.limit.key}
+            | {name: getattr(check, name) for name in fields}
+            for check in self.checks
+        ]
+        return {
+            "passed": self.passed,
+            "base": self.base,
+            "new": self.new,
+            "checks": checks,
+            "notes": self.notes,
+            "failures": self.failures,
+            "functions": self.functions,
+        }
+
 
 def check(
     base: RunRef | PerfRun | Sequence[RunRef | PerfRun],
@@ -109,18 +128,15 @@ def check(
     *,
     alpha: float = ALPHA,
 ) -> GateResult:
-    """Return whether new runs keep within limits of a base.
+    """Return whether new runs are within limits relative to a base.
 
-    With enough repeats on both sides, a one-sided Mann–Whitney test decides whether the new values
-    are beyond what the limit allows. One new run against at least three of the base must also be
-    outside the base's own noise. With fewer repeats the medians alone decide. Each check says which
-    rule applied, and how many more new runs it needs if the figures cannot tell; see `judge`.
+    The rule depends on the number of repeats; see `judge`. Each check names its rule.
 
     Args:
-        base: Run to compare with, or several; may be empty if every limit is a value of its own.
+        base: Run to compare with, or several; may be empty if every limit is absolute.
         new: Run to judge, or several; workflows are judged step by step.
         limits: One or several; see `gate_limits.parse_limit`.
-        alpha: The highest acceptable chance of the test to take noise for a regression.
+        alpha: Highest acceptable chance that the test takes noise for a regression.
 
     Raises:
         SettingError: When a limit cannot be read, no run has its metric, or none is given.

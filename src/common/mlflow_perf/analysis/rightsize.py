@@ -79,38 +79,28 @@ def right_size(
     risk: float = 0.01,
     inputs: Mapping[str, float] | None = None,
 ) -> RightSize:
-    """Return what to ask for, from one run or from several of one component: the worst counts.
+    """Return the resources to request, from the worst of one or several runs of a component.
 
-    Memory below the worst run's peak is advised only where an input predicts less, or where the
-    component has changed since; the evidence says which.
+    Memory below the worst run's peak is advised only if an input predicts less, or after a change.
 
     Args:
         runs: Runs with figures; runs without any are left out, and the evidence says so.
-        headroom_pct: What to add to the peak memory and to the longest time, in per cent; by
-            default 20% for the time, and for memory what the runs themselves teach.
-        risk: Share of runs that may be given too little memory.
-        inputs: What the next run gets: parameters, counters, or `read_mb`.
+        headroom_pct: Per cent to add to the peak memory and to the longest time; by default 20%
+            for the time, and for memory a head-room learned from the runs.
+        risk: Accepted share of runs with too little memory.
+        inputs: The inputs of the next run: parameters, counters, or `read_mb`.
 
     Raises:
         RunNotFoundError: When none of the runs holds figures of its nodes.
-        SettingError: When the head-room is negative or not finite, the risk is not between 0 and 1,
-            or no run has one of the inputs.
+        SettingError: When a number is out of range, or no run has one of the inputs.
     """
     if headroom_pct is not None and not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
     by_time = sorted(runs, key=lambda run: run.started or 0.0)
     measured = [(run, found) for run in by_time if (found := read_peak_usage(run))]
+    if not measured:
+        raise RunNotFoundError(f"{_explain_missing(runs)}: there is nothing to advise.")
     usages = [found for _, found in measured]
-    if not usages:
-        runs_hold = f"The run {runs[0].label} holds no"
-        if len(runs) != 1:
-            runs_hold = f"None of the {len(runs)} runs holds"
-        why = f"{runs_hold} figures of its nodes"
-        if launcher := runs[0].tags.get(f"{TAG}elsewhere"):
-            why = (
-                f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
-            )
-        raise RunNotFoundError(f"{why}: there is nothing to advise.")
     peaks = _Peaks([run for run, _ in measured], usages)
     check_inputs(inputs or {}, (read_inputs(run) for run in peaks.sources))
     cpus, cpu_evidence = _advise_cpus(peaks)
@@ -124,10 +114,6 @@ def right_size(
     longest = max(peak.usage["duration_sec"] for peak in peaks.all)
     spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
     minutes = _round_up(longest / 60.0 * (1 + spare_pct / 100.0), _TIME_STEP_MIN)
-    keys = ("cpus", "memory_mb", "gpus")
-    had = [(peak.owned_cores, peak.owned_memory_mb, peak.owned_gpus) for peak in peaks.all]
-    used = [(peak.cores or 0, peak.memory_mb or 0, peak.gpus) for peak in peaks.all]
-    nodes = {"nodes": max(map(len, usages))}
     return RightSize(
         cpus,
         memory_mb,
@@ -143,9 +129,18 @@ def right_size(
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
         seen=tuple(peaks.list_seen_runs()),
-        had={**dict(zip(keys, map(max, zip(*had, strict=True)), strict=True)), **nodes},
-        peak={**dict(zip(keys, map(max, zip(*used, strict=True)), strict=True)), **nodes},
+        had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
+        peak=peaks.find_most(lambda p: (p.cores or 0, p.memory_mb or 0, p.gpus)),
     )
+
+
+def _explain_missing(runs: Sequence[PerfRun]) -> str:
+    """Return why no run has figures of its nodes."""
+    if launcher := runs[0].tags.get(f"{TAG}elsewhere"):
+        return f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
+    if len(runs) == 1:
+        return f"The run {runs[0].label} holds no figures of its nodes"
+    return f"None of the {len(runs)} runs holds figures of its nodes"
 
 
 class _Peaks:
@@ -173,6 +168,16 @@ class _Peaks:
         # A node's work may be one process, so it moves as a whole, beside the largest others.
         values = sorted((figure(peak) or 0.0 for peak in run), reverse=True)
         return sum(values[: self.consolidated(run)])
+
+    def find_most(
+        self, read: Callable[[PeakUsage], tuple[float, float, float]]
+    ) -> dict[str, float]:
+        """Return the largest CPUs, memory and GPUs of a node, and the number of nodes."""
+        most = map(max, zip(*map(read, self.all), strict=True))
+        return {
+            **dict(zip(("cpus", "memory_mb", "gpus"), most, strict=True)),
+            "nodes": max(map(len, self.runs)),
+        }
 
     def find_worst(self, figure: Callable[[PeakUsage], float | None]) -> tuple[float, PeakUsage]:
         """Return the largest peak of one node after consolidation, and the node it comes from."""

@@ -158,12 +158,12 @@ class Sizer:
     def suggest(
         self, *, inputs: Mapping[str, float] | None = None, failed_mb: float | None = None
     ) -> Suggestion:
-        """Return what to ask for, for a run with these inputs.
+        """Return the memory and time to request for a run with these inputs.
 
         Args:
             inputs: The run's inputs; names that no run had are ignored.
-            failed_mb: Memory with which this run was killed for want of memory; the suggestion is
-                then above it, and above every peak that was seen.
+            failed_mb: Memory with which this run was killed because memory ran out; the suggestion
+                is then above it, and above every observed peak.
 
         Raises:
             SettingError: When there is neither a run to learn from nor a failed size, or a number
@@ -177,8 +177,7 @@ class Sizer:
             if failed is None:
                 raise SettingError("There is nothing to learn from yet: observe a run first.")
             return Suggestion(2.0 * failed, 0.0, 0.5, 0, "twice the memory that failed")
-        value = given.get(self._predictor or "", math.nan)
-        costs = self._calculate_costs()
+        value, costs = given.get(self._predictor or "", math.nan), self._calculate_costs()
         if not math.isfinite(value):
             costs[NEEDS_INPUT] = np.inf
         elif self._proof >= _PROVEN:
@@ -199,7 +198,7 @@ class Sizer:
             )
         elif memory < newest:
             memory = newest
-            notes.append("raised to what the newest run used")
+            notes.append("raised to the newest run's peak")
         # An arm is chosen because it has not failed, so its own past is no proof that it will not.
         failures = float(self._failures[expert, spread]) + 0.3
         p_fit = 1.0 - failures / (self._judged + 8.0)

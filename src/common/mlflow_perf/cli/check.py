@@ -119,17 +119,7 @@ def command(
     if output is not None:
         _options.write(output, to_markdown(result))
     if as_json:
-        fields = ("base", "new", "change_pct", "p", "outcome", "passed", "how", "more_runs")
-        checks = [
-            {"step": check.step, "limit": check.limit.text, "metric": check.limit.key}
-            | {name: getattr(check, name) for name in fields}
-            for check in result.checks
-        ]
-        data = {"passed": result.passed, "base": result.base, "new": result.new, "checks": checks}
-        _tables.echo_json(
-            data
-            | {"notes": result.notes, "failures": result.failures, "functions": result.functions}
-        )
+        _tables.echo_json(result.as_dict())
     else:
         click.echo(to_markdown(result), nl=False)
     sys.exit(0 if result.passed else 1)

@@ -138,8 +138,7 @@ def run(
         return
 
     graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
-    given = parse_pythons(pythons, graphs)
-    failed: list[StepFailedError] = []
+    given, failed = parse_pythons(pythons, graphs), None
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:
         choose = partial(choose_pythons, graph, given, own=environments == "own", say=_say)
@@ -147,9 +146,9 @@ def run(
         try:
             run_one(graph, choose, find_sizes=find)
         except StepFailedError as error:
-            failed.append(error)
-    if failed:
-        raise failed[0]
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def _say(text: str) -> None:

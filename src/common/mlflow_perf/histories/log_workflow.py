@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlflow_perf.histories.records import Workflow
+from mlflow_perf.histories.tasks import Task, Workflow
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
@@ -85,21 +85,7 @@ def log_workflow(
         start_ms = int(1000 * began)
         parent = client.create_run(experiment_id, start_time=start_ms, tags=tags).info.run_id
     shared = {PARENT_TAG: parent, _SOURCE: workflow.source}
-    runs = []
-    for key, task in new.items():
-        started = began if task.started is None else task.started
-        nodes = {"run_node_count": float(task.nodes)} if task.nodes > 1 else {}
-        runs.append(
-            FinishedRun(
-                task.name,
-                task.status,
-                started,
-                started + task.duration_sec,
-                metrics=task.metrics | nodes,
-                params={name: f"{value:.10g}" for name, value in task.params.items()},
-                tags={**task.tags, **shared, _KEY: key, f"{TAG}component": task.component},
-            )
-        )
+    runs = [_make_run(task, began, {**shared, _KEY: key}) for key, task in new.items()]
     write_runs(client, experiment_id, runs, watch=lambda done: watch(done, len(runs)))
     statuses = {task.status for task in tasks}
     status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
@@ -110,3 +96,17 @@ def log_workflow(
         parent, name, workflow.name, workflow.source, len(new), len(keys) - len(new),
         workflow.left_out,
     )  # fmt: skip
+
+
+def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
+    started = began if task.started is None else task.started
+    nodes = {"run_node_count": float(task.nodes)} if task.nodes > 1 else {}
+    return FinishedRun(
+        task.name,
+        task.status,
+        started,
+        started + task.duration_sec,
+        metrics=task.metrics | nodes,
+        params={name: f"{value:.10g}" for name, value in task.params.items()},
+        tags={**task.tags, **tags, f"{TAG}component": task.component},
+    )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
+from mlflow_perf.histories.tasks import Task, Workflow
 
 _MS = 1e-3
 _STATUS = {"COMPLETED": "FINISHED", "CACHED": "FINISHED", "FAILED": "FAILED", "ABORTED": "KILLED"}

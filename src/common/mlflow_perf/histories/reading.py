@@ -8,10 +8,10 @@ from pathlib import Path
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.histories.nextflow import is_trace, read_trace
-from mlflow_perf.histories.records import Workflow
 from mlflow_perf.histories.sacct import is_accounting, read_accounting
 from mlflow_perf.histories.snakemake import is_benchmark, read_benchmarks
 from mlflow_perf.histories.table import Table, open_table
+from mlflow_perf.histories.tasks import Workflow
 
 _Reader = Callable[[Sequence[Table]], list[Workflow]]
 _READERS: tuple[tuple[Callable[[Table], bool], _Reader], ...] = (

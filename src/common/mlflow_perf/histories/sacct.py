@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
+from mlflow_perf.histories.tasks import Task, Workflow
 
 _STATUS = {
     "COMPLETED": "FINISHED",

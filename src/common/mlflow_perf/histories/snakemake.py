@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from mlflow_perf.histories.records import Task, Workflow
 from mlflow_perf.histories.table import Row, Table
+from mlflow_perf.histories.tasks import Task, Workflow
 
 _PLAIN_FOLDERS = re.compile(r"benchmarks?|logs?|results?|out|output", re.IGNORECASE)
 _SUFFIXES = re.compile(r"(\.(tsv|txt|csv|bench|benchmark|benchmarks))+$", re.IGNORECASE)

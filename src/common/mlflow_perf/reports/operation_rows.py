@@ -108,8 +108,7 @@ def build_operation_table(
 ) -> dict[str, Any]:
     """Return the operations of all nodes, the longest in total first.
 
-    Counts and totals are summed over the nodes. Percentiles are of all calls; without the
-    distributions of some node, those of the node where they are highest.
+    Percentiles are of all calls; if a node's distribution is missing, the highest of any node.
 
     Args:
         nodes: The figures of each node.
@@ -118,10 +117,9 @@ def build_operation_table(
         duration_sec: How long it took; 0.0 if unknown.
 
     Returns:
-        `rows` (at most `MOST_ROWS`) with `name`, `count`, `total`, `avg`, `p50` … as texts,
-        `share` in per cent of the run's time on all nodes, and `place`: left and width in per cent
-        of the run, where it ran once on each node; `left_out`: how many more there are; `columns`:
-        which percentiles and extremes any row has.
+        `rows` (at most `MOST_ROWS`) with texts, `share` in per cent of the run's time on all nodes,
+        and `place` (left and width in per cent of the run) if it ran once per node; `left_out`:
+        the number of further rows; `columns`: percentiles and extremes that some row has.
     """
     places = places or Places()
     merged: Figures = {}
@@ -136,9 +134,8 @@ def build_operation_table(
                     choose = min if column == "min_ms" else max
                     into[column] = choose(into.get(column, stats[column]), stats[column])
     order = sorted(merged.items(), key=lambda item: -item[1]["total_ms"])
-    if len(nodes) > 1:
-        for name, stats in merged.items():
-            stats.update(places.percentiles(name))
+    for name, stats in merged.items() if len(nodes) > 1 else ():
+        stats.update(places.percentiles(name))
     whole_ms = 1000.0 * duration_sec * max(1, len(nodes))
     columns = [c for c in _COLUMNS if any(c in stats for stats in merged.values())]
     rows = []

@@ -14,7 +14,7 @@ from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import training
-from mlflow_perf.session.notebook import is_notebook
+from mlflow_perf.session.cell_magic import is_notebook
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_recorder import GRACE_SEC, RunRecorder
 from mlflow_perf.session.run_recording import RunRecording

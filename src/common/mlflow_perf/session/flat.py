@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from mlflow_perf.core.settings import Settings, arguments_of
-from mlflow_perf.session.notebook import is_notebook
+from mlflow_perf.session.cell_magic import is_notebook
 from mlflow_perf.session.report import Session, report
 
 _started: Session | None = None

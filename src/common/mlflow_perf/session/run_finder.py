@@ -196,11 +196,7 @@ class RunFinder:
             self._probe_page()
             return
         if not self._node.samples:
-            # The rank that samples on this node has the run; this one sends nothing itself.
-            until = time.monotonic() + self._start_timeout_sec
-            while (run_id := self._read_shared()) == "" and time.monotonic() < until:
-                time.sleep(_LOOK_SEC)
-            run.run_id = run_id or None
+            self._follow_sampler()
             return
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):
@@ -240,6 +236,13 @@ class RunFinder:
                 ) from error
             run.started = time.time()
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
+
+    def _follow_sampler(self) -> None:
+        """Take the run of the rank that samples on this node; this rank sends nothing itself."""
+        until = time.monotonic() + self._start_timeout_sec
+        while (run_id := self._read_shared()) == "" and time.monotonic() < until:
+            time.sleep(_LOOK_SEC)
+        self._run.run_id = run_id or None
 
     def _probe_page(self) -> None:
         """Check in the background whether the server has the page, so that exiting need not."""

@@ -33,7 +33,7 @@ from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.web.choice import Choice, build_search
 from mlflow_perf.web.fields import offer_fields
-from mlflow_perf.web.live import build_live_nodes, query_samples
+from mlflow_perf.web.running_job import build_live_nodes, query_samples
 from mlflow_perf.web.table import (
     OUR_KEYS,
     Found,

@@ -18,9 +18,9 @@ from mlflow_perf.recorders import current, timing
 from mlflow_perf.recorders.operations.keys import as_text
 from mlflow_perf.recorders.operations.timer import OperationTimer
 from mlflow_perf.recorders.steps.course import CourseRow
+from mlflow_perf.recorders.steps.interruptions import Watch
 from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes
-from mlflow_perf.recorders.steps.watch import Watch
 
 INPUT, COMPUTE = "input", "compute"
 _RESERVED = {INPUT, COMPUTE, "step", "rest"}

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 import mlflow_perf
-from mlflow_perf.session.notebook import is_notebook
+from mlflow_perf.session.cell_magic import is_notebook
 
 interactive = pytest.importorskip("IPython.core.interactiveshell")
 

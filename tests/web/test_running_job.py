@@ -10,7 +10,7 @@ from mlflow.entities import Metric
 from tests.web.web_store import Filled, list_shown
 
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.web.live import build_live_nodes
+from mlflow_perf.web.running_job import build_live_nodes
 
 
 def test_samples_become_reports_by_node() -> None:

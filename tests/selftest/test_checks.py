@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.selftest.check import CHECKS, Check, passed, run_checks
+from mlflow_perf.selftest.checks import CHECKS, Check, passed, run_checks
 from mlflow_perf.selftest.loads import LOADS
 
 

@@ -1,0 +1,55 @@
+"""What `mlflow-perf run` and `mlflow-perf group` do before and after their command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from mlflow_perf.cli._wrapped import flush_output, prepare_command
+
+
+def test_a_missing_command_ends_as_in_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 127, and one line names the command."""
+    with pytest.raises(SystemExit) as ended:
+        prepare_command(("no-such-command-here", "x"))
+    assert ended.value.code == 127
+    assert capsys.readouterr().err == "mlflow-perf: no-such-command-here: command not found\n"
+
+
+def test_a_file_that_cannot_be_executed_ends_as_in_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code is 126."""
+    (tmp_path / "text").write_text("no program")
+    with pytest.raises(SystemExit) as ended:
+        prepare_command((str(tmp_path / "text"),))
+    assert ended.value.code == 126
+    assert "cannot be executed" in capsys.readouterr().err
+
+
+def test_the_command_replaces_us_only_where_we_are_switched_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With `MLFLOW_PERF_DISABLE=true` the command runs without a process of ours around it."""
+    replace = Mock()
+    monkeypatch.setattr(os, "execvp", replace)
+    prepare_command((sys.executable, "-c", "pass"))
+    replace.assert_not_called()
+    monkeypatch.setenv("MLFLOW_PERF_DISABLE", "true")
+    prepare_command((sys.executable, "-c", "pass"))
+    replace.assert_called_once_with(sys.executable, (sys.executable, "-c", "pass"))
+
+
+def test_a_broken_stream_does_not_stop_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output may be closed or full; the exit code of the command still counts."""
+    broken, healthy = Mock(flush=Mock(side_effect=OSError("full"))), Mock()
+    monkeypatch.setattr(sys, "stdout", broken)
+    monkeypatch.setattr(sys, "stderr", healthy)
+    flush_output()
+    healthy.flush.assert_called_once_with()
+    monkeypatch.setattr(sys, "stdout", None)
+    flush_output()
