@@ -37,6 +37,21 @@ def test_a_change_within_an_interval_is_placed_by_its_value() -> None:
     assert split_levels(range(12), [curve]) == pytest.approx([5.75])
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_an_interval_across_a_great_change_is_no_level_of_its_own(share: float) -> None:
+    """One CPU, then sixteen: one cut, within the interval that lies across it."""
+    across = 40.0 * share + 2.5 * (1 - share)
+    curves = [[2.5] * 30 + [across] + [40.0] * 30, [1.0] * 61]
+    assert split_levels(range(62), curves) == pytest.approx([31 - share])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_phase_that_is_noisier_than_the_others_is_one_level(seed: int) -> None:
+    """Eight CPUs that vary by 20% beside one that hardly does: no cut within the eight."""
+    quiet, noisy = _curve(seed, (60, 1), noise=0.02), _curve(seed, (60, 10), noise=2.0)
+    assert split_levels(range(181), [quiet + noisy + quiet]) == pytest.approx([60, 120], abs=1.0)
+
+
 def test_levels_are_few_and_found_fast_in_a_long_series() -> None:
     """A thousand intervals that change without end give at most the wanted number of levels."""
     curve = _curve(3, *[(25, 5.0 * (i % 2)) for i in range(40)])

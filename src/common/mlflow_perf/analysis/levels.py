@@ -17,6 +17,7 @@ _SHORTEST = 2
 _MOST_INTERVALS = 200
 _LEAST_NOISE = 0.35  # of the unit: figures of a quiet job do not change level by trifles
 _LEAST_CHANGE = 0.8  # of the unit, between two neighbouring levels
+_LEAST_ERRORS = 5.0  # the same in standard errors of the difference of the two
 
 
 def split_levels(
@@ -39,14 +40,20 @@ def split_levels(
     lengths = [end - begin for begin, end in pairwise(times)]
     scaled = []
     for curve in table:
-        noise = median(abs(after - before) for before, after in pairwise(curve)) / 0.954
+        noise = _measure_noise([abs(after - before) for before, after in pairwise(curve)])
         scaled.append([value / max(noise, _LEAST_NOISE) for value in curve])
     penalty = 4.0 + 2.5 * math.log(len(lengths))
     while True:
         cuts = _drop_weak(_fit(scaled, lengths, penalty), table, lengths)
+        cuts = _join_steps(cuts, table, lengths)
         if len(cuts) < most:
             return [_refine(cut, table, times) for cut in cuts]
         penalty *= 1.5
+
+
+def _measure_noise(steps: Sequence[float]) -> float:
+    """Return the standard deviation of a level's values, from the steps between neighbours."""
+    return median(steps) / 0.954 if steps else 0.0
 
 
 def _thin(
@@ -121,6 +128,30 @@ def _drop_weak(
     return kept
 
 
+def _join_steps(
+    cuts: Sequence[int], table: Sequence[Sequence[float]], lengths: Sequence[float]
+) -> list[int]:
+    """Return the cuts with one in place of two that are beside an interval across a change.
+
+    Such an interval, with its neighbour, is a level of its own between the two: of shortest length.
+    """
+    edges = [0, *cuts, len(lengths)]
+    kept: list[int] = []
+    for i, cut in enumerate(cuts, 1):
+        first = edges[i - 1]
+        if kept and kept[-1] == first == cut - _SHORTEST:
+            sides = [
+                [_mean(curve, lengths, *edges[j : j + 2]) for j in (i - 2, i - 1, i)]
+                for curve in table
+            ]
+            noise = _LEAST_NOISE
+            if all(min(a, c) - noise <= b <= max(a, c) + noise for a, b, c in sides):
+                kept[-1] = first + 1
+                continue
+        kept.append(cut)
+    return kept
+
+
 def _measure_jump(
     curve: Sequence[float], lengths: Sequence[float], start: int, cut: int, end: int
 ) -> float:
@@ -137,6 +168,11 @@ def _measure_jump(
         return (mean(last - half, last) - mean(first, first + half)) / (last - first - half)
 
     whole = abs(mean(cut, end) - mean(start, cut))
+    # Many CPUs are noisier than few: here and there the noise differs from that of the whole.
+    steps = [abs(curve[i] - curve[i - 1]) for i in range(start + 1, end) if i != cut]
+    error = _measure_noise(steps) * math.sqrt(1 / (cut - start) + 1 / (end - cut))
+    if error > 0:
+        whole = min(whole, _LEAST_CHANGE * whole / (_LEAST_ERRORS * error))
     # The interval on each side of the cut may lie across it.
     left = max(start, cut - 4), max(cut - 1, start + 1)
     right = min(cut + 1, end - 1), min(end, cut + 4)
