@@ -12,6 +12,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.stacks import can_read_stacks
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 _log = get_logger(__name__)
@@ -67,6 +68,12 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
 
 
 def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None:
+    if not can_read_stacks():
+        _log.warning(
+            "The job's stacks are not sampled: in a free-threaded interpreter, reading those of "
+            "other threads can end the process. MLFLOW_PERF_PROFILE=0 silences this."
+        )
+        return
     sampler = _live.sampler
     is_new = sampler is None or not sampler.is_alive()
     if sampler is None or is_new:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from types import CodeType, FrameType
+from types import CodeType
 
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
@@ -23,6 +23,7 @@ from mlflow_perf.core.threads import Lock, Thread
 from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
 from mlflow_perf.recorders.profile.awaiting import list_awaiting
 from mlflow_perf.recorders.profile.frames import FrameNames
+from mlflow_perf.recorders.profile.stacks import find_line, read_stack
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 # A job of 200 ms needs more samples than a second of a job of an hour. Each row: until which age,
@@ -103,6 +104,7 @@ class StackSampler(Thread):
         self._arriving: tuple[StackWindow, ...] = ()
         self._names = FrameNames()
         self._known: dict[_Key, tuple[Sample, ...]] = {}
+        self._lines: dict[tuple[int, int], int] = {}
         self._kept_codes: dict[int, CodeType] = {}
         self._watched: dict[int, _Watched] = {}
         self._switch_sec = _USUAL_SWITCH_SEC if _is_quick() else sys.getswitchinterval()
@@ -209,28 +211,26 @@ class StackSampler(Thread):
         return period * (0.5 + self._looks * _GOLDEN % 1.0)
 
     def _sample(self, *, waited: bool) -> None:
-        frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+        idents = set(sys._current_frames())  # noqa: SLF001 - documented, in spite of its name
         if self._end is not None:
             return
         now = time.monotonic()
         wall, self._last = now - self._last, now
         at = self._epoch + now - wall / 2
-        frames.pop(threading.get_ident(), None)
-        busy: list[tuple[_Watched, float, FrameType]] = []
-        for ident, frame in frames.items():
+        busy: list[tuple[_Watched, float, int]] = []
+        for ident in idents - {threading.get_ident()}:
             watched = self._find(ident)
             if watched is None:
                 continue
             cpu = watched.read_cpu()
             used, watched.at_cpu = max(0.0, cpu - watched.at_cpu), cpu
             if used > 0.0 or not watched.rests:
-                busy.append((watched, used, frame))
+                busy.append((watched, used, ident))
             else:
                 self._add(watched, at, wall, 0.0)
         self._look_closer(busy, at, wall, waited=waited, read=now)
-        if len(self._watched) > len(frames):
-            for ident in self._watched.keys() - frames.keys():
-                self._write(self._watched.pop(ident), at)
+        for ident in self._watched.keys() - idents:
+            self._write(self._watched.pop(ident), at)
         if self._arriving:
             for watched in self._watched.values():
                 self._write(watched, at)
@@ -260,7 +260,7 @@ class StackSampler(Thread):
 
     def _look_closer(
         self,
-        busy: Sequence[tuple[_Watched, float, FrameType]],
+        busy: Sequence[tuple[_Watched, float, int]],
         at: float,
         wall: float,
         *,
@@ -272,7 +272,7 @@ class StackSampler(Thread):
         A thread that computes outside the interpreter's lock runs on beside this one. One that
         computes in Python holds the lock, so that this one had to wait for it.
         """
-        stacks = [self._read_stack(watched, frame) for watched, _, frame in busy]
+        stacks = [self._name_stack(watched, ident) for watched, _, ident in busy]
         most = max((used for _, used, _ in busy), default=0.0)
         passed = time.monotonic() - read
         for (watched, used, _), (key, samples) in zip(busy, stacks, strict=True):
@@ -289,14 +289,16 @@ class StackSampler(Thread):
             watched.rests = used == 0.0 and watched.has_clock
             self._add(watched, at, wall, cpu)
 
-    def _read_stack(self, watched: _Watched, frame: FrameType) -> tuple[_Key, Sequence[Sample]]:
+    def _name_stack(self, watched: _Watched, ident: int) -> tuple[_Key, Sequence[Sample]]:
         """Return what identifies a stack, and its samples: several for several coroutines."""
-        line = frame.f_lineno or 0  # None where the compiler added code that has no line
-        codes: list[CodeType] = []
-        outer: FrameType | None = frame
-        while outer is not None:
-            codes.append(outer.f_code)
-            outer = outer.f_back
+        places = read_stack(ident)
+        if not places:  # the thread has ended
+            return watched.key or (), watched.samples
+        codes = [code for code, _ in places]
+        place = id(codes[0]), places[0][1]
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = find_line(places[0])
         key = (line, *map(id, codes))
         samples = self._known.get(key)
         if samples is None:
@@ -305,12 +307,13 @@ class StackSampler(Thread):
             # The codes are kept with the key: the number of one that is gone is given again.
             if len(self._known) >= _MOST_KEYS:
                 self._known.clear()
+                self._lines.clear()
                 self._kept_codes.clear()
             self._known[key] = samples
             self._kept_codes.update((id(code), code) for code in codes)
         path = samples[0].path
         if path and self._names.is_of_loop(path[-1]):
-            chains = list_awaiting(next(i for i, one in self._watched.items() if one is watched))
+            chains = list_awaiting(ident)
             outside = tuple(one for one in path if not self._names.is_of_loop(one))
             waiting = [tuple(self._names.list_functions(chain)) for chain in chains]
             if waiting:

@@ -1,0 +1,97 @@
+"""Another thread's stack is read in one piece; the job's objects and collector stay as they are."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.alone import alone
+
+from mlflow_perf.recorders.profile.stacks import find_line, read_stack
+
+DEPTH = 80
+
+
+@contextmanager
+def deep_thread(depth: int) -> Iterator[int]:
+    """Give the ident of a thread that waits in a function which has called itself."""
+    there, over = threading.Event(), threading.Event()
+
+    def descend(left: int) -> None:
+        if left:
+            descend(left - 1)
+        else:
+            there.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=descend, args=(depth - 1,))
+    thread.start()
+    assert there.wait(60)
+    try:
+        assert thread.ident is not None
+        yield thread.ident
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_the_whole_stack_is_read_from_the_inside() -> None:
+    """Each frame is there once, with the line at which it is."""
+    with deep_thread(DEPTH) as ident:
+        places = read_stack(ident)
+    names = [code.co_name for code, _ in places]
+    inside = names.index("descend")
+    assert names[inside : inside + DEPTH] == ["descend"] * DEPTH
+    assert names[-1] == "_bootstrap"
+    first = deep_thread.__wrapped__.__code__.co_firstlineno  # type: ignore[attr-defined]
+    lines = {find_line(place) for place in places[inside + 1 : inside + DEPTH]}
+    assert lines == {first + 7}, "the line of the call"
+
+
+def test_a_thread_that_is_gone_has_no_stack() -> None:
+    """Nor is that an error: threads end at any time."""
+    with deep_thread(1) as ident:
+        pass
+    assert ident not in sys._current_frames() or read_stack(ident)  # given again
+    assert read_stack(-1) == []
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_jobs_collector_stays_as_it_is(*, is_on: bool) -> None:
+    """Reading neither switches it on nor off, whether it is read or fails."""
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_on else gc.disable)()
+        read_stack(threading.get_ident())
+        assert gc.isenabled() is is_on
+        with pytest.raises(TypeError):
+            read_stack([])  # type: ignore[arg-type]
+        assert gc.isenabled() is is_on
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+@alone
+def test_no_garbage_is_collected_in_the_midst_of_it() -> None:
+    """Python 3.11 makes the frames' objects while they are read, and may collect garbage for each.
+
+    A finalizer would let the other thread go on, and the interpreter would then write into the
+    memory of a frame that has ended.
+    """
+    began: list[str] = []
+    gc.collect()
+    gc.callbacks.append(lambda phase, _: began.append(phase) if phase == "start" else None)
+    before = gc.get_threshold()
+    with deep_thread(DEPTH) as ident:
+        gc.set_threshold(1)
+        count = len(began)
+        places = read_stack(ident)
+        count = len(began) - count
+        gc.set_threshold(*before)
+    gc.callbacks.clear()
+    assert len(places) >= DEPTH
+    assert count < DEPTH / 2, "collections of what the function itself makes, before it reads"
