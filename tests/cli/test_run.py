@@ -57,6 +57,8 @@ def test_output_input_and_exit_code_pass_through(
     assert run.info.status == "FAILED"
     assert run.data.tags["mlflow_perf.cause"] == "exit code 7"
     assert run.data.metrics["duration_sec"] > 0
+    ours = run.data.metrics["perf_overhead_pct"] / 100 * run.data.metrics["duration_sec"]
+    assert 0 < ours < 0.5, "MLflow is imported when the command has ended"
     files = [file.path for file in MlflowClient().list_artifacts(run.info.run_id)]
     assert sorted(files) == ["perf", "perf_report.html"]
 

@@ -9,12 +9,14 @@ from mlflow.entities import Metric, RunTag
 from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, make_gpu_metrics
+from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.tracking.batches import (
     StoreLimits,
     clean_text,
     find_limits,
     rank_metrics,
     select_metrics,
+    select_run_metrics,
     split_batches,
 )
 
@@ -60,6 +62,15 @@ def test_at_most_40_metrics_of_a_node_are_logged_by_default() -> None:
     }
     of_users = {"avg_queue": 1.0, "transfers/nixl/num_successful": 1.0}
     assert select_metrics(of_users) == of_users
+
+
+def test_a_run_of_one_node_has_at_most_40_metrics_by_default() -> None:
+    """What the run's job used is what its only node's job used: it is logged once."""
+    rare = ("gpu", "cost", "energy", "carbon", "oom_kills")
+    node = {m.key: 1.0 for m in METRICS if not any(word in m.key for word in rare)}
+    alone, both = summarise_run([node]), summarise_run([node, node])
+    assert len(select_metrics(node)) + len(select_run_metrics(alone)) <= 40
+    assert select_run_metrics(both) == both
 
 
 def test_azure_ml_gets_what_matters_most() -> None:

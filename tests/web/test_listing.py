@@ -74,7 +74,7 @@ def test_quotes_in_a_filter_are_bound() -> None:
     """A value with quotes stays a value; one with both kinds is refused by name."""
     condition, order = build_search(Choice(equal={"workflow": "it's"}, sort="-run_cpu_hours"))
     assert '= "it\'s"' in condition
-    assert order == ["metrics.`run_cpu_hours` DESC"]
+    assert order == ["metrics.`run_cpu_hours` DESC", "metrics.`node_cpu_hours` DESC"]
     with pytest.raises(SettingError, match="both kinds of quotes"):
         build_search(Choice(equal={"workflow": "'\""}))
 

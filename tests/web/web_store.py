@@ -21,6 +21,7 @@ from urllib.request import Request, urlopen
 from tests.reports import html_samples as samples
 
 from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.tracking.batches import select_run_metrics
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -79,7 +80,8 @@ def _add(
     document = samples.document(nodes, rows=20)
     run = client.create_run(experiment, start, run_name=name)
     figures = [(k, v, i) for i, n in document.nodes.items() for k, v in n.summary.items()]
-    figures += [(k, v * (1 + len(name) / 10), 0) for k, v in document.run_summary.items()]
+    of_run = select_run_metrics(document.run_summary)
+    figures += [(k, v * (1 + len(name) / 10), 0) for k, v in of_run.items()]
     ours = {"component": name, "bottleneck": "cpu", "advice": "Busy.", "status": "FINISHED"}
     all_tags = {**{f"mlflow_perf.{k}": v for k, v in ours.items()}, **(tags or {})}
     clean = [(k, v, i) for k, v, i in figures if k.isascii()]

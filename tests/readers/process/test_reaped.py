@@ -93,7 +93,7 @@ def test_the_account_of_an_ended_child_is_the_kernels() -> None:
 
 
 def test_the_memory_of_a_fork_is_not_the_commands(ballast: bytearray) -> None:
-    """Until it executes its program, a fork's memory is a copy of its parent's."""
+    """A command that ended unseen, no larger than the fork it began as, has no peak."""
     child = Held("import time; time.sleep(0.2)")
     reader = ProcessTreeReader(child.pid)
     assert ProcessTable().is_copy(child.pid)
@@ -103,8 +103,8 @@ def test_the_memory_of_a_fork_is_not_the_commands(ballast: bytearray) -> None:
     report = read(reader)
     child.reap()
     reader.close()
-    assert all(r.keys().isdisjoint({"job_mem_mb", "job_mem_peak_mb"}) for r in held)
-    assert report["job_mem_peak_mb"] > 150, "never seen running: no less than it can have had"
+    for one in (*held, report):
+        assert one.keys().isdisjoint({"job_mem_mb", "job_mem_peak_mb"})
 
 
 def test_a_command_shorter_than_the_interval_has_its_true_peak() -> None:

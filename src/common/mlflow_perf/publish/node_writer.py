@@ -34,7 +34,13 @@ from mlflow_perf.publish.slots import (
 )
 from mlflow_perf.reports import html
 from mlflow_perf.reports.speedscope import save_speedscope
-from mlflow_perf.tracking.batches import find_limits, rank_metrics, select_metrics, split_batches
+from mlflow_perf.tracking.batches import (
+    find_limits,
+    rank_metrics,
+    select_metrics,
+    select_run_metrics,
+    split_batches,
+)
 from mlflow_perf.tracking.client import (
     RECORDING_TAG,
     create_run,
@@ -285,11 +291,11 @@ class _NodeWriter:
         delivery, run = self._delivery, self._delivery.run
         prefix = delivery.metrics_prefix + slot.prefix
         component = document.components.get(slot.component or "", document)
-        chosen = self._mine.summary
+        chosen, of_all = self._mine.summary, component.run_summary if with_run else {}
         if not delivery.all_metrics:
-            chosen = select_metrics(chosen)
+            chosen, of_all = select_metrics(chosen), select_run_metrics(of_all)
         of_node = rank_metrics(chosen, prefix, slot.index)
-        of_run = rank_metrics(component.run_summary if with_run else {}, prefix, 0)
+        of_run = rank_metrics(of_all, prefix, 0)
         # The tags of host and component are those of the first component.
         tags = dict(delivery.tags) if slot.component is None else {}
         tags |= tag_run(document)

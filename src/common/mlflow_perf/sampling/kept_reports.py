@@ -38,6 +38,11 @@ class KeptReports:
         self.series = BoundedSeries(max_length, kind=kind)
         self.summary = RunningSummary(kind=kind)
         self._own_before_sec = own_cpu_sec() if own_cpu_before_sec is None else own_cpu_before_sec
+        self._own_end_sec = 0.0
+
+    def end_cost(self) -> None:
+        """Leave our later work out of `perf_overhead_pct`: the job, a process of its own, ended."""
+        self._own_end_sec = own_cpu_sec()
 
     def columns(self) -> dict[str, list[float]]:
         """Return the rows so far by column."""
@@ -53,6 +58,6 @@ class KeptReports:
         """Return the summary metrics of all rows so far: metric key → value."""
         with self.lock:
             if duration := self.summary.duration():
-                cost = own_cpu_sec() - self._own_before_sec
+                cost = (self._own_end_sec or own_cpu_sec()) - self._own_before_sec
                 self.summary.set_fact("perf_overhead_pct", 100.0 * cost / duration)
             return self.summary.metrics()

@@ -319,6 +319,8 @@ class Recording:
         self.note_end()
         if self._collector is not None:
             self._collector.finalize()
+            if self._is_command:
+                self._collector.end_cost()
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.close()

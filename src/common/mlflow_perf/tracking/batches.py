@@ -95,6 +95,16 @@ def select_metrics(summary: Mapping[str, float]) -> dict[str, float]:
     return chosen
 
 
+def select_run_metrics(summary: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of a whole run that MLflow gets by default.
+
+    The job's figures of a run of one node are those of the node, under nearly the same names.
+    """
+    if summary.get("run_node_count") != 1:
+        return dict(summary)
+    return {key: value for key, value in summary.items() if not key.startswith("run_job_")}
+
+
 def rank_metrics(summary: Mapping[str, float], prefix: str, step: int) -> list[Metric]:
     """Return a summary as MLflow's metrics, the most important first.
 

@@ -153,4 +153,4 @@ def build_search(choice: Choice) -> tuple[str, list[str]]:
     if choice.query:
         conditions.append(choice.query)
     direction = "DESC" if choice.sort[0] == "-" else "ASC"
-    return " AND ".join(conditions), [f"{choice.order.search_name} {direction}"]
+    return " AND ".join(conditions), [f"{n} {direction}" for n in choice.order.search_names]

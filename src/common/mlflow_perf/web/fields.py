@@ -124,11 +124,17 @@ class Field:
         return find_unit(self.key)
 
     @property
-    def search_name(self) -> str:
-        """Its name in MLflow's search language."""
+    def keys(self) -> list[str]:
+        """Its key, and the one that replaces it where a run lacks it."""
+        column = BY_KEY.get(self.key) if self.kind == "metric" else None
+        return [self.key, column.instead] if column and column.instead else [self.key]
+
+    @property
+    def search_names(self) -> list[str]:
+        """Its keys in MLflow's search language."""
         kinds = {"metric": "metrics", "param": "params", "tag": "tags", "attribute": "attributes"}
-        key = self.key if self.kind == "attribute" else f"`{self.key}`"
-        return f"{kinds[self.kind]}.{key}"
+        keys = [self.key] if self.kind == "attribute" else [f"`{key}`" for key in self.keys]
+        return [f"{kinds[self.kind]}.{key}" for key in keys]
 
     def read(self, run: PerfRun) -> float | str | None:
         """Return a run's value; None if it has none."""

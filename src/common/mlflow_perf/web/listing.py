@@ -12,7 +12,7 @@ from mlflow_perf.analysis.metric_text import format_value
 from mlflow_perf.core.format import MISSING, clock_time, cut_text, format_count, quantity
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.web.choice import Choice
-from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_number
+from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_figure, read_number
 from mlflow_perf.web.table import Found
 
 _STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING")
@@ -229,13 +229,12 @@ class _Scale:
 
 def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
     """Return a workflow with the figures of its steps if it has none of its own."""
-    summaries = [step.metrics for step in steps]
-    if not any(summaries):
+    if not any(step.metrics for step in steps):
         return run
     metrics = dict(run.metrics)
     for keys, combine in ((_SUMMED, sum), (_HIGHEST, max)):
         for key in keys:
-            values = [summary[key] for summary in summaries if key in summary]
+            values = [v for step in steps if (v := read_figure(step, key)) is not None]
             if values:
                 metrics[key] = combine(values)
     if metrics.get("run_cpu_hours"):

@@ -271,14 +271,15 @@ def _order(found: Any, models: Any, choice: Choice) -> tuple[Any, list[Any]]:
         # A run has the figures of its further components below their names.
         component = choice.equal.get("component")
         values = []
-        for prefix in [_prefix(component)] * bool(component) + [""]:
+        prefixes = [_prefix(component)] * bool(component) + [""]
+        for key in [prefix + key for prefix in prefixes for key in order.keys]:
             own = aliased(table)
-            match = (own.run_uuid == run.run_uuid) & (own.key == prefix + order.key)
+            match = (own.run_uuid == run.run_uuid) & (own.key == key)
             if order.kind == "metric":
                 match &= own.is_nan.is_(False)
             found = found.outerjoin(own, match)
             values.append(own.value)
-        by = [func.coalesce(*values) if component else values[0]]
+        by = [func.coalesce(*values) if len(values) > 1 else values[0]]
         if order.kind == "param":
             # Parameters are texts: numbers come in their own order, then the other texts.
             number = case((by[0].regexp_match(_NUMERIC), cast(by[0], Float)))

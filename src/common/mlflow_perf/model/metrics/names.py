@@ -56,7 +56,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "node_energy_wh": "energy",
         "carbon_g": "CO2",
         "node_carbon_g": "CO2",
-        "perf_overhead_pct": "cost of measuring",
+        "perf_overhead_pct": "measuring, of one CPU",
         "perf_mem_mb": "memory of measuring",
         "perf_mem_beside_mb": "memory beside the command",
     },

@@ -232,7 +232,8 @@ METRICS: tuple[Metric, ...] = (
            "What of the cost went into capacity that nobody used.", by.unused_cost, "lower"),
     Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of mlflow-perf / duration",
            "What mlflow-perf itself cost until the end of the block, importing MLflow included, as "
-           "a share of one core; no part of the job's CPU time.",
+           "a share of one core; no part of the job's CPU time. Under `mlflow-perf run`, MLflow is "
+           "imported after the command has ended, which is left out.",
            by.fact("perf_overhead_pct"), "lower", essential=True),
     Metric("perf_mem_mb", "MB", "mlflow-perf", "memory that mlflow-perf added, MLflow included",
            "Memory of mlflow-perf itself, in the job's process or beside its command; no part of "

@@ -283,7 +283,7 @@ class ProcessTreeReader:
 
     def _note_peaks(self) -> None:
         """Note the most that any one process had during the job, between the reads too."""
-        table, seen = self._table, self._peak
+        table = self._table
         moved = [process for process in self._members.values() if process.moved]
         for process in sorted(moved, key=lambda p: p.rss_bytes, reverse=True)[:_PEAKS_ASKED]:
             peak = table.peak_bytes(process.pid)
@@ -298,9 +298,9 @@ class ProcessTreeReader:
         if reaped > self._reaped_peak_before and reaped > table.own_peak_bytes():
             self._peak = max(self._peak, reaped)
         ended = table.find_ended_child(self._root) if self._is_command else None
-        # The peak of an ended command is surely its own above its copy. If the command was never
-        # seen while it ran, its memory was at most this.
-        if ended is not None and (ended.peak_bytes > self._copied + MB or not seen):
+        # The peak of an ended command is surely its own above its copy. Below that, it is known
+        # only from when the command was seen running its program.
+        if ended is not None and ended.peak_bytes > self._copied + MB:
             self._peak = max(self._peak, ended.peak_bytes)
 
     def close(self) -> None:
