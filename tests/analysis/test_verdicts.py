@@ -29,6 +29,11 @@ CASES: list[tuple[str, dict[str, float], str]] = [
      "ran others for 50% of the time"),
     ("cpu", {"cpu_avg_utilization_pct": 25.0, "job_cpu_avg_cores": 0.8, "cpu_steal_pct": 5.0},
      "kept one CPU busy (0.8 of 4"),
+    # Dask with four threads beside thirty others: its threads wait for those, not for each other.
+    ("cpu", {"cpu_avg_utilization_pct": 100.0, "cpu_limit_cores": 2.0, "job_cpu_avg_cores": 0.3,
+             "job_max_cpu_cores": 1.2, "job_run_delay_pct": 92.0}, "others use this node"),
+    ("cpu", {"cpu_avg_utilization_pct": 20.0, "job_cpu_avg_cores": 0.6, "job_run_delay_pct": 1.0},
+     "computed on one CPU at a time (0.6 of 4"),
     ("waiting", {"cpu_avg_utilization_pct": 100.0, "job_cpu_avg_cores": 0.02,
                  "cpu_steal_pct": 65.0},
      "0 of 4 CPUs"),

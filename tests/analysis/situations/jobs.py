@@ -45,17 +45,18 @@ def sync(seconds, size, name="data"):
             file.write(block)
             os.fsync(file.fileno())
 
-def small_files(seconds, read=False, folder="files", size=200, most=40_000):
+def small_files(seconds, read=False, folder="files", size=200, most=1 << 60):
     os.makedirs(folder, exist_ok=True)
     end, count = time.monotonic() + seconds, 0
     while time.monotonic() < end and count < most:
         for _ in range(100):
-            with open(f"{folder}/{count}", "w") as file:
+            path = f"{folder}/{count % 40_000}"
+            with open(path, "w") as file:
                 file.write("x" * size)
             if read:
-                with open(f"{folder}/{count}") as file:
+                with open(path) as file:
                     file.read()
-                os.remove(f"{folder}/{count}")
+                os.remove(path)
             count += 1
 
 def grow(seconds, mb, work=0.0):
@@ -230,14 +231,14 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("small_files", "small_files(3)", "disk", says="reads and writes of"),
     Situation("small_files_read_back", "small_files(3, read=True)", "disk",
               says="reads and writes of"),
-    Situation("small_files_copied", "shutil.copytree('files', 'copies')\n"
-              "shutil.copytree('files', 'more')\nshutil.copytree('files', 'again')", "disk",
+    Situation("small_files_copied", "end = time.monotonic() + 2\nwhile time.monotonic() < end:\n"
+              "    shutil.copytree('files', 'copies', dirs_exist_ok=True)", "disk",
               before="small_files(9, size=2000, most=4000)", says="reads and writes of"),
     # Memory.
     Situation("grows", "grow(4, 1200)", "memory_growth", says="Memory grew"),
     Situation("grows_and_computes", "grow(4, 1200, work=0.6)", "memory_growth"),
     Situation("leaks_a_list", "kept = []\nend = time.monotonic() + 4\n"
-              "while time.monotonic() < end: kept.append(bytearray(b'x') * 20000)\n"
+              "while time.monotonic() < end: kept.append(bytearray(b'x') * 20000), spin(1e-4)\n"
               "kept.clear()", "memory_growth"),
     Situation("loads_then_computes", "kept = bytearray(b'x') * (600 << 20)\nspin(3)", "serial"),
     Situation("grows_a_little", "grow(3, 40)", "waiting"),

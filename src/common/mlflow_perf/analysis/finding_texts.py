@@ -14,6 +14,8 @@ from mlflow_perf.core.format import one_decimal
 
 __all__ = ["SENTENCES", "Facts"]
 
+_ONE_BUSY = 0.75
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -46,8 +48,9 @@ class Facts:
 
 
 def describe_serial(facts: Facts) -> tuple[str, str]:
-    text = f"The job kept one CPU busy ({facts.used})"
     usage = facts.usage
+    kept = "kept one CPU busy" if usage.used_cores >= _ONE_BUSY else "computed on one CPU at a time"
+    text = f"The job {kept} ({facts.used})"
     threads = usage["job_threads_max"]
     do = "run it in parallel"
     if max(span.takes_turns for span in facts.spans) >= 0.5:

@@ -268,7 +268,9 @@ def split_time(span: Span) -> dict[str, float]:
     # A job that its quota holds back now and then is at its quota all the time.
     quota = throttled + full * ramp(throttled, 0.03, 0.12)
     full -= quota - throttled
-    crowded = ramp(demand / max(cores, 1.0), 1.2, 2.0) * (1.0 - throttled)
+    # Beside others who have the CPUs, few threads wait as long as many.
+    own = ramp(span.used / max(span.node_used, 1e-9), 0.25, 0.5)
+    crowded = ramp(demand / max(cores, 1.0), 1.2, 2.0) * (1.0 - throttled) * own
     rest = 1.0 - active
     moves = ramp(max(span.disk_mb_s, span.mean_disk_mb_s), 0.05, 0.5)
     boost = 1.0 + _STALL_BOOST * ramp(span.node_used / cores, 0.5, 1.0) * moves

@@ -40,10 +40,6 @@ class KeptReports:
         self._own_before_sec = own_cpu_sec() if own_cpu_before_sec is None else own_cpu_before_sec
         self._own_end_sec = 0.0
 
-    def end_cost(self) -> None:
-        """Leave our later work out of `perf_overhead_pct`: the job, a process of its own, ended."""
-        self._own_end_sec = own_cpu_sec()
-
     def columns(self) -> dict[str, list[float]]:
         """Return the rows so far by column."""
         with self.lock:

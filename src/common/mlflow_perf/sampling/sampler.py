@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
-from mlflow_perf.core.own_cost import as_own
+from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.errors import SettingError
@@ -293,11 +293,18 @@ class PerformanceMetricsCollector(KeptReports):
         if not self.report_thread.was_started:
             self.report_thread.start()
 
-    def finalize(self) -> None:
-        """Take the last sample and stop; returns in milliseconds."""
+    def finalize(self, *, end_cost: bool = False) -> None:
+        """Take the last sample and stop; returns in milliseconds.
+
+        Args:
+            end_cost: Whether to leave our later work out of `perf_overhead_pct`: the job was a
+                process of its own, which has ended.
+        """
         self._is_finalized = True
         if self.report_thread.ident is not None:
             self.report_thread.finalize()
+        if end_cost:
+            self._own_end_sec = own_cpu_sec()
 
     def append_perf_metrics(self, report: Report) -> None:
         """Keep one report: column name → number.

@@ -318,9 +318,7 @@ class Recording:
         """Take the last sample; `finish` does so too."""
         self.note_end()
         if self._collector is not None:
-            self._collector.finalize()
-            if self._is_command:
-                self._collector.end_cost()
+            self._collector.finalize(end_cost=self._is_command)
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.close()
