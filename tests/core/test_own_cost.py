@@ -125,3 +125,15 @@ def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(tmp_path: Path) ->
     done.set()
     assert (brought.native_id in own, jobs.native_id in own) == (True, False)
     assert (is_brought(brought), is_brought(jobs)) == (True, False)
+
+
+class _Green:
+    name = "green"
+
+
+def test_a_thread_without_a_number_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eventlet puts the threads of its own copy of `threading` into Python's list."""
+    monkeypatch.setitem(threading._active, -1, _Green())  # type: ignore[attr-defined]
+    with bring():
+        pass
+    assert own_thread_ids() == set()

@@ -138,3 +138,16 @@ def test_the_kernel_knows_our_threads_by_name() -> None:
     done.set()
     thread.join(60)
     assert name == KERNEL_NAME
+
+
+class _Stillborn(Thread):
+    def _bootstrap(self) -> None:
+        """End as a thread does that gets no memory for its first step."""
+
+
+def test_a_thread_that_dies_before_it_begins_holds_nobody_up() -> None:
+    """Starting it raises as if there were no room for one more, instead of waiting for ever."""
+    thread = _Stillborn(lambda: None, name="stillborn")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        thread.start()
+    assert thread not in threading.enumerate()

@@ -92,3 +92,16 @@ def test_folders_take_the_names_of_earlier_ones(tmp_path: Path) -> None:
     kept = [spool.create(tmp_path) for _ in range(40)]
     assert len(set(kept)) == 40
     assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in kept)
+
+
+def test_a_folder_that_cannot_be_listed_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job may have used up all descriptors; one warning says so, and the report goes on."""
+
+    def fail(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Path, "glob", fail)
+    assert not list(spool.read(tmp_path, "operations"))
+    assert "Too many open files" in caplog.text

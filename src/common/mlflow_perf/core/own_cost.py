@@ -76,7 +76,9 @@ def _read_threads() -> dict[threading.Thread, float]:
     """Return the CPU time of Python's threads; those of a library's own, as BLAS's, have none."""
     # `threading.enumerate` waits for a lock that a library may have patched.
     threads = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
-    return {t: _read_cpu_sec(t.native_id) or 0.0 for t in threads if t.native_id is not None}
+    # A thread of eventlet's copy of `threading` has no number.
+    ids = {thread: getattr(thread, "native_id", None) for thread in threads}
+    return {t: _read_cpu_sec(number) or 0.0 for t, number in ids.items() if number is not None}
 
 
 def _read_cpu_sec(thread: int) -> float | None:
@@ -130,7 +132,8 @@ _imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_b
 
 def own_thread_ids() -> set[int]:
     """Return the native ids of the threads that work for mlflow-perf now, or came with MLflow."""
-    return {*_began, *(t.native_id for t in [*_brought_threads] if t.native_id is not None)}
+    brought = (getattr(thread, "native_id", None) for thread in [*_brought_threads])
+    return {*_began, *(number for number in brought if number is not None)}
 
 
 def is_brought(thread: threading.Thread | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import select
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,13 +12,33 @@ else:
     _Adapter = logging.LoggerAdapter  # takes no parameter in Python 3.10
 
 
+_STDERR, _PATIENCE_MS = 2, 500
+
+
+def takes_text() -> bool:
+    """Return whether the standard error takes a line, or at least does not hold up or end the job.
+
+    A pipe that is full holds its writer up until it is read, and one whose reader is gone ends the
+    writer by SIGPIPE, where the job has chosen that.
+    """
+    if not hasattr(select, "poll"):  # Windows
+        return True
+    waiting = select.poll()
+    waiting.register(_STDERR, select.POLLOUT)
+    try:
+        found = waiting.poll(_PATIENCE_MS)
+    except OSError:
+        return True
+    return bool(found) and not found[0][1] & (select.POLLERR | select.POLLHUP)
+
+
 class SafeLogger(_Adapter):
     """A logger that drops a message which the job's handlers, filters or clock refuse."""
 
     def log(self, level: int, msg: object, *args: Any, **options: Any) -> None:
         """Log a message; an error of a handler, a filter or a record factory is dropped."""
         try:
-            if self.isEnabledFor(level):
+            if self.isEnabledFor(level) and takes_text():
                 # The record's file and line are the caller's, not this method's.
                 self.logger.log(level, msg, *args, **options, stacklevel=2)
         # Whatever the job's logging raises, a message of ours must not bring it into the job.

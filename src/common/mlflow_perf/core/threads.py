@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ Lock: Callable[[], threading.Lock] = _native.allocate_lock
 RLock: Callable[[], threading.RLock] = _native.RLock
 """Returns a new reentrant lock of the interpreter."""
 
+_LOOK_SEC = 0.05
 KERNEL_NAME = b"mlflow-perf"
 """The name that the kernel shows for a thread of ours."""
 
@@ -117,6 +119,37 @@ def _show_as_ours(thread: int | None) -> None:
         file.write(KERNEL_NAME)
 
 
+class _Started(Event):
+    """Tells that a thread has begun, or that it died for want of memory before it could.
+
+    Python waits for the beginning of a thread for ever, and says nothing of such a death.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        super().__init__()
+        self._thread = weakref.ref(thread)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has begun.
+
+        Raises:
+            RuntimeError: When it never will.
+        """
+        thread = self._thread()
+        assert thread is not None  # it is being started
+        # From here on only the native thread has this object, and drops it at its end.
+        bootstrap = weakref.ref(thread.__dict__.pop("_bootstrap"))
+        while not super().wait(_LOOK_SEC):
+            if bootstrap() is None and not self.is_set():
+                threading._limbo.pop(thread, None)  # type: ignore[attr-defined]  # noqa: SLF001
+                raise RuntimeError("can't start new thread: no memory")
+        return True
+
+    def _at_fork_reinit(self) -> None:
+        """Be usable in a forked child, as Python asks of the events of a thread."""
+        self._waiting.clear()
+
+
 class Thread(threading.Thread):
     """A daemon thread that takes no signal of the job and is no coroutine.
 
@@ -140,6 +173,8 @@ class Thread(threading.Thread):
         begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
         with _signals_blocked():
             if begin is None or _is_native(begin):
+                self._started = _Started(self)
+                self.__dict__["_bootstrap"] = self._bootstrap  # type: ignore[attr-defined]
                 super().start()
                 _show_as_ours(self.native_id)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from importlib import import_module
@@ -36,8 +37,9 @@ def load_mlflow(uri: str, *, deadline: float) -> None:
         deadline: When to give up sending, on the monotonic clock; half of the time may pass.
     """
     if "mlflow" not in sys.modules and not is_refused(uri, timeout_sec=_CONNECT_SEC):
-        loading = BackgroundCall(lambda: import_module("mlflow"), name="import")
-        loading.done_within((deadline - time.monotonic()) / 2)
+        with contextlib.suppress(RuntimeError):  # no room; sending tells
+            loading = BackgroundCall(lambda: import_module("mlflow"), name="import")
+            loading.done_within((deadline - time.monotonic()) / 2)
 
 
 class ReportKeeper(Protocol):

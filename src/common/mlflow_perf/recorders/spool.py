@@ -211,8 +211,13 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         folder: The spool folder; nothing is yielded when it does not exist.
         kind: Which figures.
     """
-    damaged = []
-    for path in sorted(folder.glob(f"{kind}-*{SUFFIX}")):
+    damaged: list[tuple[str, Exception]] = []
+    try:
+        paths = sorted(folder.glob(f"{kind}-*{SUFFIX}"))
+    except OSError as error:  # no more descriptors
+        paths = []
+        damaged.append(("all", error))
+    for path in paths:
         try:
             yield read_file(path)
         except (OSError, ValueError, struct.error, RecursionError) as error:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import SettingError
 from mlflow_perf.recorders import current
@@ -49,7 +50,9 @@ def time(name: str, key: Any = None, *, nested: bool = False) -> OperationTimer 
     try:
         return OperationTimer(recorder, name, key, nested)
     # The job is running, so a wrong name or key must not raise, whatever its own methods raise.
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:
+        if is_from_handler(error):
+            raise
         global _warned  # noqa: PLW0603 - one warning for each process
         if not _warned:
             _warned = True

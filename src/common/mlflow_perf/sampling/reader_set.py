@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.readers import Reader
@@ -68,7 +69,9 @@ class ReaderSet:
             try:
                 reader.read(raw)
             # Whatever a source does, the other sources and the job go on.
-            except Exception:  # noqa: BLE001
+            except Exception as error:
+                if is_from_handler(error):
+                    raise
                 self._warn_once(reader.name)
         counters = self._counters
         for name, value in raw.items():
@@ -112,5 +115,7 @@ class ReaderSet:
         for reader in self._readers:
             try:
                 reader.close()
-            except Exception:  # noqa: BLE001 - as in read: a source never ends the job
+            except Exception as error:  # as in read: a source never ends the job
+                if is_from_handler(error):
+                    raise
                 self._warn_once(reader.name)

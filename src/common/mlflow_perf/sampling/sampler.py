@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
@@ -225,7 +226,9 @@ class PerformanceReportingThread(Thread):
         try:
             callback(*args)
         # A callback that fails loses its reports; the job and the sampler go on.
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            if is_from_handler(error):
+                raise
             if not self._callback_failed:
                 self._callback_failed = True
                 _log.warning("A callback on the performance reports failed.", exc_info=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from mlflow_perf.core.safe_log import takes_text
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -32,5 +33,7 @@ def write_closing_line(run: RunHandle, document: NodeDocument) -> None:
 def write_line(text: str) -> None:
     """Write a line to the standard error; nothing happens if that is closed."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
+        if not takes_text():
+            return
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -76,6 +76,7 @@ class Session:
         self._outer: Session | None = None
         self._timers: list[Any] = []
         self._left_out = False
+        self._watch: SignalWatch | None = None
 
     def _find_recording(self) -> Recording | RunRecording | None:
         block = self._outer or self
@@ -110,23 +111,22 @@ class Session:
 
     def __enter__(self) -> Session:
         global _current, _current_pid
-        with _guard:
-            outer = current()
-            recorded = None if outer is not None else find_recorded_run(self._settings.run_id)
-            if outer is None and recorded is None:
-                _current, _current_pid = self, os.getpid()
-        self._recorded_run = recorded
-        if recorded is not None:
-            # autolog reports the run from its start to its end already.
-            self._timers.append(timing.time(self.name).__enter__())
-            return self
-        if outer is not None:
-            # A session object can be re-entered: it is its own outer session then.
-            self._outer = None if outer is self else outer
-            self._timers.append(outer.time(self.name).__enter__())
-            return self
-        self._watch = SignalWatch(self._on_fatal, self._on_handled)
+        is_outermost = False
         try:
+            with _guard:
+                outer = current()
+                recorded = None if outer is not None else find_recorded_run(self._settings.run_id)
+                if outer is None and recorded is None:
+                    pid = os.getpid()
+                    _current, _current_pid, is_outermost = self, pid, True
+            self._recorded_run = recorded
+            if not is_outermost:
+                # autolog reports the run from its start to its end already, or the outer block. A
+                # session object can be re-entered: it is its own outer session then.
+                self._outer = None if outer is self else outer
+                self._timers.append(timing.time(self.name).__enter__())
+                return self
+            self._watch = SignalWatch(self._on_fatal, self._on_handled)
             self._recording = Recording(self.name, self._settings)
             self._recording.start(on_ready=self._watch.arm)
         except MlflowPerfError:
@@ -135,7 +135,8 @@ class Session:
         # No error of ours reaches the job. Ctrl-C while a run was being created does.
         except BaseException as error:
             if not isinstance(error, Exception) or is_from_handler(error):
-                self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
+                if is_outermost:
+                    self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
                 raise
             _log.warning("The block %r is not reported: %s", self.name, first_line(error))
             _log.debug("Not reported:", exc_info=True)
@@ -153,11 +154,16 @@ class Session:
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
-            if self._recording is not None:
-                self._recording.note_end()
-            self._watch.settle()
-            ended_by = [number for number in self._watch.received if number in _ENDING]
-            self._finish(_killed(ended_by[0]) if ended_by else Outcome.from_error(error))
+            outcome = Outcome.from_error(error)
+            try:
+                if self._recording is not None:
+                    self._recording.note_end()
+                if self._watch is not None:
+                    self._watch.settle()
+                    ended_by = [number for number in self._watch.received if number in _ENDING]
+                    outcome = _killed(ended_by[0]) if ended_by else outcome
+            finally:
+                self._finish(outcome)
 
     def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         recording = self._recording
@@ -173,8 +179,11 @@ class Session:
             )
             _log.debug("Not made:", exc_info=True)
         finally:
-            self._watch.disarm()
-            self._leave()
+            try:
+                if self._watch is not None:
+                    self._watch.disarm()
+            finally:
+                self._leave()
 
     def _on_fatal(self, number: int) -> None:
         if self._recording is not None:
@@ -236,7 +245,9 @@ class Session:
         try:
             add(recording.operations, name, key, value)
         # The job is running: a loss that became NaN must not end it, nor a key's own `__hash__`.
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:
+            if is_from_handler(error):
+                raise
             if not self._left_out:
                 self._left_out = True
                 said = error if isinstance(error, SettingError) else first_line(error)

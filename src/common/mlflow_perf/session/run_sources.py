@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import MlflowPerfError
@@ -128,6 +129,8 @@ def detect_node(index: int | None) -> Node:
         return detect(environ)
     except MlflowPerfError:
         raise
-    except Exception:  # noqa: BLE001 - an odd launcher costs the node's place, not the job
+    except Exception as error:  # an odd launcher costs the node's place, not the job
+        if is_from_handler(error):
+            raise
         _log.warning("The node's place in its job is unknown.", exc_info=True)
         return detect({})

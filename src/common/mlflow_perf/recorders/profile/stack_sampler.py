@@ -98,6 +98,9 @@ class StackSampler(Thread):
         super().__init__(name="mlflow-perf-stacks")
         self._rate_hz = rate_hz
         self._roots = (root, OTHER_THREADS if root == MAIN_THREAD else root)
+        main = threading.main_thread()
+        # A process that a thread forked ends with that thread, once no other thread runs.
+        self._only_with = None if isinstance(main, threading._MainThread) else main  # type: ignore[attr-defined]  # noqa: SLF001
         self._gate = Lock()
         self._gate.acquire()
         self._windows: tuple[StackWindow, ...] = ()
@@ -177,7 +180,7 @@ class StackSampler(Thread):
                 ended = self._gate.acquire(timeout=wait)
                 # The timer wakes this thread once. If it slept again, it waited for the lock.
                 usage = resource.getrusage(resource.RUSAGE_THREAD)
-                if ended:
+                if ended or (self._only_with is not None and not self._only_with.is_alive()):
                     self._finish()
                     return
                 begin = time.monotonic()

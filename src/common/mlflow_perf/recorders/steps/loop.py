@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from operator import add
 from time import perf_counter_ns
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.recorders import current, timing
 from mlflow_perf.recorders.operations.keys import as_text
@@ -222,7 +223,9 @@ class Loop:
         """Make statistics of the steps that were held, and hand them over about once a second."""
         try:
             self._fold_held(now_ns, flush=flush)
-        except Exception as error:  # noqa: BLE001 - no fault of ours may end the job's loop
+        except Exception as error:  # no fault of ours may end the job's loop
+            if is_from_handler(error):
+                raise
             self.forget()
             _warn_once("Steps of the loop %r are not recorded: %s", self.name, error)
 
@@ -282,7 +285,9 @@ def open_loop(name: str) -> Loop | None:
     recorder = current.process.steps
     try:
         return None if recorder is None else Loop(recorder, _clean(name))
-    except Exception as error:  # noqa: BLE001 - no fault of ours may keep the job from its loop
+    except Exception as error:  # no fault of ours may keep the job from its loop
+        if is_from_handler(error):
+            raise
         _warn_once("The loop %r is not recorded: %s", name, error)
         return None
 
