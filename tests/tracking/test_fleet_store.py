@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def test_groups_are_named_by_what_they_are(filled: str, monkeypatch: pytest.Monk
 
 def test_other_databases_read_the_metrics_once() -> None:
     """PostgreSQL gets one pass over the metrics for all figures, with every value bound."""
-    statement = build_sums(Choice("week", ["1"], 5), {None: ""}, nodes=False)
+    statement = build_sums(Choice("week", ["1"], 5), {None: ""})
     text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
     assert text.count("FROM latest_metrics") == 1
     assert "run_cpu_hours" not in text
@@ -143,8 +144,10 @@ def manifold(tmp_path_factory: pytest.TempPathFactory) -> str:
     broken = FinishedRun("broken", "FINISHED", _WEEK_1, _WEEK_1 + 60, {}, tags=damaged)
     write_runs(client, experiment, [several, wide, broken])
     run_id = client.search_runs([experiment], "attributes.run_name = 'wide'")[0].info.run_id
-    for step, value, at in ((0, 9000.0, 5), (0, 2000.0, 6), (1, 3000.0, 7)):
+    for step, value, at in ((0, 9000.0, 5), (0, 2000.0, 6), (1, 3000.0, 7), (0, math.inf, 8)):
         client.log_metric(run_id, "node_cpu_hours", value, step=step, timestamp=at)
+    client.log_metric(run_id, "run_cost", math.inf)
+    client.log_metric(run_id, "node_unused_cost", math.nan)
     return uri
 
 
@@ -152,7 +155,7 @@ def manifold(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_all_components_and_all_nodes_count(
     manifold: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each component's figures; of a node that reported twice the later ones; a run counts once."""
+    """Each component's figures; of a node that reported twice the later ones; infinity is none."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", manifold)
     (whole,) = _read("experiment", monkeypatch, way).values()
     assert (whole.runs, whole.failed) == (3, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,16 +39,13 @@ def query_sums(store: Any, choice: Choice) -> list[Sums]:
         if _is_sqlite(session):
             found = _look_up(store, _list_logged(session), choice)
         else:
-            found = _read_sums(session, build_lookup({}, choice))
-            found += _sum_values(session, choice, {None: ""}, nodes=False)
-            if _has_nodes_alone(session):
-                found += _sum_values(session, choice, {None: ""}, nodes=True)
+            found = _sum_values(session, choice, {None: ""})
         names = list_further_components(session)
         for at in range(0, len(names), _COMPONENTS_AT_ONCE):
             some = names[at : at + _COMPONENTS_AT_ONCE]
-            prefixes: dict[str | None, str] = {name: f"{clean_metric_key(name)}/" for name in some}
-            for nodes in (False, True):
-                found += _sum_values(session, choice, prefixes, nodes=nodes)
+            found += _sum_values(
+                session, choice, {name: f"{clean_metric_key(name)}/" for name in some}
+            )
         if names and choice.by == "component":
             found += _count_further(session, choice)
     return add_up(found)
@@ -113,8 +111,9 @@ def build_lookup(
         values = []
         for key in keys:
             own = aliased(models.SqlLatestMetric)
-            mine = (own.key == key, own.run_uuid == run.run_uuid, own.is_nan.is_(False))
-            values.append(select(_add_nodes(own)).where(*mine).scalar_subquery())
+            mine = (own.key == key, own.run_uuid == run.run_uuid, *_is_figure(own))
+            value = _add_nodes(own.run_uuid, key, own.step, own.value)
+            values.append(select(value).where(*mine).scalar_subquery())
         figures.append(cast(func.coalesce(*values, None), Float).label(name))
     chosen = chosen.add_columns(*figures)
     # The limit keeps SQLite from looking up the figures in the order of the groups.
@@ -124,69 +123,59 @@ def build_lookup(
     return select(each.c.grp, *counts, *sums).group_by(each.c.grp)
 
 
-def build_sums(choice: Choice, prefixes: Mapping[str | None, str], *, nodes: bool) -> Any:
-    """Return the statement that sums up figures by group in one pass over the metrics.
+def build_sums(choice: Choice, prefixes: Mapping[str | None, str]) -> Any:
+    """Return the statement that counts runs and sums up figures by group in one pass.
 
-    Each sum is a column of its own: the planner expects few groups then, and sorts nothing.
+    The metrics of a run become one row first, so that a figure of its nodes counts only where the
+    run as a whole has none. Each sum is a column of its own: nothing is sorted.
 
     Args:
         choice: The runs.
         prefixes: Component → what its metrics begin with; None → "" for the first component.
-        nodes: Whether to sum up figures of nodes, of runs that lack them as a whole; else figures
-            of whole runs.
     """
     from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import case, exists, func, select
-    from sqlalchemy.orm import aliased
+    from sqlalchemy import case, func, select
 
-    metric, better = models.SqlLatestMetric, aliased(models.SqlLatestMetric)
-    of_run = [f"{prefix}run_{name}" for prefix in prefixes.values() for name in FIGURES]
-    of_node = [f"{prefix}node_{name}" for prefix in prefixes.values() for name in FIGURES]
-    keys = of_node if nodes else of_run
+    metric = models.SqlLatestMetric
+    names = [(prefix, name) for prefix in prefixes.values() for name in FIGURES]
+    of_run = [f"{prefix}run_{name}" for prefix, name in names]
+    of_node = [f"{prefix}node_{name}" for prefix, name in names]
+    columns = []
+    for i, key in enumerate(of_run):
+        columns.append(func.max(case((metric.key == key, metric.value))).label(f"run_{i}"))
+    for i, key in enumerate(of_node):
+        columns.append(func.max(case((metric.key == key, metric.value))).label(f"node_{i}"))
+        columns.append(func.max(case((metric.key == key, metric.step))).label(f"step_{i}"))
+    each = select(metric.run_uuid, *columns).group_by(metric.run_uuid)
+    each = each.where(metric.key.in_([*of_run, *of_node]), *_is_figure(metric))
+    bounds = _bound_time(choice)
+    if bounds:
+        each = each.where(metric.run_uuid.in_(select(models.SqlRun.run_uuid).where(*bounds)))
+    rows = each.subquery()
     chosen = _choose_runs(choice, with_further=None not in prefixes)[0].subquery()
-    value = _add_nodes(metric) if nodes else metric.value
-    sums = [func.sum(case((metric.key == key, value))) for key in keys]
-    statement = select(chosen.c.grp, *sums).select_from(metric)
-    statement = statement.join(chosen, chosen.c.run_uuid == metric.run_uuid)
-    statement = statement.where(metric.key.in_(keys), metric.is_nan.is_(False))
-    if nodes:
-        has_better = exists().where(
-            better.run_uuid == metric.run_uuid,
-            better.key == case(dict(zip(of_node, of_run, strict=True)), value=metric.key),
-            better.is_nan.is_(False),
-        )
-        statement = statement.where(~has_better)
+    sums = []
+    for i, key in enumerate(of_node):
+        whole = _add_nodes(rows.c.run_uuid, key, rows.c[f"step_{i}"], rows.c[f"node_{i}"])
+        sums.append(func.sum(func.coalesce(rows.c[f"run_{i}"], whole)))
+    counts = [func.count(), func.sum(chosen.c.broken)]
+    statement = select(chosen.c.grp, *counts, *sums).select_from(chosen)
+    statement = statement.outerjoin(rows, rows.c.run_uuid == chosen.c.run_uuid)
     return statement.group_by(chosen.c.grp)
 
 
-def _sum_values(
-    session: Any, choice: Choice, prefixes: Mapping[str | None, str], *, nodes: bool
-) -> list[Sums]:
-    """Return the sums of `build_sums`; without counts of runs."""
+def _sum_values(session: Any, choice: Choice, prefixes: Mapping[str | None, str]) -> list[Sums]:
+    """Return the sums of `build_sums`; the runs of further components are not counted."""
     found = []
-    for group, *values in session.execute(build_sums(choice, prefixes, nodes=nodes)):
+    for group, runs, failed, *values in session.execute(build_sums(choice, prefixes)):
         for i, component in enumerate(prefixes):
             mine = values[i * len(FIGURES) : (i + 1) * len(FIGURES)]
             figures = dict(zip(FIGURES, mine, strict=True))
-            is_own = component is not None and choice.by == "component"
-            if any(value is not None for value in mine):
-                found.append(Sums(component if is_own else group, 0, 0, figures))
+            if component is None:
+                found.append(Sums(group, runs, int(failed or 0), figures))
+            elif any(value is not None for value in mine):
+                own_group = component if choice.by == "component" else group
+                found.append(Sums(own_group, 0, 0, figures))
     return found
-
-
-def _has_nodes_alone(session: Any) -> bool:
-    """Return whether some run has a figure of nodes only, by the index of the metrics."""
-    from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import exists, select
-    from sqlalchemy.orm import aliased
-
-    metric, better = models.SqlLatestMetric, aliased(models.SqlLatestMetric)
-    for name in FIGURES:
-        same = (better.key == f"run_{name}", better.run_uuid == metric.run_uuid)
-        alone = select(metric.run_uuid).where(metric.key == f"node_{name}", ~exists().where(*same))
-        if session.execute(alone.limit(1)).first():
-            return True
-    return False
 
 
 def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any]:
@@ -234,15 +223,23 @@ def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, An
         chosen = chosen.join(table, condition, isouter=not needed)
     experiments = [int(experiment) for experiment in choice.experiments]
     chosen = chosen.where(run.lifecycle_stage == "active", run.experiment_id.in_(experiments))
+    return chosen.where(*_bound_time(choice)), run
+
+
+def _bound_time(choice: Choice) -> list[Any]:
+    """Return the conditions on when a run started."""
+    from mlflow.store.tracking.dbmodels import models
+
+    started, conditions = models.SqlRun.start_time, []
     if choice.since_ms is not None:
-        chosen = chosen.where(run.start_time >= choice.since_ms)
+        conditions.append(started >= choice.since_ms)
     if choice.until_ms is not None:
-        chosen = chosen.where(run.start_time < choice.until_ms)
-    return chosen, run
+        conditions.append(started < choice.until_ms)
+    return conditions
 
 
-def _add_nodes(latest: Any) -> Any:
-    """Return the value of a row of the latest metrics, summed up over the nodes of its run.
+def _add_nodes(run_uuid: Any, key: str, step: Any, value: Any) -> Any:
+    """Return the latest value of a metric of nodes, summed up over the nodes of its run.
 
     A metric's step is the index of its node, and the row holds the last node alone. Runs of
     several nodes have the sum as a metric too, unless their artifacts could not be uploaded.
@@ -259,12 +256,17 @@ def _add_nodes(latest: Any) -> Any:
     same = (newer.run_uuid == one.run_uuid, newer.key == one.key, newer.step == one.step)
     whole = (
         select(func.sum(one.value))
-        .where(one.run_uuid == latest.run_uuid, one.key == latest.key, one.is_nan.is_(False))
-        .where(~exists().where(*same, newer.is_nan.is_(False), is_later))
-        .correlate(latest)
+        .where(one.run_uuid == run_uuid, one.key == key, *_is_figure(one))
+        .where(~exists().where(*same, *_is_figure(newer), is_later))
         .scalar_subquery()
     )
-    return case((latest.step == 0, latest.value), else_=whole)
+    return case((step == 0, value), (step > 0, whole))
+
+
+def _is_figure(row: Any) -> tuple[Any, ...]:
+    """Return the conditions that a row of a metric holds a number, as `is_figure` does."""
+    largest = sys.float_info.max
+    return row.is_nan.is_(False), row.value < largest, row.value > -largest
 
 
 def list_further_components(session: Any) -> list[str]:
@@ -328,7 +330,10 @@ def _allow_memory(session: Any, sessions: int = 1) -> Iterator[None]:
 
     kind = session.get_bind().dialect.name
     if kind == "postgresql":
-        session.execute(text("SET LOCAL work_mem = '64MB'"))  # until the transaction ends
+        # Until the transaction ends. To compile the statement takes longer than to run it.
+        session.execute(text("SET LOCAL work_mem = '64MB'"))
+        off = "SELECT set_config(name, 'off', true) FROM pg_settings WHERE name = 'jit'"
+        session.execute(text(off))
     before = session.execute(text("PRAGMA cache_size")).scalar() if kind == "sqlite" else None
     if before is not None:
         session.execute(text(f"PRAGMA cache_size = {-262_144 // sessions}"))

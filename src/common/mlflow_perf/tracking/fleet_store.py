@@ -24,7 +24,7 @@ from mlflow_perf.tracking.fleet_sums import (
     add_up,
 )
 from mlflow_perf.tracking.load import fetch_run, list_experiments, make_client
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, is_figure
 from mlflow_perf.tracking.search import iterate_runs
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def read_figures(client: MlflowClient, run: Run, own: PerfRun) -> dict[str, floa
         key = f"{prefix}node_{name}"
         if value is None and steps.get(key, 0) > 0:
             # MLflow shows the last node's value; the step is the index of the node.
-            history = client.get_metric_history(run.info.run_id, key)
+            history = [one for one in client.get_metric_history(run.info.run_id, key)
+                       if is_figure(one.value)]  # fmt: skip
             history.sort(key=lambda one: (one.timestamp, one.value))
             value = sum({one.step: one.value for one in history}.values())
         found[name] = own.metrics.get(f"node_{name}") if value is None else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -75,7 +75,7 @@ class PerfRun:
             started=info.start_time / 1000 if info.start_time is not None else None,
             ended=info.end_time / 1000 if info.end_time else None,
             # A loss that was NaN is not a figure, and strict JSON cannot hold it.
-            metrics={k: v for k, v in data.metrics.items() if math.isfinite(v)},
+            metrics={k: v for k, v in data.metrics.items() if is_figure(v)},
             params=data.params,
             tags=data.tags,
         )
@@ -236,6 +236,11 @@ class PerfRun:
         if self.started is None or self.ended is None:
             return None
         return max(0.0, self.ended - self.started)
+
+
+def is_figure(value: float) -> bool:
+    """Return whether a value of a metric is a number; MLflow keeps infinity as the largest one."""
+    return abs(value) < sys.float_info.max
 
 
 def _first_start(nodes: Iterable[NodeDocument]) -> float | None:
