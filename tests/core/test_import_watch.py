@@ -83,3 +83,18 @@ def test_a_part_that_only_we_use_of_a_library_of_the_job_stays_ours(tmp_path: Pa
     finally:
         sys.path.remove(str(tmp_path))
         _WatchedSpec.watch = _imports
+
+
+def test_a_missing_module_is_looked_at_once() -> None:
+    """MLflow asks for the same missing packages a dozen times for each run."""
+    reads: list[None] = []
+
+    def read_bytes() -> int:
+        reads.append(None)
+        return 0
+
+    watch = ImportWatch(lambda: True, read_bytes)
+    _WatchedSpec.watch = _imports  # as it was
+    for name in ("missing_one", "missing_two") * 3:
+        watch.find_spec(name, None)
+    assert len(reads) == 2

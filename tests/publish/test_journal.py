@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,20 @@ def test_a_place_that_cannot_be_written_costs_one_warning(
         journal.remove()
     assert not journal.alive
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(("least_sec", "count"), [(60.0, 0), (0.0, 1)])
+def test_a_short_block_needs_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_sec: float, count: int
+) -> None:
+    """The journal's thread starts with the first report after a second."""
+    monkeypatch.setattr("mlflow_perf.publish.journal._LEAST_SEC", least_sec)
+    journal = new_journal(tmp_path)
+    journal.start()
+    journal.append(rows(1)[0])
+    names = [thread.name for thread in threading.enumerate()]
+    journal.remove()
+    assert names.count("mlflow-perf-journal") == count
 
 
 KILLED = """

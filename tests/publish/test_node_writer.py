@@ -12,6 +12,7 @@ from threading import Barrier, BrokenBarrierError, Event
 import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from mlflow_perf import load
 from mlflow_perf.analysis.step_runs import load_step_runs
@@ -306,3 +307,19 @@ def test_a_report_leaves_no_artifact_repository_behind(store: str) -> None:
         write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id, own_run=True)))
     assert ours not in _artifact_repos_cache
     assert jobs in _artifact_repos_cache
+
+
+@pytest.mark.parametrize(("is_brief", "count"), [(False, 1), (True, 0)])
+def test_a_run_is_read_once_at_most(
+    store: str, monkeypatch: pytest.MonkeyPatch, is_brief: bool, count: int
+) -> None:
+    """MLflow would read the run, with all its figures, before an upload."""
+    info = MlflowClient(store).create_run("0").info
+    run = RunHandle(store, run_id=info.run_id, own_run=True, artifact_uri=info.artifact_uri)
+    get_run, reads = SqlAlchemyStore.get_run, []
+    monkeypatch.setattr(
+        SqlAlchemyStore, "get_run", lambda self, run_id: reads.append(1) or get_run(self, run_id)
+    )
+    write_node(Delivery(_report("train", 100.0), run, is_brief=is_brief))
+    assert len(reads) == count
+    assert set(load(info.run_id).nodes) == {0}

@@ -49,11 +49,18 @@ def install() -> None:
     `startup/sitecustomize.py` through PYTHONPATH, run it and gather too.
     """
     global _installed  # noqa: PLW0603 - a process is patched once
-    if _installed or importlib.util.find_spec("proxystore") is None:
+    if _installed or not _is_available(tuple(sys.path)):
         return
     _installed = True
     startup.call(_MODULE, follow)
     startup.add_to_path("proxystore")
+
+
+@functools.lru_cache(maxsize=1)
+def _is_available(path: tuple[str, ...]) -> bool:
+    """Return whether proxystore is installed; each block asks, and a search takes 0.2 ms."""
+    del path  # another one is searched anew
+    return importlib.util.find_spec("proxystore") is not None
 
 
 def uninstall() -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import secrets
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +42,7 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # the last sync. The contract allows 10 s for both.
 _WRITE_EVERY_SEC = 4.0
 _SYNC_EVERY_WRITES = 2
+_LEAST_SEC = 1.0  # a block that ends sooner needs no thread: its end writes or removes everything
 
 _log = get_logger(__name__)
 
@@ -146,6 +149,7 @@ class Journal:
         self._broken = self._warned = self._final = self._named = False
         self._is_removed = False
         self._thread: Thread | None = None
+        self._writes_from = math.inf
         self._head = {
             "format": FORMAT,
             "pid": self._pid,
@@ -181,6 +185,9 @@ class Journal:
                 begun, header = _list_known(facts), self._delivery.header()
                 self._head |= {**begun, "delivery": header}
                 self._write([{"begun": begun, "delivery": header}])
+        self._writes_from = time.monotonic() + _LEAST_SEC
+
+    def _start_thread(self) -> None:
         thread = Thread(self._run, name="mlflow-perf-journal")
         with self._warn_once():
             thread.start()
@@ -197,6 +204,8 @@ class Journal:
         """Take one report, which the next flush writes. Never blocks."""
         if len(self._pending) <= self._max_rows:
             self._pending.append(report)
+        if self._thread is None and time.monotonic() >= self._writes_from:
+            self._start_thread()
 
     def flush(self, *, sync: bool = False) -> None:
         """Write the reports since the last flush.

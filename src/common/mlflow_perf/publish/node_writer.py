@@ -48,6 +48,7 @@ from mlflow_perf.tracking.client import (
     end_run,
     find_recorded_run,
     forgetting_artifacts,
+    note_artifact_place,
     open_client,
     provide_experiment,
 )
@@ -337,6 +338,9 @@ class _NodeWriter:
                 # A page that cannot be drawn must not cost the figures and the JSON.
                 except Exception:  # noqa: BLE001
                     _log.warning("The HTML report could not be made.", exc_info=True)
+            stored = self.__dict__.get("_stored")  # a brief report has not asked for it
+            place = self._delivery.run.artifact_uri if stored is None else stored.info.artifact_uri
+            note_artifact_place(self._client, self._run_id, place)
             self._client.log_artifacts(self._run_id, folder)
 
     def end_if_own(self, nodes: list[NodeDocument]) -> None:

@@ -37,8 +37,8 @@ class DiskIoReader:
     columns: Sequence[Column] = DISK_IO_COLUMNS
 
     def __init__(self, proc: Path | str = "/proc", *, sys: Path | str = "/sys") -> None:
-        self._file = ProcFile(Path(proc) / "diskstats")
-        self._block = Path(sys) / "block"
+        self._file = ProcFile(f"{proc}/diskstats")
+        self._block = f"{sys}/block"
         self._lines = -1
         self._disks = re.compile(b"")
         self._before: dict[bytes, tuple[int, int]] = {}
@@ -54,11 +54,13 @@ class DiskIoReader:
         the disks below it.
         """
         # sysfs writes the slash in a device's name as "!".
-        device = self._block / name.replace("/", "!")
-        if name.startswith(_NOT_DISKS) or not device.exists():
+        device = f"{self._block}/{name.replace('/', '!')}"
+        if name.startswith(_NOT_DISKS) or not os.path.exists(device):  # noqa: PTH110 - a third
             return False
-        slaves = device / "slaves"
-        return not (slaves.is_dir() and any(slaves.iterdir()))
+        try:
+            return not os.listdir(f"{device}/slaves")  # noqa: PTH208 - a third of the cost
+        except OSError:
+            return True
 
     def read(self, report: dict[str, float]) -> None:
         """Put the megabytes moved since this reader was made into the report."""

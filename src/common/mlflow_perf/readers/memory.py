@@ -30,7 +30,7 @@ class MemoryReader:
     columns: Sequence[Column] = MEMORY_COLUMNS
 
     def __init__(self, proc: Path | str = "/proc") -> None:
-        self._file = ProcFile(Path(proc) / "meminfo")
+        self._file = ProcFile(f"{proc}/meminfo")
         data = self._file.read()
         if _used_percent(_MEMORY.match(data)) is None:
             raise SourceUnavailableError(f"{self._file.path} has no MemTotal or no MemAvailable.")

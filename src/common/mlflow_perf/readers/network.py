@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,8 +35,8 @@ class NetworkReader:
     columns: Sequence[Column] = NETWORK_COLUMNS
 
     def __init__(self, proc: Path | str = "/proc", *, sys: Path | str = "/sys") -> None:
-        self._file = ProcFile(Path(proc) / "net" / "dev")
-        self._net = Path(sys) / "class" / "net"
+        self._file = ProcFile(f"{proc}/net/dev")
+        self._net = f"{sys}/class/net"
         self._places: dict[bytes, int | None] = {}  # in `_sum`; None where it does not count
         self._sum = [0, 0, 0, 0]  # lo sent, lo received, ext sent, ext received
         self._before: dict[bytes, tuple[int, int]] = {}
@@ -46,7 +47,8 @@ class NetworkReader:
         self.read({})
 
     def _has_hardware(self, name: bytes) -> bool:
-        return (self._net / name.decode(errors="replace") / "device").exists()
+        device = f"{self._net}/{name.decode(errors='replace')}/device"
+        return os.path.exists(device)  # noqa: PTH110 - a third of the cost, for each interface
 
     def read(self, report: dict[str, float]) -> None:
         """Put the megabytes moved since this reader was made into the report."""

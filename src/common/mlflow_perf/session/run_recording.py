@@ -80,6 +80,7 @@ class RunRecording:
             run_name=run.name,
             run_id=run.run_id,
             experiment_id=run.experiment_id,
+            artifact_uri=run.artifact_uri,
         )
         self.window = window
         self._node_facts = node_facts

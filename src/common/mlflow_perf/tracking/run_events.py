@@ -35,6 +35,7 @@ class StartedRun:
         start_ms: Unix time of its start as MLflow has it, in milliseconds.
         tracking_uri: Its store, as the job writes it.
         is_new: Whether it was created just now.
+        artifact_uri: Where it has its artifacts; None where that is unknown.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class StartedRun:
     start_ms: int
     tracking_uri: str
     is_new: bool
+    artifact_uri: str | None = None
 
 
 class RunListener(Protocol):
@@ -125,6 +127,7 @@ def _tell_started(run: Any, uri: Callable[[], object], *, is_new: bool) -> None:
             int(info.start_time or 0),
             str(uri()),
             is_new,
+            info.artifact_uri,
         )
         listener.run_started(started)
 

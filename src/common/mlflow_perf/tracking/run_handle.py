@@ -34,6 +34,7 @@ class RunHandle:
         experiment_name: Name of that experiment, while no server could tell its id.
         started: Unix time at which the run begins; None lets it begin when it is created.
         parent_id: Run of which a new run is a child: `MLFLOW_PERF_PARENT`; None for none.
+        artifact_uri: Where the run has its artifacts; None while that is unknown.
         has_page: Whether the store's server is known to have the page `/perf`.
         nonce: Tag of a run that is created for this handle. It finds the run again after the
             server's answer was lost.
@@ -47,6 +48,7 @@ class RunHandle:
     experiment_name: str | None = None
     started: float | None = None
     parent_id: str | None = field(default_factory=lambda: os.environ.get(PARENT_VARIABLE) or None)
+    artifact_uri: str | None = None
     has_page: bool = False
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)

@@ -101,6 +101,7 @@ class Groups:
         root: Path | str = "/",
     ) -> None:
         self._root = Path(root)
+        self._found: dict[str, Group | None] = {}
         # The group of each controller of the first version, and the group of the second version.
         self._first: dict[str, str] = {}
         self._second: str | None = None
@@ -130,6 +131,11 @@ class Groups:
         Returns:
             The group; None where there is none, or its files are not mounted.
         """
+        if controller not in self._found:
+            self._found[controller] = self._find(controller)
+        return self._found[controller]
+
+    def _find(self, controller: str) -> Group | None:
         # The first version's mounts come first: a controller that is mounted there is not in the
         # second version's hierarchy.
         for mount in sorted(self._mounts, key=lambda mount: mount.version):
@@ -175,10 +181,10 @@ def find_cpu_quota(group: Group | None) -> CpuQuota | None:
     quotas = []
     for folder in group.lineage():
         if group.version == 2:
-            words = (read_text(folder / "cpu.max") or "").split()
+            words = (read_text(f"{folder}/cpu.max") or "").split()
         else:
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            words = [read_text(folder / name) or "" for name in names]
+            words = [read_text(f"{folder}/{name}") or "" for name in names]
         try:
             quota_us, period_us = (int(word) for word in words)
         except ValueError:  # "max", or no such file
@@ -208,7 +214,7 @@ def find_memory_limit(group: Group | None) -> MemoryLimit | None:
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
     limits = []
     for folder in group.lineage():
-        text = read_text(folder / name) or ""
+        text = read_text(f"{folder}/{name}") or ""
         if text.isdigit() and 0 < int(text) < _UNLIMITED_BYTES:
             limits.append(MemoryLimit(int(text), folder))
     return min(limits, key=lambda limit: limit.limit_bytes, default=None)

@@ -6,6 +6,7 @@ and the scheduler's allocation.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import platform
@@ -96,7 +97,7 @@ def owned(
 
 
 def _host_memory_mb(proc: Path | str) -> float | None:
-    found = _MEM_TOTAL.search(read_text(Path(proc) / "meminfo") or "")
+    found = _MEM_TOTAL.search(read_text(f"{proc}/meminfo") or "")
     return int(found[1]) / 1024.0 if found else None
 
 
@@ -110,10 +111,16 @@ def host_facts(proc: Path | str = "/proc") -> dict[str, int | float | str]:
     memory = _host_memory_mb(proc)
     if memory is not None:
         facts["mem_total_mb"] = round(memory, 1)
-    found = _CPU_MODEL.search(read_text(Path(proc) / "cpuinfo") or "")
-    if found:
-        facts["cpu_model"] = " ".join(found[1].split())
+    if model := _find_cpu_model(str(proc)):
+        facts["cpu_model"] = model
     return facts
+
+
+@functools.cache
+def _find_cpu_model(proc: str) -> str:
+    # The kernel asks each CPU for its frequency to answer this: milliseconds with hundreds of them.
+    found = _CPU_MODEL.search(read_text(f"{proc}/cpuinfo") or "")
+    return " ".join(found[1].split()) if found else ""
 
 
 class LimitsReader:

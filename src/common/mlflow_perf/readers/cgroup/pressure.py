@@ -32,13 +32,13 @@ class PressureReader:
     columns: Sequence[Column] = PRESSURE_COLUMNS
 
     def __init__(self, proc: Path | str = "/proc", *, group: Group | None = None) -> None:
-        places = [(Path(proc, "pressure"), "")]
+        places = [(f"{proc}/pressure", "")]
         if group is not None and group.version == 2 and group.is_of_a_job:
-            places.insert(0, (group.folder, ".pressure"))
+            places.insert(0, (str(group.folder), ".pressure"))
         self._files: dict[str, ProcFile] = {}
         for folder, suffix in places:
             for resource, column in _COLUMNS.items():
-                file = open_first(folder / f"{resource}{suffix}")
+                file = open_first(f"{folder}/{resource}{suffix}")
                 if file is None:
                     continue
                 try:

@@ -43,7 +43,7 @@ class CpuReader:
         cpus: Collection[int] | None = None,
         ticks_per_sec: int | None = None,
     ) -> None:
-        self._file = ProcFile(Path(proc) / "stat")
+        self._file = ProcFile(f"{proc}/stat")
         self._wanted = None if cpus is None else {b"cpu%d" % n for n in cpus}
         self._tick = 1.0 / (ticks_per_sec or os.sysconf("SC_CLK_TCK"))
         self._before = self._times()

@@ -138,7 +138,7 @@ class GpuReader:
     def __init__(
         self, opener: OpenGpus, *, marks: Sequence[str] = (), dev: Path | str = "/dev"
     ) -> None:
-        if marks and not any(Path(mark).exists() for mark in marks):
+        if marks and not any(map(os.path.exists, marks)):
             raise SourceUnavailableError(f"None of {', '.join(marks)} exists.")
         files = [file for file in Path(dev).glob("*") if _DEVICE.fullmatch(file.name)]
         # At least 8: slices of one GPU have no files of their own.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mlflow_perf.core.own_cost import brought_bytes, caused_switches
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
+from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
 from mlflow_perf.readers.process.reaped import (
     read_reaped_peak,
@@ -64,7 +65,7 @@ class ProcessTreeReader:
         self._table = table or ProcessTable()
         own = self._table.own_pid
         self._root = root_pid or own or os.getpid()
-        self._most_cores = cores or float(os.cpu_count() or 1)
+        self._most_cores = cores or float(count_cpus())
         self._clock = clock
         self._members: dict[int, Process] = {}
         self._strangers: set[int] = set()
