@@ -33,6 +33,16 @@ def test_a_failed_block_is_called_failed_and_a_short_one_too_short() -> None:
     assert text == f"mlflow-perf: train | failed | The block took 33 ms. | {shown}"
 
 
+def test_a_run_with_a_name_of_its_own_is_named() -> None:
+    """Of many trials of one script, the lines tell one from another."""
+    document = NodeDocument(component="search")
+    shown = "run 8c2f | mlflow-perf show 8c2f"
+    text = describe_run(RunHandle(run_id="8c2f", run_name="trial-3"), document)
+    assert text == f"mlflow-perf: search (trial-3) | {shown}"
+    text = describe_run(RunHandle(run_id="8c2f", run_name="search"), document)
+    assert text == f"mlflow-perf: search | {shown}"
+
+
 def test_it_is_one_line_whatever_the_name_is() -> None:
     """A line break, or a command to the terminal, stays in its place."""
     text = describe_run(RunHandle(run_id="8c2f"), NodeDocument(component="a\nb\x1b[2J"))

@@ -69,6 +69,13 @@ def test_an_oom_kill_is_told_from_another_sigkill() -> None:
         (["env", "TOKEN=s3cr3t.py", "python", "train.py"], "env"),
         (["python", "TOKEN=s3cr3t.py"], "python"),
         (["mytool", "--password", "s3cr3t.py"], "mytool"),
+        (["timeout", "-k", "5", "60", "python", "train.py"], "train"),
+        (["nohup", "nice", "-n", "5", "python3", "-u", "train.py", "s3cr3t"], "train"),
+        (["srun", "-p", "gpu", "--mpi=pmix", "Rscript", "fit.R"], "fit"),
+        (["timeout", "1.5h", "mytool", "s3cr3t"], "mytool"),
+        (["timeout", "--foreground", "60", "mytool", "s3cr3t"], "mytool"),
+        (["time", "-v", "mytool", "s3cr3t"], "time"),
+        (["timeout"], "timeout"),
     ],
 )
 def test_the_component_is_the_script(argv: list[str], name: str) -> None:

@@ -19,7 +19,10 @@ def describe_run(run: RunHandle, document: NodeDocument) -> str:
         verdict = str(document.extra.get("advice"))
     status = "" if document.status == "FINISHED" else (document.status or "").lower()
     place = run.link() or f"mlflow-perf show {run.run_id}"
-    parts = (f"mlflow-perf: {document.component}", status, verdict, f"run {run.run_id}", place)
+    # Of many runs of one script, such as trials, each has a name of its own.
+    is_named = run.run_name not in (None, "", document.component)
+    name = f"{document.component} ({run.run_name})" if is_named else document.component
+    parts = (f"mlflow-perf: {name}", status, verdict, f"run {run.run_id}", place)
     text = " | ".join(part for part in parts if part)
     # A name may hold anything, a line break and a terminal's commands too.
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -38,6 +38,10 @@ _CAN_HOLD = all(hasattr(os, name) for name in ("fork", "waitid")) and hasattr(
 _INTERPRETER = re.compile(
     r"(python|pypy|bash|sh|zsh|dash|ksh|fish|R|Rscript|julia|perl|ruby|node|torchrun)[\d.]*"
 )
+_STARTER = re.compile(
+    r"timeout|nice|ionice|nohup|time|setsid|stdbuf|taskset|chrt|numactl|xvfb-run|srun|mpiexec|mpirun"
+)
+_NUMBER = re.compile(r"[\d.,:-]+[smhd]?")  # a duration, a list of CPUs
 _SCRIPT = re.compile(r"[\w./+@-]+\.(py|sh|R|jl|pl|rb|js)")
 # Options whose next word, or the rest of whose word, is code: `bash -lc`, `perl -e`, `node --eval`.
 _TAKES_CODE = re.compile(r"-[A-Za-z]*[ceEp].*|--(eval|print|execute|command).*")
@@ -59,6 +63,7 @@ def name_component(argv: Sequence[str]) -> str:
 
     Nothing else of the command's text is used, because it may hold passwords.
     """
+    argv = _skip_starters(argv)
     program = Path(argv[0]).stem or "command"
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
     before = argv[1 : argv.index(script, 1)] if script else []
@@ -66,6 +71,25 @@ def name_component(argv: Sequence[str]) -> str:
     if is_known and _SCRIPT.fullmatch(script) and not any(map(_TAKES_CODE.fullmatch, before)):
         return Path(script).stem
     return program
+
+
+def _skip_starters(argv: Sequence[str]) -> Sequence[str]:
+    """Return a command without `timeout 60`, `nice -n 5` or `srun -n 4` before it."""
+    is_sure = True  # that no word was a program rather than the value of an option
+    for at, word in enumerate(argv):
+        name, follows_option = Path(word).name, at > 0 and argv[at - 1].startswith("-")
+        is_starter = _STARTER.fullmatch(name) and not follows_option
+        if at == 0 and not is_starter:
+            break
+        is_script = _SCRIPT.fullmatch(word) and Path(word).is_file()
+        if _INTERPRETER.fullmatch(name) or is_script:
+            return argv[at:]
+        if is_starter or word.startswith("-") or _NUMBER.fullmatch(word):
+            continue
+        if not follows_option:
+            return argv[at:] if is_sure else argv
+        is_sure = False
+    return argv
 
 
 def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: int) -> Outcome:
