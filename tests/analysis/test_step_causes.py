@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_each_cause_is_the_first_one(
 ) -> None:
     """One injected cause is the one with the greatest share."""
     assert first(record) == expected
+
+
+def test_growing_steps_are_named_on_a_busy_machine() -> None:
+    """A few steps for which others took the CPUs, early on, do not hide that all steps grow."""
+    record = make_record(growth=0.05)
+    for at in (5, 12, 20, 27):
+        row = record.course.rows[at]
+        record.course.rows[at] = replace(row, step_ms=10 * row.step_ms, max_ms=10 * row.max_ms)
+    assert first(record) == ("growing", None, "forward")
 
 
 def test_a_rank_that_others_wait_for_is_named_with_its_part() -> None:
