@@ -12,6 +12,7 @@ from threading import Barrier, BrokenBarrierError, Event
 import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from mlflow_perf import load
@@ -316,10 +317,13 @@ def test_a_run_is_read_once_at_most(
     """MLflow would read the run, with all its figures, before an upload."""
     info = MlflowClient(store).create_run("0").info
     run = RunHandle(store, run_id=info.run_id, own_run=True, artifact_uri=info.artifact_uri)
-    get_run, reads = SqlAlchemyStore.get_run, []
-    monkeypatch.setattr(
-        SqlAlchemyStore, "get_run", lambda self, run_id: reads.append(1) or get_run(self, run_id)
-    )
+    look_up, reads = SqlAlchemyStore.get_run, list[str]()
+
+    def get_run(self: SqlAlchemyStore, run_id: str) -> Run:
+        reads.append(run_id)
+        return look_up(self, run_id)  # type: ignore[no-any-return, no-untyped-call]
+
+    monkeypatch.setattr(SqlAlchemyStore, "get_run", get_run)
     write_node(Delivery(_report("train", 100.0), run, is_brief=is_brief))
     assert len(reads) == count
     assert set(load(info.run_id).nodes) == {0}

@@ -339,8 +339,8 @@ class _NodeWriter:
                 except Exception:  # noqa: BLE001
                     _log.warning("The HTML report could not be made.", exc_info=True)
             stored = self.__dict__.get("_stored")  # a brief report has not asked for it
-            place = self._delivery.run.artifact_uri if stored is None else stored.info.artifact_uri
-            note_artifact_place(self._client, self._run_id, place)
+            known = self._delivery.run if stored is None else stored.info
+            note_artifact_place(self._client, self._run_id, known.artifact_uri)
             self._client.log_artifacts(self._run_id, folder)
 
     def end_if_own(self, nodes: list[NodeDocument]) -> None:

@@ -20,6 +20,7 @@ from mlflow_perf.core.own_cost import is_own_work
 from mlflow_perf.core.safe_log import get_logger
 
 _ENDED = ("FINISHED", "FAILED", "KILLED")
+_MAX_WARNINGS = 10
 _log = get_logger(__name__)
 
 
@@ -65,6 +66,7 @@ class RunListener(Protocol):
 
 
 _listeners: list[RunListener] = []
+_warned: set[str] = set()
 _originals: dict[tuple[type, str], tuple[Any, Any]] = {}
 
 
@@ -113,7 +115,12 @@ def _tell(tell: Callable[[RunListener], None]) -> None:
         except Exception as error:  # whatever fails here, MLflow goes on
             if is_from_handler(error):
                 raise
-            _log.warning("A run's performance is not reported.", exc_info=True)
+            # A fault of ours may come back with each run of thousands: one line is enough.
+            text = f"{type(error).__name__}: {error}".partition("\n")[0]
+            if text not in _warned and len(_warned) < _MAX_WARNINGS:
+                _warned.add(text)
+                _log.warning("The performance of a run is not reported: %s", text)
+            _log.debug("Not reported:", exc_info=True)
 
 
 def _tell_started(run: Any, uri: Callable[[], object], *, is_new: bool) -> None:
