@@ -37,7 +37,8 @@ def fill(store: Any, experiment: str, count: int) -> None:
     from sqlalchemy import insert
 
     # A large store has the run's own metrics only, which the pages read; all of them take minutes.
-    keys = [m.key for m in RUN_METRICS] + ([m.key for m in METRICS] if count <= AT_ONCE else [])
+    keys = ["duration_sec", *(m.key for m in RUN_METRICS)]
+    keys += [m.key for m in METRICS if count <= AT_ONCE and m.key not in keys]
     parent, now = "", int(time.time() * 1000)
     for at in range(0, count, AT_ONCE):
         rows: dict[Any, list[dict[str, Any]]] = {

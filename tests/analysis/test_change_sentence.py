@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.analysis.change_sentence import describe_change, format_pair, list_different
+from mlflow_perf.analysis.change_sentence import describe_change, list_different
 from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.gate import check
 from mlflow_perf.analysis.gate_reports import to_markdown
 from mlflow_perf.analysis.step_runs import StepRuns
+from mlflow_perf.core.format import format_pair
 from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
@@ -83,7 +84,7 @@ def test_small_changes_and_others_load_are_no_causes(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("figure", "before", "after", "said"),
     [
-        ("job_max_mem_mb", 512.0, 3072.0, "memory 512 MB → 3 GB"),
+        ("job_max_mem_mb", 512.0, 3072.0, "memory 0.5 → 3 GB"),
         ("job_cpu_hours", 0.5, 2.0, "CPU time 0.5 → 2 CPU h"),
         ("steps/round/input_pct", 3.0, 61.0, "waiting for input 3 → 61%"),
         ("job_io_write_mb", 10.0, 900.0, "written to disks 10 → 900 MB"),
@@ -124,8 +125,11 @@ def test_long_texts_are_cut_and_marks_replaced(make_run: MakeRun) -> None:
     assert said.count("`") == 2
 
 
-def test_units_that_differ_stay_with_their_values() -> None:
-    """`340 ms → 2 min` needs both units; 10 and 20 minutes share one."""
+def test_two_values_share_the_unit_of_the_larger_one() -> None:
+    """`340 ms → 2 min` needs both units; 10 and 20 minutes, CPU times and sizes share one."""
+    assert format_pair(0.212, 342 / 3600, "CPU h") == "0.212 → 0.095 CPU h"
+    assert format_pair(0.01, 0.05, "CPU h") == "36 → 180 CPU s"
+    assert format_pair(800.0, 1536.0, "MB") == "0.781 → 1.5 GB"
     assert format_pair(0.34, 720.0, "s") == "340 ms → 12 min"
     assert format_pair(600.0, 1200.0, "s") == "10 → 20 min"
     assert format_pair(605.0, 1205.0, "s") == "10 min 05 s → 20 min 05 s"

@@ -121,6 +121,14 @@ def test_every_analysis_prints_a_table_and_json(loaded: Any, arguments: tuple[st
     assert all(isinstance(row, dict) for row in rows)
 
 
+def test_the_critical_path_counts_from_its_start(loaded: Any) -> None:
+    """People read how long after the start a task could begin; JSON keeps Unix times."""
+    rows = _json(loaded("critical-path", "--json"))
+    shown = loaded("critical-path").stdout
+    assert "could start" in shown
+    assert f"{rows[0]['released_s']:.0f}" not in shown
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("durations",), ("states",), ("concurrency",), ("between", "invoked", "returned")],

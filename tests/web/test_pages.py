@@ -133,6 +133,17 @@ def test_a_workflow_is_compared_step_by_step(client: Any, store: Filled) -> None
     assert "run_duration_sec" in answer.text
 
 
+def test_a_compared_workflow_has_what_the_documents_of_its_steps_tell(
+    client: Any, store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps come with the user's rights from the server's store, and with their documents."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////nowhere/else.db")
+    address = f"/perf/compare?run={store.runs['training']}&run={store.runs['train']}"
+    answer = client.get(address)
+    assert answer.status_code == 200
+    assert "<h2>Held back by" in answer.text
+
+
 @pytest.mark.parametrize(
     ("address", "status", "said"),
     [

@@ -47,6 +47,8 @@ def test_a_running_job_is_listed_and_shown(client: Any, store: Filled) -> None:
     try:
         mlflow.log_batch(run_id, [*metrics, Metric("auc", 0.875, now, 0)])
         assert list_shown(client.get("/perf?status=RUNNING").text) == [run_id]
+        assert list_shown(client.get("/perf?filter=metrics.auc+>+0.5").text) == [run_id]
+        assert list_shown(client.get("/perf?filter=metrics.auc+>+0.9").text) == []
         text = client.get(f"/perf/run?id={run_id}").text
         assert 'id="curves"' in text
         assert "The job still runs" in text

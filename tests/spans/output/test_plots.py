@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_hex
 
 from mlflow_perf import spans
 from mlflow_perf.errors import MissingDependencyError, SpansError
@@ -26,6 +27,10 @@ def test_plots_show_what_the_rows_hold(real: Path, tmp_path: Path) -> None:
     states = spans.plot_states(spans.state_counts(real), "states")
     _, labels = states.axes[0].get_legend_handles_labels()
     assert "parsl.monitoring.try/running" in labels
+    colours = {artist.get_label(): to_hex(artist.get_facecolor()[0])
+               for artist in states.axes[0].collections}  # fmt: skip
+    assert colours["parsl.monitoring.try/exec_done"] == "#2ca02c"
+    assert {"fail" in name for name, colour in colours.items() if colour == "#d62728"} == {True}
     running = spans.plot_concurrency(spans.concurrency(real), "running")
     for number, drawn in enumerate((figure, states, running)):
         assert save(drawn, tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")

@@ -8,14 +8,13 @@ from pathlib import PurePosixPath
 
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_runs import StepRuns
-from mlflow_perf.core.format import cut_text, join_some, number, quantity
+from mlflow_perf.core.format import cut_text, format_pair, join_some
 from mlflow_perf.tracking.perf_run import PerfRun
 
 _SAME_RATIO = 1.05
 _TIMES_RATIO = 1.5
 _MOST_STEPS, _MOST_CAUSES, _MOST_PARAMETERS = 2, 3, 4
 _STEP_SHARE = 0.3
-_LONG_SEC = 600.0
 _LONGEST_TEXT = 28
 _OTHERS_SHARE = 0.2
 
@@ -114,19 +113,6 @@ def _describe_length(before: float | None, after: float | None) -> str:
     if ratio >= _TIMES_RATIO:
         return f"{ratio:,.1f} × {how}"
     return f"{100 * abs(after - before) / before:.0f}% {how}"
-
-
-def format_pair(before: float, after: float, unit: str) -> str:
-    """Return two values in one unit, where they have one: `22 → 396 s`."""
-    if unit == "s" and 1 <= max(before, after) < _LONG_SEC:
-        return f"{number(before)} → {number(after)} s"
-    if unit == "%":
-        return f"{before:.0f} → {after:.0f}%"
-    first, last = quantity(before, unit), quantity(after, unit)
-    number_of, _, unit_of = first.partition(" ")
-    # Texts such as "2 min 05 s", and those of two units, stay whole.
-    is_one_unit = last.partition(" ")[2] == unit_of and not any(map(str.isdigit, unit_of))
-    return f"{number_of if is_one_unit else first} → {last}"
 
 
 def _describe_functions(base: PerfRun, new: PerfRun) -> str:

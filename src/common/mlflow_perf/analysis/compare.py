@@ -12,6 +12,7 @@ from mlflow_perf.analysis.change_sentence import describe_change
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.run_facts import RunFacts, collect_facts
 from mlflow_perf.analysis.step_runs import (
+    Ref,
     StepRuns,
     as_list,
     compare_hardware,
@@ -22,7 +23,7 @@ from mlflow_perf.analysis.step_texts import describe_step_changes
 from mlflow_perf.core.format import format_change, join_some
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.errors import SettingError
-from mlflow_perf.tracking.load import RunRef
+from mlflow_perf.model.metrics.names import name_metric
 from mlflow_perf.tracking.perf_run import PerfRun
 
 if TYPE_CHECKING:
@@ -179,19 +180,19 @@ class Comparison:
             [
                 markdown.escape(row.component),
                 "all" if row.node is None else str(row.node),
-                markdown.format_code(row.metric),
+                f"{markdown.escape(name_metric(row.metric))} {markdown.format_code(row.metric)}",
                 *metric_text.format_row(row.values, row.unit),
                 f"{format_change(row.change_pct)} {row.verdict}".strip(),
             ]
             for row in (self.rows if everything else self.headlines())
         ]
-        header = ["Step", "Node", "Metric", *(f"Run {i + 1}" for i in range(count)), "Change"]
+        header = ["Step", "Node", "Figure", *(f"Run {i + 1}" for i in range(count)), "Change"]
         table = markdown.format_table(header, cells, right=count + 1)
         return "\n\n".join([*parts, table if cells else "Nothing differs."]) + "\n"
 
 
 def compare(
-    runs: RunRef | PerfRun | Sequence[RunRef | PerfRun],
+    runs: Ref | Sequence[Ref],
     *,
     baseline: int = 0,
     documents: bool | None = None,
@@ -202,7 +203,8 @@ def compare(
     runs are matched even if their components have different names.
 
     Args:
-        runs: Run ids, paths, folders or runs that were read already; at least one.
+        runs: Run ids, paths, folders or runs that were read already, with or without their steps;
+            at least one.
         baseline: Index of the run that every other one is compared with.
         documents: As in `tracking.search.get_runs`.
 

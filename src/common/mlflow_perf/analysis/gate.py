@@ -13,6 +13,7 @@ from mlflow_perf.analysis.gate_limits import Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_runs import (
+    Ref,
     StepRuns,
     as_list,
     compare_hardware,
@@ -20,8 +21,7 @@ from mlflow_perf.analysis.step_runs import (
     load_step_runs,
 )
 from mlflow_perf.errors import MlflowPerfError, SettingError
-from mlflow_perf.tracking.load import RunRef, load
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.load import load
 
 __all__ = ["Check", "GateResult", "Judgement", "check", "judge"]
 
@@ -122,8 +122,8 @@ class GateResult:
 
 
 def check(
-    base: RunRef | PerfRun | Sequence[RunRef | PerfRun],
-    new: RunRef | PerfRun | Sequence[RunRef | PerfRun],
+    base: Ref | Sequence[Ref],
+    new: Ref | Sequence[Ref],
     limits: str | Sequence[str | Limit],
     *,
     alpha: float = ALPHA,

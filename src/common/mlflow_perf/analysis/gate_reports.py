@@ -9,6 +9,7 @@ from mlflow_perf.analysis import markdown
 from mlflow_perf.analysis.gate import GateResult
 from mlflow_perf.analysis.metric_text import format_metric
 from mlflow_perf.core.format import format_change, format_count, join_some
+from mlflow_perf.model.metrics.names import name_metric
 
 _OUTCOMES = {"passed": "✅ passed", "failed": "❌ **failed**", "noise": "✅ within noise"}
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -29,18 +30,19 @@ def to_markdown(result: GateResult) -> str:
         if sentence not in result.sentence:
             parts.append(f"> {markdown.escape(step)}: {markdown.escape_sentence(sentence)}.")
     parts += [f"> {markdown.escape(note)}" for note in result.notes]
-    header = ["Step", "Limit", "Result", "Decided by", "Base", "New", "Change"]
+    header = ["Step", "Limit", "Result", "Figure", "Decided by", "Base", "New", "Change"]
     rows = [
         [
             markdown.escape(check.step),
             markdown.format_code(check.limit.text),
             _OUTCOMES.get(check.outcome, f"✅ {check.outcome}"),
+            markdown.escape(name_metric(key)),
             markdown.escape(check.how),
-            format_metric(check.limit.key, check.base_median),
-            format_metric(check.limit.key, check.new_median),
+            format_metric(key, check.base_median),
+            format_metric(key, check.new_median),
             format_change(check.change_pct),
         ]
-        for check in result.checks
+        for check, key in ((check, check.limit.key) for check in result.checks)
     ]
     return "\n\n".join([*parts, markdown.format_table(header, rows, right=3)]) + "\n"
 
@@ -51,7 +53,8 @@ def to_junit(result: GateResult) -> str:
     for check in result.checks:
         key = check.limit.key
         base, new = format_metric(key, check.base_median), format_metric(key, check.new_median)
-        message = _clean(f"{key}: {base} → {new} ({format_change(check.change_pct)}).")
+        name = name_metric(key)
+        message = _clean(f"{name}: {base} → {new} ({format_change(check.change_pct)}).")
         how = _clean(check.how)
         names = {"classname": _clean(check.step), "name": _clean(check.limit.text)}
         case = ET.Element("testcase", names)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from mlflow_perf.core.format import join_some
 from mlflow_perf.errors import RunNotFoundError
@@ -47,42 +47,58 @@ class StepRuns:
         return f"{step} of {self.label}" if self.is_workflow else self.label
 
 
-def as_list(runs: RunRef | PerfRun | Sequence[RunRef | PerfRun]) -> Sequence[RunRef | PerfRun]:
+Ref: TypeAlias = RunRef | PerfRun | StepRuns
+"""A run by its name, one that was read already, or one whose steps were read too."""
+
+
+def as_list(runs: Ref | Sequence[Ref]) -> Sequence[Ref]:
     """Return one run or several as a sequence; a text is one run, not a sequence of letters."""
-    return [runs] if isinstance(runs, (str, os.PathLike, PerfRun)) else runs
+    return [runs] if isinstance(runs, (str, os.PathLike, PerfRun, StepRuns)) else runs
 
 
-def load_step_runs(
-    refs: Sequence[RunRef | PerfRun], *, documents: bool | None = None
-) -> list[StepRuns]:
+def load_step_runs(refs: Sequence[Ref], *, documents: bool | None = None) -> list[StepRuns]:
     """Return the named runs and workflows, in their order.
 
     Args:
-        refs: Run ids, paths, folders or runs that were read already.
+        refs: Run ids, paths, folders, runs that were read already, and such with their steps.
         documents: As in `tracking.search.get_runs`.
 
     Raises:
         RunNotFoundError: When one does not exist, or neither it nor its children hold figures.
         DocumentError: When a file is not a document that this version reads.
     """
-    loaded = iter(get_runs([r for r in refs if not isinstance(r, PerfRun)], documents=documents))
-    runs = [ref if isinstance(ref, PerfRun) else next(loaded) for ref in refs]
+    named = [ref for ref in refs if not isinstance(ref, (PerfRun, StepRuns))]
+    loaded = iter(get_runs(named, documents=documents))
     found = []
-    for run in runs:
-        steps = run.split() if run.has_figures else []
-        if len(runs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
+    for ref in refs:
+        if isinstance(ref, StepRuns):
+            found.append(ref)
+            continue
+        run = ref if isinstance(ref, PerfRun) else next(loaded)
+        children: Sequence[PerfRun] = ()
+        if len(refs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
             children = find_children(run, documents=documents)
-            steps += [child for child in children if child.has_figures]
-        if not steps and run.status == "RUNNING":
-            raise RunNotFoundError(
-                f"The run {run.label} is still going: it holds no performance data yet."
-            )
-        if not steps:
-            raise RunNotFoundError(
-                f"The run {run.label} holds no performance data, nor does any child of it."
-            )
-        found.append(StepRuns(run.label, run, name_steps(steps)))
+        found.append(collect_steps(run, children))
     return found
+
+
+def collect_steps(run: PerfRun, children: Iterable[PerfRun]) -> StepRuns:
+    """Return a run with its own components and those of its children that hold figures.
+
+    Raises:
+        RunNotFoundError: When there are no such steps.
+    """
+    steps = run.split() if run.has_figures else []
+    steps += [child for child in children if child.has_figures]
+    if not steps and run.status == "RUNNING":
+        raise RunNotFoundError(
+            f"The run {run.label} is still going: it holds no performance data yet."
+        )
+    if not steps:
+        raise RunNotFoundError(
+            f"The run {run.label} holds no performance data, nor does any child of it."
+        )
+    return StepRuns(run.label, run, name_steps(steps))
 
 
 def name_steps(runs: Iterable[PerfRun]) -> dict[str, PerfRun]:

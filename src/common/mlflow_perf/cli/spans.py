@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlflow_perf import spans
-from mlflow_perf.cli import _options
+from mlflow_perf.cli import _options, _tables
 from mlflow_perf.cli._progress import ProgressBar
 from mlflow_perf.cli._tables import clean, echo_json
+from mlflow_perf.core.format import MISSING, clock_time, format_for_people
 from mlflow_perf.errors import SettingError
 
 if TYPE_CHECKING:
@@ -161,6 +162,9 @@ def between(
 def durations(root: str | None, db: str, *, as_json: bool, picture: str | None) -> None:
     """Show how long spans took, from their own first event to their last, by type.
 
+    The time in which a task waits to run is a part of it; `between` leaves it out: `between
+    running exec_done`.
+
     ROOT_TYPE is one type; by default every type is shown, and parsl.monitoring.task is drawn.
     """
     rows = spans.durations(db, root)
@@ -216,9 +220,32 @@ def concurrency(
 def critical_path(root: str, run: str | None, db: str, *, as_json: bool) -> None:
     """Show the chain of tasks that determined when the workflow ended.
 
-    ROOT_TYPE is the type of the spans: parsl.monitoring.task by default.
+    ROOT_TYPE is the type of the spans: parsl.monitoring.task by default. The table counts from the
+    time at which the first task could start; --json has the times of the day.
     """
-    _echo(spans.critical_path(db, root, run=run), as_json=as_json)
+    rows = spans.critical_path(db, root, run=run)
+    if as_json:
+        echo_json(rows)
+        return
+    first = rows[0]["released_s"]
+    click.echo(f"Critical path from {clock_time(first)}, {_say(rows[-1]['ended_s'] - first)}:\n")
+    header = ["task", "name", "could start", "waited", "ran", "ended"]
+    table = [
+        [
+            row["task"],
+            row["name"] or "",
+            f"+{_say(row['released_s'] - first)}",
+            _say(row["waited_s"]) if row["running_s"] is not None else MISSING,
+            _say(row["ran_s"]),
+            f"+{_say(row['ended_s'] - first)}",
+        ]
+        for row in rows
+    ]
+    _tables.table(header, table, right=4)
+
+
+def _say(seconds: float) -> str:
+    return format_for_people([seconds], "s")[0]
 
 
 @_question()

@@ -17,6 +17,7 @@ MISSING = "–"
 _NARROW_SPACE = "\u202f"
 _KB_PER_MB = 1024.0
 _MB_PER_GB = 1024.0
+_LONG_SEC = 600.0
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -71,13 +72,15 @@ def cpu_time(cpu_hours: float, whole: float | None = None) -> str:
     return f"{number(cpu_hours)} CPU h"
 
 
-def _size(megabytes: float) -> str:
-    if 0 < abs(megabytes) < 1:
+def _size(megabytes: float, whole: float | None = None) -> str:
+    """Return a size in the unit that suits it, or suits `whole`."""
+    size = abs(megabytes if whole is None else whole)
+    if 0 < size < 1:
         return f"{number(megabytes * _KB_PER_MB)} kB"
-    if abs(megabytes) < _MB_PER_GB:
+    if size < _MB_PER_GB:
         return f"{number(megabytes)} MB"
     gigabytes = megabytes / _MB_PER_GB
-    if abs(gigabytes) < _MB_PER_GB:
+    if size < _MB_PER_GB**2:
         return f"{number(gigabytes)} GB"
     return f"{number(gigabytes / _MB_PER_GB)} TB"
 
@@ -120,6 +123,26 @@ def format_for_people(
             text = quantity(value, unit)
         texts.append(text.replace(_NARROW_SPACE, ","))
     return texts
+
+
+def format_pair(before: float, after: float, unit: str) -> str:
+    """Return two values in the unit that suits the larger one: `22 → 396 s`, `0.5 → 1.2 GB`.
+
+    Long times keep units of their own: `50 s → 1 h 03 min`.
+    """
+    whole = max(abs(before), abs(after))
+    if unit == "s" and 1 <= whole < _LONG_SEC:
+        first, last = number(before), f"{number(after)} s"
+    elif unit == "%":
+        first, last = f"{before:.0f}", f"{after:.0f}%"
+    elif unit == "MB":
+        first, last = _size(before, whole), _size(after, whole)
+    else:
+        first, last = format_for_people((before, after), unit)
+    value, _, own_unit = first.partition(" ")
+    is_one_unit = last.partition(" ")[2] == own_unit and not any(map(str.isdigit, own_unit))
+    text = f"{value if is_one_unit else first} → {last}"
+    return text.replace(_NARROW_SPACE, ",")
 
 
 def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:

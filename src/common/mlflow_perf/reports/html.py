@@ -74,8 +74,9 @@ def build_context(
 
     flow = None if workflow is None else build_workflow_page(workflow)
     report = build_run_page(document, title=title or (flow.name if flow else None), run=run)
-    if flow and not report.metrics:
-        report.notes = []
+    if flow and report.curves is None:
+        # The figures are those of the steps, which have notes and sizes of their own.
+        report.notes, report.asked = [], None
     report.pictures, left_out = build_pictures(pictures or {})
     report.notes += left_out
     return {"report": report, "flow": flow, "link": link or (lambda _run_id: "")}

@@ -31,7 +31,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking import fleet_sums
 from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
-from mlflow_perf.web.choice import Choice, build_search
+from mlflow_perf.web.choice import RUNNING, Choice, build_search
 from mlflow_perf.web.fields import offer_fields
 from mlflow_perf.web.running_job import build_live_nodes, query_samples
 from mlflow_perf.web.table import (
@@ -138,12 +138,15 @@ class Access:
         if not choice.query:
             listed = query_runs(_open_store(), experiments, choice, keys)
             if listed is not None:
-                return _add_family(listed)
+                # Trends and advice need no steps, which cost a large store 0.2 s to find.
+                return _add_family(listed) if keys is OUR_KEYS else listed
         from mlflow.exceptions import MlflowException
 
         condition, order = build_search(choice)
         try:
             found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
+            if not choice.page:
+                found = replace(found, runs=[*_search_running(experiments, choice), *found.runs])
         except MlflowException as error:
             # MLflow reports an invalid token as an internal error.
             if not choice.page or error.error_code != "INTERNAL_ERROR":
@@ -193,7 +196,8 @@ class Access:
     def children(self, run: PerfRun) -> list[PerfRun]:
         """Return the runs whose parent is a run that the user may read."""
         query = f"tags.`{PARENT_TAG}` = '{run.run_id}'"
-        return _search([str(run.experiment_id)], query, _MOST_CHILDREN).runs
+        order = ["attributes.start_time ASC"]
+        return _search([str(run.experiment_id)], query, _MOST_CHILDREN, order_by=order).runs
 
     def with_document(self, run: PerfRun) -> PerfRun:
         """Return the run with the documents of its nodes but without their curves."""
@@ -364,6 +368,17 @@ def _search(
         list(experiments), query, active, limit, list(order_by), page or None
     )
     return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
+
+
+def _search_running(experiments: Sequence[str], choice: Choice) -> list[PerfRun]:
+    """Return the jobs that run now and match a condition, and hold no performance data yet."""
+    found: dict[str | None, PerfRun] = {}
+    for ours in RUNNING:
+        condition, order = build_search(choice, ours)
+        for run in _search(experiments, condition, choice.limit, order_by=order).runs:
+            if run.component is None:
+                found[run.run_id] = run
+    return list(found.values())
 
 
 def _add_family(found: Found) -> Found:

@@ -21,7 +21,16 @@ MOST_RUNS = 1000
 
 MOST_COLUMNS = 60
 _DIGITS = 19  # more of them are beyond what a database counts to
-_OURS = "tags.`mlflow_perf.component` LIKE '%'"
+MEASURED = "tags.`mlflow_perf.component` LIKE '%'"
+"""Runs with performance data, in MLflow's search language."""
+
+RUNNING = tuple(
+    f"attributes.status = 'RUNNING' AND {mark}"
+    for mark in ("tags.`mlflow_perf.hostname` LIKE '%'",
+                 "metrics.`system/cpu_utilization_percentage` >= 0")
+)  # fmt: skip
+"""Jobs that run now: those that our plugin saw begin, and those with MLflow's system metrics."""
+
 _GROUPS = ("component", "experiment", "user", "status", "bottleneck", "workflow")
 _FILTERS = {name: f"tags.`{tag}`" for name, tag in TAGS.items()} | {"status": "attributes.status"}
 
@@ -137,15 +146,19 @@ class Choice:
         return urlencode(self.pairs(**changes))
 
 
-def build_search(choice: Choice) -> tuple[str, list[str]]:
+def build_search(choice: Choice, ours: str = MEASURED) -> tuple[str, list[str]]:
     """Return the condition and the order in MLflow's search language.
 
     The component is not in the condition: that language has no "or" for a run's several components.
 
+    Args:
+        choice: The user's choice.
+        ours: The condition for which runs are ours: `MEASURED`, or one of `RUNNING`.
+
     Raises:
         SettingError: When a value holds both kinds of quotes, which that language cannot express.
     """
-    conditions = [_OURS]
+    conditions = [ours]
     equal = {name: value for name, value in choice.equal.items() if name != "component"}
     conditions += [f"{_FILTERS[name]} = {quote_literal(value)}" for name, value in equal.items()]
     if choice.since_ms is not None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache
 
 from flask import Response, request
 
@@ -21,7 +21,7 @@ from mlflow_perf.web.answers import handle_errors, render
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import Field, is_users_metric, read_field
 from mlflow_perf.web.list_views import find_runs, read_choice
-from mlflow_perf.web.overview import WEEK_SEC, build_overview
+from mlflow_perf.web.overview import WEEK_SEC, SumRuns, build_overview
 from mlflow_perf.web.table import Found
 from mlflow_perf.web.trends import HISTORY_KEYS, Trend, build_trend
 
@@ -43,13 +43,12 @@ def fleet(access: Access) -> Response:
     experiments = access.experiments()
     names = _narrow(experiments, choice)
     now, since = time.time(), choice.since or _SPAN
-    view, worse = None, []
+    view, worse, sum_runs = None, [], _make_sum_runs(access, names)
     if not problem:
-        sum_runs = partial(_sum_runs, access, list(names))
         view = build_overview(sum_runs, names, by=by, span_sec=parse_age(since), now=now)
     if view is not None:
         plain = replace(choice, since="", equal={}, query="", text="", group="", columns=())
-        wasting = _list_components(access, names, now - parse_age(since))
+        wasting = _list_components(sum_runs, now - parse_age(since))
         trends = _draw_trends(access, experiments, plain, wasting[:_SHOWN_TRENDS])
         advice = _advise(access, experiments, plain, wasting[:_ADVISED])
         view = replace(view, advice=advice, trends=trends)
@@ -95,7 +94,7 @@ def trend(access: Access) -> Response:
             problem = str(error)
     elif not problem:
         names = _narrow(experiments, choice)
-        wasting = _list_components(access, names, time.time() - _TREND_SEC)
+        wasting = _list_components(_make_sum_runs(access, names), time.time() - _TREND_SEC)
         trends = _draw_trends(access, experiments, choice, wasting[:_MOST_TRENDS])
     field = read_field(metric)
     ours = [key for key in _ALL_KEYS if any(key in run.metrics for run in found[:1])]
@@ -124,19 +123,20 @@ def _narrow(experiments: Mapping[str, str], choice: Choice) -> dict[str, str]:
     return {key: experiments[key] for key in chosen if key in experiments}
 
 
-def _sum_runs(
-    access: Access, experiments: Sequence[str], by: str, since: float | None, until: float | None
-) -> list[Sums] | None:
-    bounds = [None if bound is None else int(1000 * bound) for bound in (since, until)]
-    return access.sums(experiments, by, *bounds)
+def _make_sum_runs(access: Access, experiments: Mapping[str, str]) -> SumRuns:
+    """Return what sums up the runs of experiments; it asks the store each question once."""
+
+    @cache
+    def sum_runs(by: str, since: float | None, until: float | None) -> list[Sums] | None:
+        bounds = [None if bound is None else int(1000 * bound) for bound in (since, until)]
+        return access.sums(list(experiments), by, *bounds)
+
+    return sum_runs
 
 
-def _list_components(
-    access: Access, experiments: Mapping[str, str], since: float
-) -> list[FleetRow]:
+def _list_components(sum_runs: SumRuns, since: float) -> list[FleetRow]:
     """Return the components that left CPU hours unused, the most first."""
-    found = access.sums(list(experiments), "component", int(1000 * since), None) or []
-    rows = build_rows("component", found, {})
+    rows = build_rows("component", sum_runs("component", since, None) or [], {})
     return [row for row in rows if row.group]
 
 

@@ -191,6 +191,8 @@ class _Scale:
         magnitude = math.floor(math.log10(self._largest * self._factor or 1.0))
         digits = 2 if self.unit else 3
         self._decimals = digits - magnitude if -3 <= digits - magnitude <= 6 else None
+        if not self.unit and all(number.is_integer() for number in known):
+            self._decimals = 0
 
     def format(self, value: float | str | None) -> str:
         """Return the text of a value, without the unit that the heading names."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flask import Response, request
 
 from mlflow_perf.analysis.compare import compare as compare_runs
+from mlflow_perf.analysis.step_runs import StepRuns, collect_steps
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.core.format import clock_time
 from mlflow_perf.errors import SettingError
@@ -106,11 +107,8 @@ def compare(access: Access) -> Response:
     base = request.args.get("baseline", "").strip()
     if base and base not in ids:
         raise SettingError(f"The baseline {base!r} is none of the runs that are compared.")
-    compared = compare_runs(
-        [access.with_document(one) for one in chosen],
-        baseline=ids.index(base) if base else 0,
-        documents=False,
-    )
+    sides = _read_sides(access, chosen)
+    compared = compare_runs(sides, baseline=ids.index(base) if base else 0)
     names = dict.fromkeys(name for steps in compared.steps for name in steps)
     curves = {name: [_read_curves(access, steps.get(name)) for steps in compared.steps]
               for name in names}  # fmt: skip
@@ -125,6 +123,19 @@ def compare(access: Access) -> Response:
         title=f"{len(ids)} runs compared",
         address=lambda index: link_run(str(chosen[index].run_id)),
     )
+
+
+def _read_sides(access: Access, chosen: Sequence[PerfRun]) -> list[StepRuns]:
+    """Return the runs with their steps; with the documents of all steps, unless they are many."""
+    children = [access.children(one) for one in chosen]
+    few = sum(map(len, children)) <= _MOST_READ_STEPS
+    return [
+        collect_steps(
+            access.with_document(one),
+            [access.with_document(step) if few else step for step in steps],
+        )
+        for one, steps in zip(chosen, children, strict=True)
+    ]
 
 
 def _read_curves(access: Access, run: PerfRun | None) -> Iterator[NodeDocument]:

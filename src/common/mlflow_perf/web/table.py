@@ -39,6 +39,7 @@ _IDS_PER_QUERY = 500
 _SAMPLED_RUNS = 200
 _MOST_OFFERED = 300
 _OWN_METRICS, _OWN_PARAMS = 3, 5
+_LONGEST_PARAM = 40  # a path is no column by default
 _NUMERIC = r"^[-+]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][-+]?[0-9]{1,2})?$"
 
 
@@ -154,7 +155,11 @@ def _offer(
     several = select(param.key, func.count(), func.min(param.value), func.max(param.value))
     found = session.execute(several.where(param.run_uuid.in_(ids)).group_by(param.key)).all()
     offered = offer_fields(metrics, {key: count for key, count, _, _ in found})[:_MOST_OFFERED]
-    varying = {key for key, count, low, high in found if low != high or count < len(ids)}
+    varying = {
+        key
+        for key, count, low, high in found
+        if (low != high or count < len(ids)) and max(len(low), len(high)) <= _LONGEST_PARAM
+    }
     return offered, choose_columns(choice, offered, varying)
 
 
@@ -188,6 +193,8 @@ def _limit_to_ours(found: Any, models: Any, choice: Choice) -> Any:
     from sqlalchemy import or_, select
     from sqlalchemy.orm import aliased
 
+    if "component" in choice.equal:  # such runs are ours
+        return found
     run, tag, metric = models.SqlRun, models.SqlTag, models.SqlLatestMetric
     ours = select(tag.run_uuid).where(tag.key == _COMPONENT)
     # What runs now has figures of its own only at its end: MLflow's system metrics, or the place
@@ -212,17 +219,16 @@ def _limit_to_ours(found: Any, models: Any, choice: Choice) -> Any:
 
 def _filter(found: Any, models: Any, name: str, value: str) -> Any:
     """Return the statement for runs of which a field has a value."""
-    from sqlalchemy import or_
+    from sqlalchemy import or_, select
     from sqlalchemy.orm import aliased
 
     run, tag = models.SqlRun, models.SqlTag
     if name == "component":
-        first, others = aliased(tag), aliased(tag)
-        is_first = (first.run_uuid == run.run_uuid) & (first.key == _COMPONENT)
-        is_other = (others.run_uuid == run.run_uuid) & (others.key == _COMPONENTS)
-        listed = others.value.contains(to_json(value), autoescape=True)
-        found = found.outerjoin(first, is_first).outerjoin(others, is_other)
-        return found.where(or_(first.value == value, listed))
+        # A list of ids: for 100,000 runs SQLite makes it four times as fast as it joins the tags.
+        listed = tag.value.contains(to_json(value), autoescape=True)
+        named = select(tag.run_uuid).where(tag.key == _COMPONENT, tag.value == value)
+        others = select(tag.run_uuid).where(tag.key == _COMPONENTS, listed)
+        return found.where(or_(run.run_uuid.in_(named), run.run_uuid.in_(others)))
     own = aliased(tag)
     if name in TAGS:
         match = (own.run_uuid == run.run_uuid) & (own.key == TAGS[name])

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from mlflow_perf.analysis.component_history import Change, History, build_history
 from mlflow_perf.analysis.metric_text import find_direction, find_unit
-from mlflow_perf.core.format import clock_time, format_change, quantity
+from mlflow_perf.core.format import clock_time, format_change, format_pair, quantity
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.plots import Dot, Line, Plot, Scale
 
@@ -121,11 +121,11 @@ def _list_changes(history: History) -> list[ChangeRow]:
     def describe(change: Change) -> ChangeRow:
         rose = change.after > change.before
         verdict = "" if not direction else "worse" if rose == (direction == "lower") else "better"
+        unit = find_unit(history.metric)
         values = [_say(history.metric, v) for v in (change.before, change.after)]
-        text = (
-            f"{clock_time(times[change.run_id])[:16]}, {values[0]} → {values[1]} "
-            f"({format_change(change.change_pct)})"
-        )
+        pair = format_pair(change.before, change.after, unit) if unit else " → ".join(values)
+        when = clock_time(times[change.run_id])[:16]
+        text = f"{when}, {pair} ({format_change(change.change_pct)})"
         return ChangeRow(text, verdict, times[change.run_id], change.run_id, before[change.run_id])
 
     return [describe(change) for change in reversed(history.changes)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLUE = "#2166ac"
-# Forty colours, with a contrast between neighbours; with more states they repeat.
+# With a contrast between neighbours; with more states they repeat. Red is left to failures, and
+# green to what is done.
 _COLOUR_MAPS = ("tab20", "tab20b")
+_RED, _GREEN = "#d62728", "#2ca02c"
+_MEANING = (4, 5, 6, 7)  # the greens and reds of the maps
+_FAILED, _DONE = ("fail", "error", "lost", "kill"), ("done", "returned")
 _GRID = (80, 40)
 _DPI = 120
 # Fixed: computing the margins would draw everything twice.
@@ -93,22 +97,34 @@ def plot_states(states: States, title: str) -> Figure:
     figure = _new_figure(13, 6.5)
     from matplotlib import colormaps
 
-    colours = [colormaps[name](i) for name in _COLOUR_MAPS for i in range(20)]
+    others = [colormaps[name](i) for name in _COLOUR_MAPS for i in range(20) if i not in _MEANING]
+    colours = [_colour_state(name, others[i % len(others)]) for i, name in enumerate(states.counts)]
     axes = figure.add_subplot()
     axes.stackplot(
         (states.time - states.time[0]) / 1e6,
         *states.counts.values(),
         labels=list(states.counts),
-        colors=[colours[i % len(colours)] for i in range(len(states.counts))],
+        colors=colours,
         step="post",
         rasterized=True,
     )
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="seconds since the first event", ylabel="spans", title=title)
     axes.margins(x=0)
     # The legend in the order of the stack, the last state on top.
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8)
     return figure
+
+
+def _colour_state(name: str, other: Any) -> Any:
+    """Return the colour of a state: red for failures, green for what is done."""
+    event = name.rpartition("/")[2].lower()
+    if any(word in event for word in _FAILED):
+        return _RED
+    return _GREEN if event.endswith(_DONE) else other
 
 
 def plot_concurrency(rows: Sequence[Row], title: str) -> Figure:
