@@ -48,6 +48,13 @@ def test_a_repeated_step_is_numbered(make_run: MakeRun) -> None:
     assert list(name_steps(runs)) == ["train", "train (2)", "train (3)"]
 
 
+def test_a_number_that_a_step_has_itself_is_not_given_again(make_run: MakeRun) -> None:
+    """A step that is called like the numbered one keeps all names different."""
+    names = ["a", "a (2)", "a", "a (2)", "a"]
+    runs = [make_run({"a": 1.0}, tags={"mlflow_perf.step": name}) for name in names]
+    assert list(name_steps(runs)) == ["a", "a (2)", "a (3)", "a (2) (2)", "a (4)"]
+
+
 def test_only_children_with_figures_are_steps(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,23 @@ def test_steps_that_run_beside_each_other_do_not_wait_for_each_other() -> None:
     assert workflow.critical_path == ("b",)
 
 
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=12))
+def test_each_step_waited_for_the_last_one_that_was_over(times: list[tuple[int, int]]) -> None:
+    """The quick search by the ends finds the step that looking at all the steps finds."""
+    workflow = built(
+        *(step(f"s{i}", 100 + b / 4, 100 + (b + d) / 4) for i, (b, d) in enumerate(times))
+    )
+    for one in workflow.steps:
+        over = [
+            other
+            for other in workflow.steps
+            if other.started < one.started
+            and other.ended <= one.started + min(0.5, other.duration_sec / 2, one.duration_sec / 2)
+        ]
+        last = max((other.ended for other in over), default=workflow.started)
+        assert one.waited_sec == pytest.approx(max(0.0, one.started - last))
+
+
 def test_a_step_that_still_runs_is_cut_now() -> None:
     """A running step lasts until now, and says that it is running."""
     workflow = built(step("a", 100, None, status="RUNNING"), parent=PerfRun("p", started=100.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -104,10 +105,13 @@ def collect_steps(run: PerfRun, children: Iterable[PerfRun]) -> StepRuns:
 def name_steps(runs: Iterable[PerfRun]) -> dict[str, PerfRun]:
     """Return runs by the names of their steps; a repeated name is numbered."""
     named: dict[str, PerfRun] = {}
+    counts: Counter[str] = Counter()
     for run in runs:
-        name, count = run.step, 2
+        name = step = run.step
+        counts[step] += 1
         while name in named:
-            name, count = f"{run.step} ({count})", count + 1
+            name = f"{step} ({max(2, counts[step])})"
+            counts[step] += name in named
         named[name] = run
     return named
 

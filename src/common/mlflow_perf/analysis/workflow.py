@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -79,13 +80,14 @@ def build_workflow(
         begin = min(begin, parent.started)
     last = max(found, key=lambda step: (step.ended, step.name))
     end = last.ended if parent.ended is None else max(last.ended, parent.ended)
-    before = {step.name: _find_dependencies(step, found) for step in found}
+    before = _find_dependencies(found)
     # Going back from the last step, each link of the critical path is the dependency that ended
     # last.
-    path = [last.name]
-    while earlier := [step for step in before[path[-1]] if step.name not in path]:
-        path.append(max(earlier, key=lambda step: (step.ended, step.name)).name)
-    path.reverse()
+    path = {last.name: None}
+    name = last.name
+    while earlier := [step for step in before[name] if step.name not in path]:
+        name = max(earlier, key=lambda step: (step.ended, step.name)).name
+        path[name] = None
     ready = {name: max((s.ended for s in others), default=begin) for name, others in before.items()}
     marked = tuple(
         replace(
@@ -101,9 +103,9 @@ def build_workflow(
         started=begin,
         duration_sec=end - begin,
         steps=marked,
-        critical_path=tuple(path),
+        critical_path=tuple(reversed(path)),
         totals=totals,
-        findings=tuple(list_findings(marked, path, totals)),
+        findings=tuple(list_findings(marked, totals)),
     )
 
 
@@ -142,19 +144,30 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
     )
 
 
-def _find_dependencies(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """Return the steps that a step waited for: as the runner noted, else by the order of time."""
-    if step.depends_on is not None:
-        return [other for other in steps if other.name in step.depends_on]
-    over = [
-        other
-        for other in steps
-        if other.started < step.started
+def _find_dependencies(steps: Sequence[Step]) -> dict[str, list[Step]]:
+    """Return the steps that each step waited for: as the runner noted, else by their times."""
+    by_name = {step.name: step for step in steps}
+    by_end = sorted(steps, key=lambda step: (step.ended, step.name))
+    ends = [step.ended for step in by_end]
+    return {
+        step.name: [by_name[name] for name in step.depends_on if name in by_name]
+        if step.depends_on is not None
+        else _find_last_before(step, by_end, ends)
+        for step in steps
+    }
+
+
+def _find_last_before(step: Step, by_end: Sequence[Step], ends: Sequence[float]) -> list[Step]:
+    """Return the step that ended last of those that were over when a step began, if any."""
+    half = step.duration_sec / 2
+    # Only the few that ended within the slack are looked at one by one: a workflow has 10,000.
+    for i in reversed(range(bisect_right(ends, step.started + min(_SLACK_SEC, half)))):
+        other = by_end[i]
         # No step waited for another one during more than half of either's time.
-        and other.ended
-        <= step.started + min(_SLACK_SEC, other.duration_sec / 2, step.duration_sec / 2)
-    ]
-    return [max(over, key=lambda other: (other.ended, other.name))] if over else []
+        was_over = other.ended <= step.started + min(_SLACK_SEC, other.duration_sec / 2, half)
+        if other.started < step.started and was_over:
+            return [other]
+    return []
 
 
 def _sum_up(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:

@@ -16,14 +16,11 @@ _OUTSIDE_SHARE = 0.2
 _OUTSIDE_MIN_SEC = 2.0
 
 
-def list_findings(
-    steps: Sequence[Step], path: Sequence[str], totals: Mapping[str, float]
-) -> Iterator[str]:
+def list_findings(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
     """Yield the findings, the most worthwhile first.
 
     Args:
-        steps: The steps of the workflow.
-        path: Names of the steps on the critical path.
+        steps: The steps of the workflow; those on the critical path are marked.
         totals: Figures of the whole.
     """
     broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
@@ -33,7 +30,7 @@ def list_findings(
     outside = list(_find_unmeasured(steps, totals["running_sec"]))
     is_news = totals["outside_sec"] >= 0.5 * totals["running_sec"]
     yield from outside if is_news else ()
-    yield from _find_longest([step for step in steps if step.name in path], totals["duration_sec"])
+    yield from _find_longest([step for step in steps if step.critical], totals["duration_sec"])
     waited, whole = totals["critical_waited_sec"], totals["duration_sec"]
     if whole > 0 and waited >= _WAIT_SHARE * whole:
         longest = max((s for s in steps if s.critical), key=lambda s: s.waited_sec)
