@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import sys
 import threading
 import time
@@ -17,7 +19,7 @@ from tests.alone import alone
 from mlflow_perf.model.profile import RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
-from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.stack_sampler import StackSampler, _Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 
@@ -276,3 +278,36 @@ def test_a_place_without_a_line_is_in_the_file_that_others_read(
         live.end(window)
     assert _seconds(raw, "_burn") > 0.0
     assert not caplog.records
+
+
+def test_a_thread_that_would_go_on_if_it_had_a_cpu_is_ready() -> None:
+    """Where others have all CPUs, a thread that computes outside the lock is not asleep."""
+    idents: list[int] = []
+    over = threading.Event()
+
+    def digest() -> None:
+        idents.append(threading.get_native_id())
+        while not over.is_set():
+            hashlib.sha256(b"0" * (1 << 20))
+
+    thread = threading.Thread(target=digest)
+    thread.start()
+    try:
+        while not idents:
+            time.sleep(0.01)
+        busy, idle = (_Watched(None, one, "main thread") for one in (idents[0], os.getpid()))
+        assert sum(busy.is_ready() for _ in range(20)) > 15
+    finally:
+        over.set()
+        thread.join()
+    asleep = threading.Event()
+    found: list[bool] = []
+
+    def look() -> None:
+        time.sleep(0.05)
+        found.append(idle.is_ready())
+        asleep.set()
+
+    threading.Thread(target=look).start()
+    asleep.wait()
+    assert found == [False]

@@ -52,14 +52,15 @@ class _Watched:
     """What is known of one thread of the job."""
 
     __slots__ = (
-        "_clock", "at_cpu", "count", "cpu", "key", "late_cpu", "rests", "root", "samples", "thread",
-        "wall",
+        "_clock", "_native_id", "at_cpu", "count", "cpu", "key", "late_cpu", "rests", "root",
+        "samples", "thread", "wall",
     )  # fmt: skip
 
     def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
         self.thread = thread
         self.root = root
         # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
+        self._native_id = native_id
         self._clock = None if native_id is None else (~native_id << 3) | 6
         self.at_cpu = 0.0
         self.at_cpu = self.read_cpu()
@@ -74,6 +75,17 @@ class _Watched:
     def has_clock(self) -> bool:
         """Whether the CPU time of the thread can be read."""
         return self._clock is not None
+
+    def is_ready(self) -> bool:
+        """Return whether the thread would go on if it had a CPU: others may have all of them."""
+        try:
+            file = os.open(f"/proc/self/task/{self._native_id}/stat", os.O_RDONLY)
+            try:
+                return os.read(file, 200).rpartition(b") ")[2].startswith(b"R")
+            finally:
+                os.close(file)
+        except OSError:  # it has ended; another platform
+            return False
 
     def read_cpu(self) -> float:
         """Return the CPU time of the thread; what it was where it cannot be read."""
@@ -272,15 +284,16 @@ class StackSampler(Thread):
     ) -> None:
         """Take the stacks of the threads that ran since the last sample, and say which compute.
 
-        A thread that computes outside the interpreter's lock runs on beside this one. One that
-        computes in Python holds the lock, so that this one had to wait for it.
+        A thread that computes outside the interpreter's lock runs on beside this one, or would if
+        it had a CPU. One that computes in Python holds the lock, so that this one had to wait.
         """
         stacks = [self._name_stack(watched, ident) for watched, _, ident in busy]
         most = max((used for _, used, _ in busy), default=0.0)
         passed = time.monotonic() - read
         for (watched, used, _), (key, samples) in zip(busy, stacks, strict=True):
             runs = watched.read_cpu() - watched.at_cpu > 0.3 * passed
-            computes = used > 0.0 and (runs or (waited and used > 0.25 * most))
+            held = waited and used > 0.25 * most
+            computes = used > 0.0 and (runs or held or watched.is_ready())
             if key != watched.key:
                 self._write(watched, at)
                 watched.key, watched.samples = key, samples
