@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from tests.alone import alone
 from tests.readers.trees import put, read, record
 
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.readers.process.process import Process, ProcessTable
 from mlflow_perf.readers.process.tree import ProcessTreeReader
 from mlflow_perf.readers.process.tree_threads import TreeThreads
@@ -38,6 +40,22 @@ def test_only_what_came_after_the_start_counts(tmp_path: Path) -> None:
     tree.update(members)
     assert (tree.ran_sec, tree.waited_sec) == (4.0, 2.0)
     assert tree.count(members) == 2
+    table.close()
+
+
+def test_a_thread_of_the_job_that_works_for_us_for_a_while_keeps_its_past(tmp_path: Path) -> None:
+    """A block starts in the main thread: what that did before, such as imports, is left out."""
+    pid = os.getpid()
+    (tmp_path / "self").symlink_to(str(pid))
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    record(tmp_path, pid, 1, threads={pid: (9 * _SEC, 40 * _SEC)})
+    with as_own():
+        tree = TreeThreads(table, processes(table, pid))
+    for ran, is_ours in ((10, False), (11, True), (12, False)):
+        record(tmp_path, pid, 1, threads={pid: (ran * _SEC, 41 * _SEC)})
+        with as_own() if is_ours else nullcontext():
+            tree.update(processes(table, pid))
+    assert (tree.ran_sec, tree.waited_sec) == (3.0, 1.0)
     table.close()
 
 

@@ -132,8 +132,13 @@ _imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_b
 
 def own_thread_ids() -> set[int]:
     """Return the native ids of the threads that work for mlflow-perf now, or came with MLflow."""
+    return {*_began, *brought_thread_ids()}
+
+
+def brought_thread_ids() -> set[int]:
+    """Return the native ids of the threads of libraries that were loaded for mlflow-perf."""
     brought = (getattr(thread, "native_id", None) for thread in [*_brought_threads])
-    return {*_began, *(number for number in brought if number is not None)}
+    return {number for number in brought if number is not None}
 
 
 def is_brought(thread: threading.Thread | None) -> bool:

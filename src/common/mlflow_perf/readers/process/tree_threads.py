@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mlflow_perf.core.own_cost import own_thread_ids
+from mlflow_perf.core.own_cost import brought_thread_ids, own_thread_ids
 from mlflow_perf.readers.process.process import Process
 
 # A tenth of a per cent of a core, and at the start enough for some hundreds of threads.
@@ -130,7 +130,12 @@ class TreeThreads:
         is_own = pid == self._table.own_pid
         threads = {pid}
         if is_own or process.threads > 1:
-            threads = self._table.thread_ids(pid) - (own_thread_ids() if is_own else set())
+            threads = self._table.thread_ids(pid)
+        # A thread of the job works for us while it starts or ends a block, and reads this. Left out
+        # then, it would count from its birth, with all imports, when it is read the next time.
+        if is_own:
+            threads -= own_thread_ids() - before.threads.keys() - {pid}
+            threads -= brought_thread_ids()
         for thread in threads:
             is_known = thread == pid or thread in before.threads
             if thread in before.own or not (is_known or not self._table.is_own_thread(pid, thread)):
