@@ -227,10 +227,10 @@ def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 def python(
     _nursery: Nursery, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Job]:
-    """Return what does as `python ARGUMENTS` does, in a fork that has MLflow imported already.
+    """Return a function that acts like `python ARGUMENTS`, in a fork that has MLflow imported.
 
-    An interpreter that imports MLflow takes three seconds to begin. The fork has the environment of
-    the test, in its folder, and its standard error apart.
+    An interpreter that imports MLflow takes three seconds to start. The fork has the test's
+    environment and folder, and a standard error of its own.
     """
 
     def start(*argv: str, stdin: str | None = None, **environ: str) -> Job:

@@ -1,4 +1,4 @@
-"""The arguments that every component here takes; travels with each of them."""
+"""The arguments that all components share; this module is uploaded with each of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def apply_common(args: argparse.Namespace, perf: Any) -> None:
 
     Args:
         args: Arguments of a parser made above.
-        perf: What `with mlflow_perf.report(…) as perf` gives.
+        perf: The session of `with mlflow_perf.report(…) as perf`.
     """
     logging.basicConfig(level=logging.DEBUG if args.verbose else logging.INFO)
     for key, value in args.custom_properties.items():
@@ -34,7 +34,7 @@ def apply_common(args: argparse.Namespace, perf: Any) -> None:
 def log_to_run(
     perf: Any, *, tags: dict[str, str] | None = None, metrics: dict[str, float] | None = None
 ) -> None:
-    """Log what is no performance figure, the model's quality say, to the component's run."""
+    """Log figures other than performance, such as the model's quality, to the component's run."""
     if not (tags or metrics) or perf.run_id is None:
         return
     from mlflow import MlflowClient
@@ -47,7 +47,7 @@ def log_to_run(
 
 
 def _boolean(text: str) -> bool:
-    """Return the truth of a text, as Azure ML writes it (True) or a person does (true, 1)."""
+    """Return a boolean from text, as Azure ML writes it (True) or as a person does (true, 1)."""
     return text.strip().lower() in ("true", "1", "yes")
 
 

@@ -12,7 +12,7 @@ import mlflow_perf
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--rows", type=int, required=True)
     made.add_argument("--features", type=int, required=True)

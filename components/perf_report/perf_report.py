@@ -17,15 +17,15 @@ from mlflow_perf.tracking.search import get_run
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--after", action="append", default=[], help="only makes the step wait")
     made.add_argument("--report", type=Path, required=True)
     return made
 
 
-def parent_of(run_id: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the run of the pipeline: as MLflow knows it, else as Azure ML says, else this one."""
+def find_parent(run_id: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the pipeline's run: the parent in MLflow, else Azure ML's root run, else this run."""
     return get_run(run_id).parent_id or environ.get("AZUREML_ROOT_RUN_ID") or run_id
 
 
@@ -36,7 +36,7 @@ def main() -> None:
         apply_common(args, perf)
         if perf.run_id is None:
             raise SystemExit("There is no MLflow run, so there is no workflow to report on.")
-        parent = parent_of(perf.run_id)
+        parent = find_parent(perf.run_id)
         tracking = Tracking(Place(os.environ.get("MLFLOW_TRACKING_URI", "")))
         with perf.time("log_workflow"):
             workflow, page = log_workflow(parent, tracking)

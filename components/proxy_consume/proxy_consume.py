@@ -1,4 +1,4 @@
-"""Resolve the proxies of the step before in worker processes."""
+"""Resolve the proxies of the previous step in worker processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> None:
     with mlflow_perf.report("proxy_consume") as perf:
         apply_common(args, perf)
         with (args.proxies / "proxies.pickle").open("rb") as file:
-            proxies = pickle.load(file)  # noqa: S301 - written by the step before
+            proxies = pickle.load(file)  # noqa: S301 - written by the previous step
         spawn = multiprocessing.get_context("spawn")
         with spawn.Pool(args.workers, open_store, (args.store,)) as pool, perf.time("consume"):
             means = pool.map(mean, proxies)

@@ -13,7 +13,7 @@ import mlflow_perf
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--data", type=Path, required=True)
     made.add_argument("--model", type=Path, required=True)

@@ -16,7 +16,7 @@ from mlflow_perf.node.place import Node, detect
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command line takes."""
+    """Return the parser of the command line."""
     made = parser(__doc__)
     made.add_argument("--parts-data", type=Path, required=True)
     made.add_argument("--iterations", type=int, required=True)

@@ -78,7 +78,7 @@ def test_ranks_are_spread_over_the_nodes(
 def test_a_node_that_waited_is_tight(
     make_run: MakeRun, summary: dict[str, float], tight: bool
 ) -> None:
-    """Stalls, kills for want of memory and a busy network make a node tight."""
+    """Stalls, kills for lack of memory and a busy network make a node tight."""
     (peak,) = read_peak_usage(make_run(summary))
     assert peak.is_tight == tight
 

@@ -70,7 +70,7 @@ def test_the_worst_run_of_a_history_counts(make_run: MakeRun) -> None:
 
 
 def test_an_out_of_memory_kill_asks_for_more_than_there_was(make_run: MakeRun) -> None:
-    """If the kernel killed a process for want of memory, the true peak is unknown."""
+    """If the kernel killed a process for lack of memory, the true peak is unknown."""
     summary = {**SERIAL, "mem_limit_mb": 2048.0, "job_max_mem_mb": 2040.0, "oom_kills": 1.0}
     assert right_size([make_run(summary)], headroom_pct=20).memory_mb == 3072
     size = right_size([make_run(summary)])

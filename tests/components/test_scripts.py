@@ -130,7 +130,7 @@ def test_the_report_finds_its_pipeline(
     """The parent is what MLflow knows, else Azure's root run, else the run itself."""
     run = SimpleNamespace(parent_id=known)
     monkeypatch.setattr(scripts.perf_report, "get_run", lambda _: run)
-    assert scripts.perf_report.parent_of("me", environ) == parent
+    assert scripts.perf_report.find_parent("me", environ) == parent
 
 
 def test_properties_are_a_json_object(scripts: Any) -> None:

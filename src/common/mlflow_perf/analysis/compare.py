@@ -228,9 +228,15 @@ def compare(
     sentences = [
         "" if side is sides[baseline] else describe_change(sides[baseline], side) for side in sides
     ]
-    functions = [text for text, said in _name_functions(*pair) if said not in sentences[last]]
-    notes = [*functions, *notes]
     names = list_steps(pair)
+    functions = []
+    for name in names if pair[0] is not pair[1] else ():
+        found = [side.steps[name].document for side in pair if name in side.steps]
+        known = [document.all_nodes() for document in found if document is not None]
+        change = compare_profiles(*known) if len(known) == 2 else None
+        if change is not None and change.sentence and change.sentence not in sentences[last]:
+            functions.append(f"{name}: {change.sentence}.")
+    notes = [*functions, *notes]
     for name in names:
         for text in describe_step_changes([side.steps.get(name) for side in pair]):
             notes.append(text if len(names) == 1 else f"{name}: {text}")
@@ -244,16 +250,6 @@ def compare(
         collect_facts(sides, baseline=baseline),
         tuple(side.steps for side in sides),
     )
-
-
-def _name_functions(base: StepRuns, new: StepRuns) -> Iterator[tuple[str, str]]:
-    """Yield for each step which functions account for its change, with and without its name."""
-    for step in new.steps:
-        documents = [side.steps[step].document for side in (base, new) if step in side.steps]
-        known = [document.all_nodes() for document in documents if document is not None]
-        change = compare_profiles(*known) if base is not new and len(known) == 2 else None
-        if change is not None and change.sentence:
-            yield f"{step}: {change.sentence}.", change.sentence
 
 
 def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[str]]:

@@ -111,7 +111,7 @@ def read_history(
 
     Args:
         component: The component.
-        metric: A metric of ours, or one that the job logged.
+        metric: A metric of mlflow-perf, or a metric that the job logged.
         last: The newest so many runs are read.
         filter_string: A further condition, in MLflow's search language.
         same_params: Only runs in which these parameters are those of the newest run; None: all.

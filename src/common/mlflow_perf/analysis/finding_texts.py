@@ -145,7 +145,7 @@ def describe_network(facts: Facts) -> tuple[str, str]:
 def describe_memory(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     if usage["oom_kills"] >= 1:
-        text = f"The kernel killed {usage['oom_kills']:.0f} process(es) for want of memory "
+        text = f"The kernel killed {usage['oom_kills']:.0f} process(es) for lack of memory "
         return f"{text}(peak {usage.mem_pct:.0f}% of what the job may use)", "ask for more memory"
     if usage["mem_stall_pct"] >= 5:
         text = f"The job waited for memory {usage['mem_stall_pct']:.0f}% of the time "

@@ -69,7 +69,7 @@ class Digest:
 def sum_fleet(
     by: str = _DEFAULT_BY, *, since: float | None = None, until: float | None = None
 ) -> list[FleetRow]:
-    """Return what the runs of the store held and left unused, most unused CPU hours first.
+    """Return the hours and costs that runs held and left unused, most unused CPU hours first.
 
     Args:
         by: `experiment`, `user`, `component`, `workflow` or `week`.
@@ -124,7 +124,7 @@ def add_rows(rows: Sequence[FleetRow]) -> FleetRow:
 
 
 def build_digest(by: str = _DEFAULT_BY, *, now: float | None = None) -> Digest:
-    """Return what is worth saying about the last seven days.
+    """Return the digest of the last seven days.
 
     Args:
         by: As in `sum_fleet`.
@@ -166,7 +166,7 @@ def find_worse(week: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str
 
 
 def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:
-    """Return what holds a component's newest runs back, and what they should ask for.
+    """Return the bottleneck of a component's newest runs, and the recommended request.
 
     Args:
         row: The component's sums.

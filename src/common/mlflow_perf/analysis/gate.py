@@ -42,7 +42,8 @@ class Check:
             `no base` (nothing to compare with; passes).
         how: How it was decided, in one sentence.
         p: The test's p, if there was one.
-        more_runs: How many more new runs would tell noise from change; 0 if the figures suffice.
+        more_runs: How many more new runs would separate noise from change; 0 if the figures
+            suffice.
     """
 
     step: str

@@ -88,7 +88,7 @@ def parse_limit(text: str) -> Limit:
 
     `KEY=+10%` may rise by 10% of the base, `KEY=-10%` may fall by 10%, `KEY=+5` may rise by 5
     units, `KEY=90` may not pass 90 (on the side that is worse for this metric), `KEY<=90` and
-    `KEY>=50` name the side. `KEY=auto` allows what the base's own runs differ by, and `auto` is
+    `KEY>=50` name the side. `KEY=auto` allows the variation of the base's own runs; `auto` is
     `duration_sec=auto`. `STEP:KEY=…` applies to one step of a workflow.
 
     Raises:

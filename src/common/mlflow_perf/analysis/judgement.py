@@ -28,7 +28,7 @@ class Judgement:
     """A decision about new values.
 
     Attributes:
-        passed: Whether there is no regression beyond the limit, as far as the values can tell.
+        passed: Whether the values show no regression beyond the limit.
         how: How it was decided, in one or two sentences.
         more_runs: How many further new runs the decision needs; 0 where it is made.
         outcome: `passed`, `failed` or `noise` (beyond the limit, but no further than chance goes).

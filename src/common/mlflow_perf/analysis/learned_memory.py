@@ -22,7 +22,7 @@ class SeenRun:
         peak_mb: The most memory that it used, in MB; 0.0 if unknown.
         duration_sec: How long it took.
         inputs: Numbers that may predict its peak.
-        failed_mb: Memory that it had when it was killed for want of memory; 0.0 if it was not.
+        failed_mb: Memory that it had when it was killed for lack of memory; 0.0 if it was not.
         ended_well: Whether it finished, so that its peak is that of the whole work.
     """
 

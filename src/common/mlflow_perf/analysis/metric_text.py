@@ -114,7 +114,7 @@ def format_value(value: float | None, unit: str = "", *, whole: float | None = N
     """Return a value in its own unit, so that values can be compared: `1,537 MB`, `0.4 CPU s`.
 
     Args:
-        value: The value; MISSING stands for None and what is not finite.
+        value: The value; None and values that are not finite become MISSING.
         unit: Its unit. With one, a value too small for it is shown as `<0.001`; a bare number, such
             as a learning rate, as `1.45e-06`.
         whole: The value that short CPU times share a unit with.

@@ -80,7 +80,7 @@ class ProfileChange:
     def sentence(self) -> str:
         """Which functions account for the change: "`parse` +38 s of +41 s"; "" if none does.
 
-        What only other threads and processes computed stands behind it, in CPU time.
+        The CPU time of functions that only other threads and processes ran follows.
         """
         least = max(_LEAST_SEC, _LEAST_SHARE * abs(self.change_s))
         same_way = [
@@ -112,7 +112,7 @@ def compare_profiles(
 ) -> ProfileChange | None:
     """Return what changed from one run of a step to another; None if one has no profile.
 
-    Of several nodes the one that took longest counts: the run waits for it.
+    Of several nodes the longest counts, because the run waits for it.
     """
     sides = [read_own_seconds(before), read_own_seconds(after)]
     known = [side for side in sides if side is not None]

@@ -243,7 +243,7 @@ class _Peaks:
         return [f"Nodes: {reason}."]
 
     def explain_gpus(self) -> list[str]:
-        """Return what the GPUs did; nothing without any."""
+        """Return sentences on the GPUs; nothing without any."""
         owned = max(peak.owned_gpus for peak in self.all)
         if not owned:
             return []

@@ -78,7 +78,7 @@ class Scaling:
         return middle / factor, middle * factor
 
     def fastest(self, among: Iterable[int] | None = None) -> int:
-        """Return the number of nodes with the shortest run time; of equal ones the smallest.
+        """Return the number of nodes with the shortest run time; of equal times the smallest.
 
         Args:
             among: Counts to choose from; by default from the smallest that was measured to twice
@@ -89,7 +89,7 @@ class Scaling:
     def cheapest(
         self, among: Iterable[int] | None = None, *, within_sec: float | None = None
     ) -> int:
-        """Return the number of nodes with the fewest node-seconds; of equal ones the largest.
+        """Return the number of nodes with the fewest node-seconds; of equal costs the largest.
 
         Args:
             among: Counts to choose from; the default is that of `fastest`.

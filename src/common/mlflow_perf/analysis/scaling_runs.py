@@ -89,8 +89,8 @@ def study_scaling(
     Args:
         component: The component.
         points: Its runs.
-        nodes: The numbers of nodes to predict; by default those that were measured, and doublings
-            up to twice the largest.
+        nodes: The numbers of nodes to predict; by default the measured numbers, and doublings up to
+            twice the largest.
 
     Raises:
         RunNotFoundError: When no run ended well.

@@ -30,8 +30,8 @@ _Stay = tuple[tuple[str, int], StepNode]
 def charge_shared_nodes(steps: Sequence[Step]) -> list[Step]:
     """Return the steps with the hours that each is charged.
 
-    A step that shared its node used the CPU time of its own processes, and holds besides a part of
-    what nobody used: all parts together are the node, held once. Without the CPU time of its
+    A step that shared its node is charged the CPU time of its own processes, and a part of the idle
+    time. All parts together are the node, held once. Without the CPU time of its
     processes, and where its host is unknown, a step keeps its report's figures.
     """
     stays: dict[str, list[_Stay]] = {}

@@ -122,7 +122,7 @@ def list_steps(sides: Iterable[StepRuns]) -> list[str]:
 
 
 def describe_hardware(run: PerfRun) -> dict[str, Any]:
-    """Return what is known of the hardware of a run's first node, and the job's limits on it."""
+    """Return the known hardware of a run's first node, and the job's limits on it."""
     nodes = run.nodes
     if not nodes:
         return {}

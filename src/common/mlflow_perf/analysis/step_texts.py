@@ -17,7 +17,7 @@ _LEAST_CHANGE = 0.05  # single runs vary by as much
 
 
 def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
-    """Return a loop in one sentence: steps, median, and what a mean step is made of."""
+    """Return a loop in one sentence: number of steps, median, and the parts of a mean step."""
     from mlflow_perf.recorders.steps.stats import sum_ranks  # slow, and rarely needed
 
     whole = sum_ranks(ranks)

@@ -48,7 +48,7 @@ class Span:
         seconds: Length.
         cores: CPUs that the job may use.
         used: CPUs that the job kept busy.
-        node_used: CPUs of those that all processes kept busy.
+        node_used: CPUs that all processes of the node kept busy.
         own: Whether `used` counts the job alone.
         run_delay: Of the time in which the job's threads were runnable, the share in which they
             waited for a CPU; None if unknown.

@@ -33,7 +33,7 @@ def is_serial(usage: Usage, demand: float) -> bool:
 
 
 def find_wanted_cores(usage: Usage, spans: Sequence[Span]) -> float:
-    """Return how many CPUs a job can use: what it used at its peak, and what it could not get."""
+    """Return how many CPUs a job can use: its peak, plus the CPUs that it could not get."""
     demand = average_demand(spans)
     peak = usage.peak_cores or 0.0
     cores = usage.cores or peak

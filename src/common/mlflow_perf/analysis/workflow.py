@@ -33,7 +33,7 @@ class Workflow:
         steps: The steps in the order of their starts.
         critical_path: Names of the steps that make up the length of the workflow, in order.
         totals: Figures of the whole.
-        findings: What stands out, the most worthwhile first; sentences.
+        findings: Sentences, the most worthwhile first; sentences.
     """
 
     name: str
@@ -65,7 +65,7 @@ def build_workflow(
 
     Args:
         parent: The run of the whole.
-        steps: Its children; default: those that MLflow knows, with their documents.
+        steps: Its children; default: the children of the run in MLflow, with their documents.
         now: Unix time at which steps that still run are cut; default: now.
     """
     runs = find_children(parent, documents=True) if steps is None else list(steps)

@@ -60,7 +60,7 @@ class Step:
         duration_sec: How long it ran; until now if it still runs.
         run_id: Its run in MLflow.
         status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None if unknown.
-        waited_sec: From the end of what it depends on to its start.
+        waited_sec: From the end of its dependencies to its start.
         nodes: Its nodes, by index.
         figures: Its run-level metrics.
         critical: Whether it is on the critical path.

@@ -62,7 +62,7 @@ def _parse_share(ctx: click.Context, param: click.Parameter, text: str) -> float
     show_default=True,
     callback=_parse_share,
     metavar="SHARE",
-    help="Share of runs that may be given too little memory.",
+    help="Accepted share of runs with too little memory.",
 )
 @click.option(
     "--headroom",
@@ -97,7 +97,7 @@ def command(
     """Advise on cores, memory, nodes and GPUs, from RUN or from a component's history.
 
     RUN is a run id, a path to a document, or a folder of node-*.json. For a workflow's parent run,
-    each step gets its own advice; tasks of the same step are learned from together.
+    each step gets its own advice, learned from all tasks of the step.
     """
     if [run is not None, component is not None, everything].count(True) != 1:
         raise click.UsageError("Give one of RUN, --component NAME and --all.")

@@ -45,7 +45,8 @@ _BASE_LAST = 10
     "--base-last",
     type=click.IntRange(1, _HISTORY_MAX),
     metavar="N",
-    help="Use the newest N that --base-filter finds (10 by default), without a filter of all.",
+    help="Use the newest N runs that --base-filter finds (default: 10); without a filter, of all "
+    "runs.",
 )
 @click.option("--new-filter", metavar="FILTER", help="Search NEW too; needs --component.")
 @click.option(
@@ -57,7 +58,9 @@ _BASE_LAST = 10
     help="Use the newest N that --new-filter finds.",
 )
 @click.option("--component", metavar="NAME", help="The component to search for; default: NEW's.")
-@click.option("--any-hardware", is_flag=True, help="Let --base-filter use other hardware too.")
+@click.option(
+    "--any-hardware", is_flag=True, help="Let --base-filter find runs on other hardware too."
+)
 @click.option(
     "--alpha",
     default=0.05,

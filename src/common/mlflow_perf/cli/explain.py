@@ -13,10 +13,10 @@ from mlflow_perf.cli import _options, _tables
 @click.argument("other", required=False)
 @_options.as_json
 def command(run: str, other: str | None, *, as_json: bool) -> None:
-    """Explain what RUN spent its time on, or what changed from RUN to OTHER, as Markdown.
+    """Explain the time of RUN, or the change from RUN to OTHER, as Markdown.
 
     Each is a run id, a path to a document or a folder of node-*.json. The answer has at most 2,000
-    tokens and holds no paths and no passwords, so that it can be given to an agent.
+    tokens, and no paths or passwords, so that it can be given to an agent.
     """
     _options.prepare()
     found = build_explanation(run, other)

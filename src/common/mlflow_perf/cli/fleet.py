@@ -28,7 +28,8 @@ _DIGESTS = {".md": to_markdown, ".html": to_html}
 @click.option(
     "--digest",
     metavar="FILE",
-    help="Write the last seven days to FILE.md or FILE.html: what got worse, what would help.",
+    help="Write the last seven days to FILE.md or FILE.html: changes for the worse, and "
+    "recommendations.",
 )
 @click.option(
     "--parquet",
@@ -41,8 +42,8 @@ def command(
 ) -> None:
     """Sum up the hours and costs that all runs held and left unused, most unused first.
 
-    A store in a database that this machine reaches is summed up there; a server is asked for each
-    run, which takes seconds for a thousand.
+    If this machine can reach the store's database, the database computes the sums. Otherwise the
+    server is asked for each run, which takes seconds for a thousand runs.
     """
     _options.prepare()
     age_sec = None if since is None else parse_age(since)

@@ -35,9 +35,9 @@ _log = logging.getLogger("mlflow_perf.group")
 def command(name: str, argv: tuple[str, ...]) -> None:
     """Run a command, and make one workflow of all runs that it reports.
 
-    The command may be Make, Snakemake, Metaflow, a shell script: whatever starts steps that use
-    `mlflow-perf run` or report(). Their runs become children of one run NAME, which gets the
-    workflow's report: its timeline, its critical path, what waited and what was not used. The
+    The command may be Make, Snakemake, Metaflow, a shell script or anything else that starts steps
+    with `mlflow-perf run` or report(). Their runs become children of one run NAME, which gets the
+    workflow's report: timeline, critical path, waiting times and unused resources. The
     command keeps its own output, input, signals and exit code.
     """
     argv = argv[1:] if argv[0] == "--" else argv

@@ -48,7 +48,7 @@ def command(
     any_hardware: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Show a metric of a component over its past, and the runs at which its level changed.
+    """Show a metric over the runs of a component, and the runs at which its level changed.
 
     Finished runs on the hardware of the newest one are used. A run with the tag
     mlflow_perf.baseline is the baseline that the present level is compared with.

@@ -35,7 +35,7 @@ def command(
 
     FILE is a Nextflow trace (trace.txt or CSV), a Snakemake benchmark file, the output of sacct
     --parsable2, or a folder of them. Each task becomes a run below a parent run per workflow;
-    what was imported before is left alone.
+    tasks that were imported before are skipped.
     """
     workflows = read_histories(files, name=name)
     _options.prepare()

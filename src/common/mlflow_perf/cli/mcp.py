@@ -11,7 +11,7 @@ from mlflow_perf.cli import _options
 def command() -> None:
     """Serve search_runs, explain_run, compare_runs, history, advise, fleet and profile to an agent.
 
-    The tools only read, their answers are bounded, and no path or password leaves. They read the
+    The tools only read, and their answers are bounded, without paths or passwords. They read the
     store that MLFLOW_TRACKING_URI names, with the rights of the user who starts the server. Needs
     the extra `mcp`.
     """

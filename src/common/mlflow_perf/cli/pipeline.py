@@ -75,7 +75,7 @@ def command() -> None:
     "--size",
     metavar="learned|FILE",
     help="Memory and cores of each step: from its component's past, or from a YAML or JSON file. "
-    "No more run side by side than fit; a step killed for want of memory gets more.",
+    "Only as many steps run side by side as fit; a step killed for lack of memory gets more.",
 )
 @click.option(
     "--memory",

@@ -24,7 +24,7 @@ _ROWS_MAX = 20
 @_options.as_json
 @click.option("--speedscope", metavar="FILE", help="Write the profile for speedscope.app.")
 def command(run: str, other: str | None, *, as_json: bool, speedscope: str | None) -> None:
-    """Show which functions RUN spent its time in, or what changed from RUN to OTHER.
+    """Show the functions that took the time of RUN, or that changed from RUN to OTHER.
 
     Each is a run id, a path to a document or a folder of node-*.json.
     """

@@ -24,7 +24,7 @@ from mlflow_perf.publish.recovery import recover_each
 )
 @_options.as_json
 def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
-    """Send to MLflow what killed or cut-off jobs left in their journals.
+    """Send the journals of killed or disconnected jobs to MLflow.
 
     DIR is the folder of the journals (default: MLFLOW_PERF_DIR, else the state folder). Journals of
     running jobs are left alone. Running it twice, or several times at once, does no harm.

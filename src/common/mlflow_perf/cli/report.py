@@ -26,7 +26,7 @@ from mlflow_perf.cli._pages import REPORT_FILE, Spans, log_page, make_page
     "db",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Show the spans in this database; default: those that `spans log` logged to RUN.",
+    help="Show the spans in this database; default: the spans that `spans log` logged to RUN.",
 )
 @click.option("--root", metavar="TYPE", help="Type of the spans to show; default: Parsl's tasks.")
 def command(run: str, *, output: str, log: bool, db: Path | None, root: str | None) -> None:

@@ -19,7 +19,7 @@ from mlflow_perf.session.run_finder import check_run
 @click.option("--name", metavar="N", help="The component; default: the command's or script's name.")
 @click.option("--interval", type=float, metavar="S", help="Seconds between two samples; default 1.")
 @click.option(
-    "--run-id", metavar="R", help="The MLflow run to report to; default: the one that CMD starts."
+    "--run-id", metavar="R", help="The MLflow run to report to; default: the run that CMD starts."
 )
 @click.option("--scrape", multiple=True, metavar="URL", help="Also read this Prometheus endpoint.")
 @click.option("--own-run", is_flag=True, help="Report to a run of its own, even if CMD starts one.")
@@ -40,8 +40,8 @@ def command(
     The command keeps its own output, input, terminal, signals and exit code (128 + n if signal n
     ended it). Metrics, artifacts and the run's status are the same as with report().
 
-    A command that starts exactly one MLflow run has its report in that run; any other one has a run
-    of its own, linked to those that it started.
+    If the command starts exactly one MLflow run, the report goes into that run. Otherwise the
+    report gets its own run, linked to the runs that the command started.
     """
     prepare_command(argv)
     if hold:

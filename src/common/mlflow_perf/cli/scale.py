@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Predict the run time on other numbers of nodes, and the best number by time and by cost.
 
-    RUN … are runs of one component, or workflows, on at least two numbers of nodes; three tell
-    serial work, parallel work and coordination apart.
+    RUN … are runs of one component, or workflows, on at least two numbers of nodes; three are
+    needed to separate serial work, parallel work and coordination.
     """
     if bool(runs) == (component is not None):
         raise click.UsageError("Give either RUN … or --component NAME.")

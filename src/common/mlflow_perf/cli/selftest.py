@@ -23,7 +23,7 @@ _OVERHEAD = {
 @_options.as_json
 @click.option("--markdown", is_flag=True, help="Print tables for a document.")
 def command(*, as_json: bool, markdown: bool) -> None:
-    """Run known loads, and compare what is measured with what is true.
+    """Run known loads, and compare the measured figures with the true ones.
 
     Takes about half a minute and 64 MB of disk. Ends with 1 when an error is beyond its bound.
     """

@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Judge the newest run of a component against the runs before it; end with 1 if a limit fails.
 
-    Made for cron: it prints nothing but the decision, and needs no service of its own.
+    For cron: it prints only the decision, and needs no service.
     """
     _options.prepare()
     if post is not None and urlsplit(post).scheme not in ("http", "https"):

@@ -24,12 +24,10 @@ T = TypeVar("T")
 _PREFIX = "perf-"
 
 
-def _is_from_elsewhere(record: logging.LogRecord) -> bool:
-    return not str(record.threadName).startswith(_PREFIX)
-
-
 # One line of ours says that the server is away; a line for each retry would add nothing.
-logging.getLogger("urllib3.connectionpool").addFilter(_is_from_elsewhere)
+logging.getLogger("urllib3.connectionpool").addFilter(
+    lambda record: not str(record.threadName).startswith(_PREFIX)
+)
 
 
 # What MLflow needs for one call, and for its import.

@@ -119,7 +119,7 @@ _abandoned: list[mmap.mmap] = []
 def standard_numbers_taken() -> Iterator[None]:
     """Hold the numbers 0, 1 and 2 where the job has closed them.
 
-    Otherwise a connection would get the number, and what the job prints would go to the server.
+    Otherwise a connection would get the number, and the job's output would go to the server.
     """
     global _holders  # noqa: PLW0603 - the numbers are the process's
     with _holding:

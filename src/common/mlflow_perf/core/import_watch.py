@@ -19,7 +19,8 @@ class ImportWatch:
     MLflow loads numpy, pandas and pyarrow. A job that imports them after us finds them loaded, and
     Python keeps no record of that. But before it hands out a loaded module, it asks the module's
     spec whether that is still `_initializing`; a spec of ours notes who asks. The job uses the
-    packages that its code asks for, and those that these asked for. What another package was first
+    packages that its code imports, and the packages that these import. What another package was
+    first
     to load of a package (MLflow `pyarrow.fs`) is measured by itself: the job uses it if it asks for
     it too. Every import goes its way, and a module has its own spec again once the job has asked
     for it.
@@ -41,12 +42,12 @@ class ImportWatch:
         _WatchedSpec.watch = self
 
     def start(self) -> None:
-        """Watch what is loaded from now on."""
+        """Record the packages that are loaded from now on."""
         self._newest, self._modules, self._bytes = "", len(sys.modules), self._read_bytes()
         sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Watch only who asks for what was loaded."""
+        """Record only which code imports the loaded packages."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
         self._watch_new()
@@ -105,7 +106,7 @@ class ImportWatch:
         return module.partition(".")[0] in self._sizes.keys() - sys.stdlib_module_names
 
     def used_bytes(self) -> int:
-        """Return the memory of what was loaded for us and the job uses too."""
+        """Return the memory of packages that were loaded for us and that the job uses too."""
         if self._is_stale:
             self._is_stale = False
             used: set[str] = set()

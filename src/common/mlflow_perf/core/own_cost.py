@@ -123,7 +123,7 @@ def note_switches(count: int) -> None:
 
 
 def caused_switches() -> int:
-    """Return how often threads of this process gave up their CPU because of us, as far as known."""
+    """Return how often threads of this process gave up their CPU because of us, if known."""
     return _caused_switches
 
 

@@ -159,16 +159,16 @@ class Settings:
     artifact_path: str = _setting("perf", _artifact_path,
         "Folder of the JSON artifact in the run.")
     metrics_prefix: str = _setting("", _prefix,
-        "Put before each metric's key; at most 100 characters.")
+        "Prefix of each metric's key; at most 100 characters.")
     metrics: str = _setting("default", _one_of("default", "all"),
-        "Which metrics MLflow gets: the most important of a node, or `all`; the JSON has all.")
+        "Metrics to log to MLflow: the most important of a node, or `all`; the JSON has all.")
     quiet: bool = _setting(False, _flag,
         "Do not write the line with verdict, run and link to the standard error after a run.")
     live: bool = _setting(False, _flag, "Also log the curves while the job runs.")
     profile: float | None = _setting(None, _rate,
         "Stack samples per second, at most 1000; 0: none; default: 50, fewer in a long job.")
     profile_engine: str = _setting("own", _one_of("own", "py-spy", "python"),
-        "What takes the stacks: a thread in each process, `py-spy` (extra `pyspy`), or `python`: "
+        "Sampler of the stacks: a thread in each process, `py-spy` (extra `pyspy`), or `python`: "
         "the sampler that Python has from 3.15 on.")
     scrape: Sequence[str] = _setting((), _urls,
         "Prometheus endpoints to read during the job, comma-separated.")

@@ -26,7 +26,7 @@ def read_histories(paths: Iterable[Path], *, name: str | None = None) -> list[Wo
     """Return the workflows in files: Nextflow traces, Snakemake benchmarks, sacct's output.
 
     Args:
-        paths: Files, and folders whose files are taken as far as they are recognised.
+        paths: Files, and folders, whose recognised files are read.
         name: Name of the workflows instead of their own.
 
     Raises:

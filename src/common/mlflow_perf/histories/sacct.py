@@ -67,6 +67,13 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     cpu_sec = job.seconds("TotalCPU", "UserCPU")
     submitted = job.text("Submit") or job.text("Start")
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
+    peaks = []
+    for row in rows:
+        largest_mb = row.size_mb("MaxRSS")
+        if largest_mb is not None:  # of the largest task alone: times the tasks per node
+            on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
+            per_node = math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
+            peaks.append(largest_mb * per_node)
     read = [mb for row in rows if (mb := row.size_mb("MaxDiskRead", unit="M")) is not None]
     written = [mb for row in rows if (mb := row.size_mb("MaxDiskWrite", unit="M")) is not None]
     return Task(
@@ -80,21 +87,12 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
         cpus=cpus,
         cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any
         memory_limit_mb=_read_limit(job, nodes, cpus),
-        peak_mb=max((mb for row in rows if (mb := _read_peak(row, nodes))), default=None),
+        peak_mb=max(peaks, default=None) or None,
         disk_read_mb=max(read, default=None),
         disk_write_mb=max(written, default=None),
         out_of_memory=any(state.startswith(_OUT_OF_MEMORY) for state in states),
         tags={name: text for name, text in tags.items() if text},
     )
-
-
-def _read_peak(row: Row, nodes: int) -> float | None:
-    """Return the memory of a step per node: MaxRSS is that of its largest task alone."""
-    largest = row.size_mb("MaxRSS")
-    if largest is None:
-        return None
-    on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
-    return largest * math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
 
 
 def _read_limit(job: Row, nodes: int, cpus: float | None) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
@@ -59,10 +60,12 @@ def _read_task(table: Table, row: Row, repeat: int, place: int) -> Task | None:
     of_folder = "" if _PLAIN_FOLDERS.fullmatch(path.parent.name) else path.parent.name
     rule = row.text("rule_name") or of_folder or [*stem.split("."), ""][place]
     written = path.stat().st_mtime
-    params = {
-        "threads": row.number("threads"),
-        "input_size_mb": _sum_inputs(row.text("input_size_mb")),
-    }
+    params = {"threads": row.number("threads")}
+    # The sizes of the input files: `{'a.txt': 1.5, 'b.txt': 2.0}`, or a number.
+    with suppress(ValueError, SyntaxError, TypeError):
+        sizes = ast.literal_eval(row.text("input_size_mb"))
+        total_mb = sum(sizes.values()) if isinstance(sizes, dict) else sizes
+        params["input_size_mb"] = float(total_mb)
     figures = "/".join(row.cells.values())
     return Task(
         key=f"snakemake/{path}/{repeat}/{figures}",
@@ -79,12 +82,3 @@ def _read_task(table: Table, row: Row, repeat: int, place: int) -> Task | None:
         params={name: value for name, value in params.items() if value is not None},
         tags={"mlflow_perf.wildcards": text} if (text := row.text("wildcards")) else {},
     )
-
-
-def _sum_inputs(text: str) -> float | None:
-    """Return the size of all input files, from `{'a.txt': 1.5, 'b.txt': 2.0}` or a number."""
-    try:
-        found = ast.literal_eval(text)
-        return float(sum(found.values()) if isinstance(found, dict) else found)
-    except (ValueError, SyntaxError, TypeError):
-        return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Task:
     """One task of a workflow.
 
-    A figure that the source does not tell is None.
+    A figure that is not in the source is None.
 
     Attributes:
         key: Names the task for ever, so that it is imported once.
@@ -20,13 +20,13 @@ class Task:
         duration_sec: How long it ran.
         started: Unix time of its start, in seconds.
         nodes: On how many nodes it ran.
-        cpus: CPUs that it held, of all nodes.
+        cpus: CPUs that it held on all nodes.
         cpu_sec: CPU time that it used.
         memory_limit_mb: Memory that it asked for, in MB of 2^20 bytes, per node.
         peak_mb: The most memory that it used, per node.
         disk_read_mb: Read from storage.
         disk_write_mb: Written to storage.
-        out_of_memory: Whether it was killed for want of memory; None if the source does not tell.
+        out_of_memory: Whether it was killed for lack of memory; None if the source does not tell.
         params: What it was given: numbers that may predict its memory.
         tags: More facts about it.
     """

@@ -77,7 +77,7 @@ def uninstall() -> None:
 
 
 def follow(module: ModuleType) -> None:
-    """Let all stores, existing ones too, record into the session as well.
+    """Let all stores, also existing stores, record into the session too.
 
     Args:
         module: `proxystore.store.metrics`.

@@ -41,7 +41,7 @@ CGROUP_COLUMNS = (
     Column("cgroup_mem_mb", _GAUGE, "MB", "Memory of the job's control group, idle cache aside."),
     Column("cgroup_mem_percent", _GAUGE, "%", "The same, of the control group's limit."),
     Column("cpu_throttled_sec", _COUNTER, "s", "Time in which the CPU quota held the job back."),
-    Column("oom_kills", _COUNTER, "", "Processes that the kernel killed for want of memory."),
+    Column("oom_kills", _COUNTER, "", "Processes that the kernel killed for lack of memory."),
 )
 PRESSURE_COLUMNS = (
     Column("cpu_stall_sec", _COUNTER, "s", "Time in which some task waited for a CPU."),

@@ -124,7 +124,7 @@ def _locate_fault(data: Mapping[str, Any], problem: str) -> str:
 
 @dataclass
 class PerfDocument:
-    """The reports of one node or many: what is logged, loaded, compared and drawn.
+    """The reports of one node or many, which are logged, loaded, compared and drawn.
 
     Attributes:
         nodes: Node index → the node's report.
@@ -210,7 +210,7 @@ class PerfDocument:
     def merge(self, other: PerfDocument) -> PerfDocument:
         """Return a document with the nodes of both; associative and commutative.
 
-        If both hold a node of the same index, the one that ended later is kept.
+        If both have a node of the same index, the node that ended later is kept.
         """
 
         def rank(node: NodeDocument) -> tuple[float, str]:

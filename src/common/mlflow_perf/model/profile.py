@@ -41,7 +41,7 @@ class Function(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where a thread was seen; never what it worked on.
+    """Where a thread was seen; never its data.
 
     Attributes:
         root: `main thread`, `other threads` or `child processes`.

@@ -70,7 +70,7 @@ def build_profile(
     Args:
         raws: What each process has sampled.
         started: Unix time at which the run began.
-        duration_sec: Its length; what was sampled outside of it is left out.
+        duration_sec: Its length; samples outside of it are left out.
 
     Returns:
         `rate_hz`, `samples`, `processes`, `wall_s`, `cpu_s`, `functions`, the job's own functions
@@ -140,7 +140,7 @@ class TreeGrower:
         return node
 
     def add_time(self, node: int, seconds: float, wall: float, cpu: float) -> None:
-        """Add to a tree node what it took, at some seconds from the start of the run."""
+        """Add times to a tree node, at some seconds from the start of the run."""
         at = int(seconds / self.tree.width_sec)
         bucket = self.tree.buckets[min(len(self.tree.buckets) - 1, max(0, at))]
         add_times(bucket, {node: (wall, cpu)})

@@ -41,7 +41,8 @@ def read_environment(
 
     Args:
         environment: An azure-ai-ml `Environment`, the text that names one, or None.
-        sources: Has the files of `--map`, and what the pipeline's own script creates.
+        sources: Has the files of `--map`, and the environments that the pipeline's own script
+            creates.
         base: Folder of the pipeline file; a file in it may define a registered environment.
         where: Name of the step, to begin the message with.
 

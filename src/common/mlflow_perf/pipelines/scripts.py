@@ -28,7 +28,7 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
 
     Args:
         path: The file.
-        record: Gets what the script does with its client.
+        record: Records the calls of the script to its client.
         name: The module's `__name__`; `__main__` runs what is guarded by it.
         arguments: `sys.argv[1:]` of the script.
 

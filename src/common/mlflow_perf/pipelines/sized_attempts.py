@@ -28,7 +28,7 @@ class Attempt:
     Attributes:
         ranks: Its processes; where there is a limit, they enter its control group.
         is_limited: Whether the kernel enforces the size.
-        was_killed: After its end: whether the kernel killed a process for want of memory.
+        was_killed: After its end: whether the kernel killed a process for lack of memory.
     """
 
     ranks: Sequence[Rank]

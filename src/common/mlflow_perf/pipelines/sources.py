@@ -54,7 +54,7 @@ class Sources:
     Attributes:
         given: Path by address, from `--map`.
         made: Path by name of the data assets that the pipeline's own script creates.
-        environments: Environment by name of those that the pipeline's own script creates.
+        environments: Name → environment that the pipeline's own script creates.
         cache: Folder of the downloads.
         say: Prints a line for the user.
     """

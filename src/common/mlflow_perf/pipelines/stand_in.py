@@ -59,7 +59,7 @@ class Record:
         raise error
 
     def submit(self, job: Any, **changes: Any) -> SimpleNamespace:
-        """Note a job, with what the call itself sets, and return what the service would."""
+        """Record a job with the settings of the call, and return the answer of the service."""
         for name in ("experiment_name", "display_name", "description", "tags"):
             if changes.get(name):
                 setattr(job, name, changes[name])

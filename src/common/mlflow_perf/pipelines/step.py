@@ -243,7 +243,7 @@ def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outco
             why_not = sized.grow()
             if not why_not:
                 continue
-            message = f"{outcome.message}; it was killed for want of memory, and {why_not}"
+            message = f"{outcome.message}; it was killed for lack of memory, and {why_not}"
             outcome = replace(outcome, message=message)
         if not retries_left:
             break

@@ -42,7 +42,7 @@ class StepSize:
     budget_mb: float | None = None
 
     def grow(self, failed_mb: float) -> int:
-        """Return the memory for the next attempt, in MB: always more than what was too little."""
+        """Return the memory for the next attempt, in MB: always more than the failed one."""
         learned = learn_memory(self.seen, inputs=self.inputs, failed_mb=failed_mb)
         wanted = 2.0 * failed_mb if learned is None else learned.wanted_mb
         return max(math.ceil(wanted), math.floor(failed_mb) + 1)

@@ -46,7 +46,7 @@ def make_final_document(
         status: `FINISHED`, `FAILED` or `KILLED`.
         cause: Why the job ended early; None where it ended by itself.
         started: Unix time of the first report.
-        summary: Metric key → value of what was sampled.
+        summary: Metric key → value, from the samples.
         reports: The sampled columns.
         operations: The operations of all processes of the job on this node.
         transfers: Name of the connector → its transfers.
@@ -95,7 +95,7 @@ def add_recorded(
 
 
 def add_profile(document: NodeDocument, folder: Path) -> None:
-    """Put what the processes of a killed job had sampled into its document, and judge it again.
+    """Put the samples of a killed job's processes into its document, and judge it again.
 
     Args:
         document: The node.

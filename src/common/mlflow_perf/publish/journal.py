@@ -123,7 +123,7 @@ class Journal:
         delivery: Where the report goes. Its header is part of the first line.
         facts: The rest of the first line.
         folder: Folder of the journal; it is created if need be.
-        snapshot: Returns what a shortened journal starts with.
+        snapshot: Returns the start of a shortened journal.
         max_rows: Number of rows after which the journal is shortened.
     """
 

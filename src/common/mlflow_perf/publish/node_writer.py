@@ -77,7 +77,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
 
     Args:
         delivery: The report. Its run is created if there is none.
-        claim: The permission to create the run; default: one that nobody withdraws.
+        claim: The permission to create the run; default: a claim that is never withdrawn.
 
     Raises:
         RunNotFoundError: When the run does not exist (any more).
@@ -88,7 +88,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     run = delivery.run
     if run.run_id is None:
         _create_run(delivery, claim or run.claim())
-    delivery.document.run_id = run.run_id
+    delivery.address()
     writer, run_id = _NodeWriter(delivery), str(run.run_id)
     try:
         with (

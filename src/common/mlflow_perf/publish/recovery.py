@@ -170,7 +170,6 @@ def read_journal(
     delivery.tags = {**delivery.tags, **tag_document(document)}
     if cause:
         delivery.tags[CAUSE_TAG] = cause
-    document.run_id = delivery.run.run_id
     return delivery, cause
 
 
@@ -248,13 +247,13 @@ def _is_of_this_host(head: Mapping[str, Any]) -> bool:
 def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, and yield those whose run has it now.
 
-    See `recover_each`, which also yields what was done with the others.
+    See `recover_each`, which also yields the results of the others.
     """
     return filter(lambda one: one.is_done, recover_each(folder, of_any_host=of_any_host))
 
 
 def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
-    """Send every orphaned journal of a folder to MLflow, and yield what was done with each.
+    """Send every orphaned journal of a folder to MLflow, and yield the result of each.
 
     A journal that was sent is removed. It is safe to run this twice, at once and while jobs run:
     the journal of a live job is locked, and so is one that another `recover` sends now.

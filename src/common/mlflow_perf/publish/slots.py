@@ -69,7 +69,7 @@ class Slot:
 
 
 def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
-    """Return the place of a report among those that its run has already.
+    """Return the place of a report among the reports that its run already has.
 
     Args:
         mine: The report.
@@ -82,8 +82,13 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
     known = plain if component is None else reports.get(clean_folder_name(component), {})
     known = {i: other for i, other in known.items() if other.component == mine.component}
     own = next((i for i, other in known.items() if is_same_recording(other, mine)), None)
-    if own is None and index in known and _is_other_host_meanwhile(mine, known[index]):
-        index = max([*known, int(mine.node.get("count", 1)) - 1]) + 1
+    if own is None and index in known:
+        other = known[index]
+        hosts = mine.node.get("hostname"), other.node.get("hostname")
+        is_meanwhile = _start(mine) < _end(other) and _start(other) < _end(mine)
+        # Two hosts that worked at the same time are two nodes.
+        if None not in hosts and hosts[0] != hosts[1] and is_meanwhile:
+            index = max([*known, int(mine.node.get("count", 1)) - 1]) + 1
     index = index if own is None else own
     there = known.get(index)
     if there is None or is_same_recording(there, mine):
@@ -127,13 +132,6 @@ def _start(document: NodeDocument) -> float:
 
 def _end(document: NodeDocument) -> float:
     return _start(document) + (document.duration_sec or 0.0)
-
-
-def _is_other_host_meanwhile(one: NodeDocument, other: NodeDocument) -> bool:
-    """Return whether two reports of one node are of two hosts that worked at the same time."""
-    hosts = one.node.get("hostname"), other.node.get("hostname")
-    is_meanwhile = _start(one) < _end(other) and _start(other) < _end(one)
-    return None not in hosts and hosts[0] != hosts[1] and is_meanwhile
 
 
 class RunReports:

@@ -16,7 +16,7 @@ _log = get_logger(__name__)
 
 
 def warn_left_out(error: Exception) -> None:
-    """Warn that a source is left out: in one line where the error already says what to do."""
+    """Warn that a source is left out: in one line if the error already has a recommendation."""
     if isinstance(error, MlflowPerfError):
         _log.warning("A source is left out: %s", error)
     else:

@@ -94,7 +94,7 @@ class SpoolWriter:
             each time the room is used up.
 
     Attributes:
-        source: Name under which `read` gives what this process writes.
+        source: Name under which `read` returns the records of this process.
         begun: How many files were begun: each starts with a snapshot of everything.
     """
 

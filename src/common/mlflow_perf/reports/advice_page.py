@@ -47,7 +47,7 @@ class AdvicePlot:
 
 
 def build_plot(size: RightSize, inputs: Mapping[str, float]) -> AdvicePlot | None:
-    """Return the picture of what memory was learned from; None without any peak.
+    """Return the picture of the peaks from which memory was learned; None without any peak.
 
     Args:
         size: The advice.
@@ -72,7 +72,7 @@ def build_plot(size: RightSize, inputs: Mapping[str, float]) -> AdvicePlot | Non
     dots = []
     for run, place, height in zip(seen, places, heights, strict=True):
         if run.failed_mb:
-            text = f"killed for want of memory with {quantity(run.failed_mb, 'MB')}"
+            text = f"killed for lack of memory with {quantity(run.failed_mb, 'MB')}"
         else:
             text = f"peak {quantity(run.peak_mb, 'MB')}"
         kind = "killed" if run.failed_mb else "fits"

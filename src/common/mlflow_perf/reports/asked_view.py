@@ -21,7 +21,7 @@ class AskedView:
     """A run's right size as texts.
 
     Attributes:
-        rows: Name of the resource; what the run had, used at its peak, and should ask for.
+        rows: Name of the resource; the run's resources, their peaks, and the recommended request.
         lines: Title, identifier and lines of each system.
         evidence: The reasons.
     """
@@ -32,7 +32,7 @@ class AskedView:
 
 
 def build_asked_view(nodes: Mapping[int, NodeDocument], run: PerfRun | None) -> AskedView | None:
-    """Return what a run should ask for; None without figures to advise from.
+    """Return the recommended request of a run; None without figures to advise from.
 
     Args:
         nodes: The run's nodes, without curves.

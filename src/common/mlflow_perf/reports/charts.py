@@ -41,7 +41,7 @@ class Curve:
         label: Its name in the legend.
         source: How it is calculated from the column.
         role: `line`; `low` or `high` for an edge of the band around the chart's first line; `limit`
-            for a line that the others stay below; `rest` for what is left below it.
+            for a line that the others stay below; `rest` for the remainder below it.
     """
 
     column: str
@@ -188,15 +188,14 @@ def select_charts(columns: Iterable[str]) -> list[Chart]:
         if len(curves) > 1:
             charts.append(Chart(f"gpus_{kind}", title, "%", f"{title}, one by one.", curves, 100.0))
     others = [name for name in others if name not in gpus][:_MOST_OTHER_CHARTS]
-    return charts + [_chart_column(name, number) for number, name in enumerate(others)]
-
-
-def _chart_column(name: str, number: int) -> Chart:
-    """Return the chart of a column that is in no chart of the table, such as a user's reader's."""
-    column = COLUMNS.get(name)
-    unit = "" if column is None else column.unit
-    meaning = f"The column {name}." if column is None else column.meaning
-    curve = Curve(name, name)
-    if lookup_kind(name) is Kind.COUNTER:
-        curve, unit = Curve(name, name, CurveSource.RATE), f"{unit}/s" if unit else "per s"
-    return Chart(f"other{number}", name, unit, meaning, (curve,), 100.0 if unit == "%" else None)
+    # Columns in no chart of the table, such as those of a user's reader, get one each.
+    for number, name in enumerate(others):
+        column = COLUMNS.get(name)
+        unit = "" if column is None else column.unit
+        meaning = f"The column {name}." if column is None else column.meaning
+        curve = Curve(name, name)
+        if lookup_kind(name) is Kind.COUNTER:
+            curve, unit = Curve(name, name, CurveSource.RATE), f"{unit}/s" if unit else "per s"
+        top = 100.0 if unit == "%" else None
+        charts.append(Chart(f"other{number}", name, unit, meaning, (curve,), top))
+    return charts

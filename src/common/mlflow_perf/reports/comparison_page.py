@@ -63,9 +63,9 @@ class Group:
 
     Attributes:
         node: Index of the node as text; empty for the whole.
-        parts: Group of metrics → the rows that differ, of what the job did itself.
+        parts: Group of metrics → the rows of the job's own figures that differ.
         same: The rows that do not differ.
-        of_node: The rows of what all processes of the node did.
+        of_node: The rows of figures of the whole node.
     """
 
     node: str

@@ -23,7 +23,7 @@ class FlameReader:
         self._facts: Mapping[str, Any] = {}
 
     def add(self, node: NodeDocument, started: float) -> None:
-        """Keep what the page shows of a node.
+        """Keep the data of a node that the page shows.
 
         Args:
             node: The node.

@@ -29,7 +29,7 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
 
     Args:
         document: The nodes.
-        minor: Also draw what the report folds away, such as loopback traffic.
+        minor: Also draw the curves that the report folds, such as loopback traffic.
 
     Raises:
         MissingDependencyError: When matplotlib is not installed.

@@ -70,7 +70,7 @@ class Places:
         self.sketches: dict[str, Sketch | None] = {}
 
     def add(self, node: NodeDocument) -> None:
-        """Take what a node's document says of its operations."""
+        """Add the operations in a node's document."""
         times, sketches = (node.operations.get(name) for name in ("times", "sketches"))
         for name, stats in times.items() if isinstance(times, dict) else ():
             found = read_numbers(stats)

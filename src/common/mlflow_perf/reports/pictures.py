@@ -33,7 +33,7 @@ class Picture:
 
 
 def build_pictures(pictures: Mapping[str, str]) -> tuple[list[Picture], list[str]]:
-    """Return the pictures for the page, and a sentence for each one that is too large for it.
+    """Return the pictures for the page, and a sentence for each picture that is too large.
 
     Args:
         pictures: SVG elements by their headings; an `aria-label` of one says what it shows.

@@ -127,7 +127,7 @@ class _Reader:
         self.durations: dict[int, float] = {}
 
     def add(self, index: int, node: NodeDocument) -> None:
-        """Keep what the page shows of a node."""
+        """Keep the data of a node that the page shows."""
         self.curves.append(NodeCurves.from_document(index, node))
         timed = operation_rows.read_figures(node, "ops")
         self.operations.append(timed)

@@ -181,7 +181,7 @@ class FindingRow:
         share_pct: The same as a number, at most 100.
         evidence: The figures.
         do: What to do about it; may be empty.
-        where: The part of the run and the function, as far as they are known.
+        where: The part of the run and the function, if they are known.
     """
 
     kind: str

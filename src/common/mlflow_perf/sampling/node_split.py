@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class NodeSplit:
-    """Puts what is beside the job into each report, from the job's and the node's own values."""
+    """Adds the node's resources that others used, and those that were idle, to each report."""
 
     def __init__(self) -> None:
         self._before: tuple[float, float] | None = None

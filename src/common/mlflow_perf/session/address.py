@@ -18,7 +18,7 @@ from mlflow_perf.tracking.run_handle import RunHandle
 
 
 def name_process() -> str:
-    """Return the component's name where nobody gives one: the script's, or the notebook's."""
+    """Return the component's default name: that of the script or the notebook."""
     script = Path((sys.argv or [""])[0] or "python").stem
     if script == "ipykernel_launcher":
         # Jupyter Server tells its kernels the notebook's path.
@@ -39,13 +39,12 @@ def address(
     """Return the delivery of a document to a run.
 
     Args:
-        document: The document, which gets the run's id.
+        document: The document; the delivery gives it the run's id.
         run: The run.
         name: The component.
         node: This process's place in its job.
         settings: Where in the run, and which metrics.
     """
-    document.run_id = run.run_id
     return Delivery(
         document,
         run,

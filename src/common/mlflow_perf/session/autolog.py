@@ -28,7 +28,7 @@ def autolog(*, disable: bool = False, **settings: Any) -> None:
     """Report every MLflow run that this process starts from now on, as if its body were wrapped.
 
     `MLFLOW_PERF_AUTOLOG=true` in the environment does the same without a line of code. A call with
-    other settings replaces the earlier ones for the runs that start afterwards.
+    other settings changes the settings of runs that start afterwards.
 
     Args:
         disable: Whether to end it: no run, not even an open one, gets a report then.
@@ -73,7 +73,7 @@ def switch_on() -> RunRecorder | None:
 
 
 def finish_at_exit() -> None:
-    """Finish what the interpreter's end leaves open."""
+    """Finish the runs that are open when the interpreter exits."""
     if _autolog is not None:
         _autolog.stop(_judge_exit, timeout_sec=read_setting("exit_timeout"))
 

@@ -24,8 +24,8 @@ _log = get_logger(__name__)
 class CommandRuns:
     """Decides which run gets the report of a command.
 
-    A command that starts exactly one run (its children aside) gets the report in that run, so that
-    its cost stands beside its accuracy. Any other command has a run of its own.
+    If a command starts exactly one run (without counting nested runs), the report goes into that
+    run, so that its cost is beside its accuracy. Any other command has a run of its own.
 
     Args:
         recording: What records the command.

@@ -17,7 +17,7 @@ def find_recorded_run(run_id: str | None) -> RunRecording | None:
     """Return the recording of the run to which a block would report, if there is one.
 
     Args:
-        run_id: The run that the block names; None for the one that `report()` would choose.
+        run_id: The run that the block names; None for the run that `report()` would choose.
     """
     if not open_runs:
         return None

@@ -184,7 +184,7 @@ class Recording:
 
     @property
     def spool_path(self) -> Path | None:
-        """Folder in which the processes of the job leave what they record."""
+        """Folder for the records of the job's processes."""
         return None if self._spool is None else self._spool.path
 
     def join(self, run: StartedRun) -> None:
@@ -325,7 +325,7 @@ class Recording:
 
     @as_own()
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
-        """Send what there is by now. The recording goes on, and its end sends everything again.
+        """Send the report so far. The recording goes on, and its end sends everything again.
 
         This is for a job that was asked to end, and may be killed before it does.
 

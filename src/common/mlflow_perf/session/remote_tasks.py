@@ -63,7 +63,7 @@ class RemoteTasks:
 
 
 def explain_remote(launcher: str) -> str:
-    """Return the sentence that says what is missing from a report, and what to do."""
+    """Return a sentence on the missing part of a report, with a recommendation."""
     return (
         f"{launcher} had its tasks started outside this command, so their CPU time and memory are "
         f"not measured: write {launcher} … mlflow-perf run -- CMD."

@@ -260,7 +260,7 @@ class RunRecorder:
 
     @as_own()
     def stop(self, judge: Callable[[RunRecording], Outcome | None], *, timeout_sec: float) -> None:
-        """End all that is recorded, and release what the runs shared.
+        """End all recordings, and release the shared sampler, signals and queue.
 
         Args:
             judge: As for `end_runs`.

@@ -39,7 +39,7 @@ class RunRecording:
     """Records one run from its start to its end, beside any number of others.
 
     Args:
-        run: The run as MLflow told it.
+        run: The run, as it was started in MLflow.
         name: The component.
         node: This process's place in its job.
         node_facts: What a document says of it.
@@ -156,7 +156,7 @@ class RunRecording:
                 self._live.close()
 
     def discard(self) -> None:
-        """End without a report, because the run was deleted or nobody wants one any more."""
+        """End without a report, because the run was deleted or a report is no longer wanted."""
         self.close(Outcome("KILLED"))
         self._journal.remove()
 

@@ -41,7 +41,8 @@ class SignalWatch:
     """Watches for the signals that end this process, from `arm` to `disarm`.
 
     Args:
-        on_fatal: Called with a signal that nobody handles. When the call returns, the signal ends
+        on_fatal: Called with a signal that the job does not handle. When the call returns, the
+            signal ends
             the process.
         on_handled: Called with a signal that the job handles itself, if the watch is still armed
             a second later.

@@ -37,7 +37,7 @@ class StackEngine(Protocol):
         """Sample from this moment on."""
 
     def tidy(self) -> None:
-        """Keep small what the other processes leave; called from time to time."""
+        """Keep the other processes' samples small; called from time to time."""
 
     def note_end(self) -> None:
         """Leave out what comes after this moment."""

@@ -27,8 +27,8 @@ class Delivery:
         metrics_prefix: Put before each metric's key.
         tags: Tags for the run.
         all_metrics: Whether MLflow gets every metric, and not only the most important.
-        is_brief: Whether the run gets its figures and its document alone: it is one of very many
-            short runs, which this process has just created, so that nobody else reports to it.
+        is_brief: Whether the run gets only its figures and its document. It is one of many short
+            runs that this process has just created, so no other process reports to it.
     """
 
     document: NodeDocument = field(default_factory=NodeDocument)
@@ -39,6 +39,13 @@ class Delivery:
     tags: dict[str, str] = field(default_factory=dict)
     all_metrics: bool = False
     is_brief: bool = False
+
+    def __post_init__(self) -> None:
+        self.address()
+
+    def address(self) -> None:
+        """Write the run's id into the document: when the delivery is made, and for a new run."""
+        self.document.run_id = self.run.run_id
 
     def header(self) -> dict[str, Any]:
         """Return everything but the document as plain data: the journal's header."""

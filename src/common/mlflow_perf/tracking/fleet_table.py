@@ -36,7 +36,7 @@ _TAGS = tuple(f"{TAG}{n}" for n in ("component", "components", "status", "hostna
 def iterate_rows(since: float | None = None) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of all active runs with performance data, some thousand at a time.
 
-    A row has `TEXT_KEYS`, `TIME_KEYS` and `FIGURE_KEYS`; what a run does not have is None. Runs of
+    A row has `TEXT_KEYS`, `TIME_KEYS` and `FIGURE_KEYS`; missing figures are None. Runs of
     several nodes have no figures of one node. The sums of `FIGURES` are those of `fleet`.
 
     Args:

@@ -58,11 +58,11 @@ def is_unmade(uri: str) -> bool:
 def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
     """Hold off the other processes of mlflow-perf that would make the same new store.
 
-    The lock is on the folder of the database, so that it leaves no file; where a folder cannot be
-    locked, nobody is held off.
+    The lock is on the folder of the database, so that it leaves no file; if a folder cannot be
+    locked, no process waits.
 
     Args:
-        uri: The store; one that exists holds nobody off.
+        uri: The store; if it exists, no process waits.
         timeout_sec: Most seconds to wait for the others.
 
     Raises:

@@ -31,7 +31,7 @@ class RunHandle:
         run_id: Id of the run; None while there is none.
         own_run: Whether the run was created for this recording, which then ends it too.
         experiment_id: The run's experiment, or the one in which to create it; None if unknown.
-        experiment_name: Name of that experiment, while no server could tell its id.
+        experiment_name: Name of that experiment, until a server has returned its id.
         started: Unix time at which the run begins; None lets it begin when it is created.
         parent_id: Run of which a new run is a child: `MLFLOW_PERF_PARENT`; None for none.
         artifact_uri: Where the run has its artifacts; None while that is unknown.

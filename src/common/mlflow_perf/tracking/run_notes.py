@@ -69,7 +69,7 @@ def read_started_runs(folder: Path | None) -> list[StartedRun]:
 
 
 def find_unseeing_python(folder: Path | None) -> str | None:
-    """Return an interpreter that used MLflow without mlflow-perf, so that nobody saw its runs."""
+    """Return an interpreter that used MLflow without mlflow-perf, whose runs were not noticed."""
     for path in sorted(folder.glob(f"{_UNSEEN}*{_SUFFIX}")) if folder is not None else ():
         with contextlib.suppress(OSError, ValueError):
             return path.read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ class NotAllowedError(Exception):
 
 
 class Access:
-    """Reads what the user of the current request may read.
+    """Reads runs and artifacts with the rights of the user of the current request.
 
     Args:
         prefix: The server's static prefix.

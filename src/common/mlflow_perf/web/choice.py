@@ -89,7 +89,7 @@ class Choice:
 
     @classmethod
     def read(cls, values: Mapping[str, list[str]]) -> tuple[Choice, str]:
-        """Return the choice in an address, and a sentence on what is wrong with it, or `""`."""
+        """Return the choice in an address, and a sentence on its error, or `""`."""
         one = {name: found[0].strip() for name, found in values.items() if found}
         problem, sort, since = "", one.get("sort") or "-started", one.get("since", "")
         if read_field(sort.removeprefix("-")) is None:

@@ -35,7 +35,7 @@ _ALL_KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
 
 @handle_errors
 def fleet(access: Access) -> Response:
-    """Sum up what the runs that the user may read held and left unused."""
+    """Sum up the resources held and left unused by the runs that the user may read."""
     choice, problem = read_choice()
     by = request.args.get("by") or "component"
     if by not in GROUPS and not problem:

@@ -23,7 +23,7 @@ _DEFAULT_UP = "run_duration_sec"
 
 
 def read_choice() -> tuple[Choice, str]:
-    """Return the choice in the request's address, and what is wrong with it, or `""`."""
+    """Return the choice in the request's address, and a sentence on its error, or `""`."""
     return Choice.read({name: request.args.getlist(name) for name in request.args})
 
 
@@ -35,7 +35,7 @@ def find_runs(
     *,
     keys: Sequence[str] = OUR_KEYS,
 ) -> tuple[Found, str]:
-    """Return the chosen runs, and what is wrong with the choice: then there are none."""
+    """Return the chosen runs, or none and a sentence on the error in the choice."""
     from mlflow.exceptions import MlflowException
 
     if problem:

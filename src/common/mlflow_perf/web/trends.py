@@ -74,7 +74,7 @@ def build_trend(
 
     Args:
         component: The component.
-        metric: A metric of ours, or one that the job logged.
+        metric: A metric of mlflow-perf, or a metric that the job logged.
         runs: The component's finished runs, newest first; at least one.
         same_params: Only runs with the newest run's values of these parameters.
         any_hardware: Whether to keep runs on other hardware than the newest one's.

@@ -96,7 +96,7 @@ def used_cpu_hours(f: Figures) -> float | None:
 
 
 def unused_cpu_hours(f: Figures) -> float | None:
-    """Return the CPU-hours that the job held and nobody used."""
+    """Return the CPU-hours that the job held and that were idle."""
     held, used = cpu_hours(f), used_cpu_hours(f)
     return None if held is None or used is None else max(0.0, held - used)
 
@@ -147,7 +147,7 @@ def others_cpu_cores(f: Figures) -> float | None:
 
 
 def idle_cpu_cores(f: Figures) -> float | None:
-    """Return the node's CPUs that nobody used; never negative."""
+    """Return the node's idle CPUs; never negative."""
     node, job = _node_cores(f), per_duration("job_cpu_sec")(f)
     return None if node is None or job is None else max(0.0, node[0] - max(node[1], job))
 
@@ -206,7 +206,7 @@ def node_cost(f: Figures) -> float | None:
 
 
 def unused_cost(f: Figures) -> float | None:
-    """Return the cost of the capacity that nobody used."""
+    """Return the cost of the unused capacity."""
     cost, used_pct = node_cost(f), f.mean("gpu_utilization_pct")
     if used_pct is None:
         used_pct = cpu_average_pct(f)

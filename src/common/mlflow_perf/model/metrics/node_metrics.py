@@ -28,7 +28,7 @@ class Metric:
         unit: Unit of the value.
         source: Where the figures come from.
         formula: How it is computed, for people.
-        meaning: What it tells, in one sentence.
+        meaning: Its meaning, in one sentence.
         compute: The formula, as code.
         better: `"lower"` or `"higher"` where one of them is better for the same work, else `""`.
         essential: Whether a store that takes few metrics gets this one before all others.
@@ -93,7 +93,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("node_used_cpu_hours", "CPU h", "cpu", "`node_cpu_hours` × utilisation",
            "CPU-hours that were busy.", by.used_cpu_hours, "lower", essential=True),
     Metric("node_unused_cpu_hours", "CPU h", "cpu", "`node_cpu_hours` × (1 − utilisation)",
-           "CPU-hours that the job held and nobody used.", by.unused_cpu_hours, "lower",
+           "CPU-hours that the job held and that were idle.", by.unused_cpu_hours, "lower",
            essential=True),
     Metric("max_t_mem_percent", "%", "memory", "max over time of `mem_percent`",
            "Peak share of the memory in use.", by.peak("mem_percent"), "lower", essential=True),
@@ -149,7 +149,7 @@ METRICS: tuple[Metric, ...] = (
            "CPUs of the node that others kept busy: other processes, the kernel, the host of a "
            "virtual machine. Below a tenth of a CPU it may be noise.", by.others_cpu_cores),
     Metric("idle_cpu_avg_cores", "CPUs", "cpu, processes",
-           "CPUs of the node − busy ones", "CPUs of the node that nobody used, on average.",
+           "CPUs of the node − busy ones", "Idle CPUs of the node, on average.",
            by.idle_cpu_cores),
     Metric("others_max_mem_mb", "MB", "memory, processes", "max over time of `others_mem_mb`",
            "Most memory in use on the node besides the job's; the kernel's estimate.",
@@ -177,24 +177,24 @@ METRICS: tuple[Metric, ...] = (
            "Threads of the job that ran or waited for a CPU, on average.", by.runnable_threads),
     Metric("job_run_delay_pct", "%", "processes",
            "`job_run_delay_sec` / (`job_ran_sec` + `job_run_delay_sec`)",
-           "Share of the time in which the job's threads could run, but waited for a CPU that "
-           "others, or more of its own threads, had.", by.run_delay_pct, "lower"),
+           "Share of the time in which the job's threads were ready to run, but waited for a busy "
+           "CPU.", by.run_delay_pct, "lower"),
     Metric("job_voluntary_switches", "", "processes",
            "`job_voluntary_switches` at the end − at the start",
-           "How often the job's threads gave up their CPU to wait; of commands and children only "
-           "what has ended.", by.total("job_voluntary_switches")),
+           "How often the job's threads gave up their CPU to wait; children and commands count "
+           "when they end.", by.total("job_voluntary_switches")),
     Metric("job_involuntary_switches", "", "processes",
            "`job_involuntary_switches` at the end − at the start",
-           "How often a CPU was taken from the job's threads for another; of commands and children "
-           "only what has ended.", by.total("job_involuntary_switches")),
+           "How often the job's threads lost their CPU to others; children and commands count when "
+           "they end.", by.total("job_involuntary_switches")),
     Metric("cpu_throttled_pct", "%", "cgroup", "`cpu_throttled_sec` / duration",
            "Share of the time in which the CPU quota held the job back; absent without a quota.",
            by.time_share_pct("cpu_throttled_sec"), "lower"),
     Metric("max_t_cgroup_mem_percent", "%", "cgroup", "max over time of `cgroup_mem_percent`",
-           "Peak memory of the job's control group, idle cache aside, of its limit.",
+           "Peak memory of the job's control group, without idle cache, in per cent of its limit.",
            by.peak("cgroup_mem_percent"), "lower"),
     Metric("oom_kills", "", "cgroup", "`oom_kills` at the end − at the start",
-           "Processes of the job that the kernel killed for want of memory.",
+           "Processes of the job that the kernel killed for lack of memory.",
            by.total("oom_kills"), "lower"),
     Metric("cpu_stall_pct", "%", "pressure", "`cpu_stall_sec` / duration",
            "Share of the time in which some task waited for a CPU.",
@@ -219,27 +219,27 @@ METRICS: tuple[Metric, ...] = (
            "Energy that the job's GPUs used, from their own counters.",
            by.gpu_energy_wh, "lower"),
     Metric("node_energy_wh", "Wh", "energy", "energy of the CPUs + `gpu_energy_wh`",
-           "Energy of what has a counter here: CPU packages, their memory, the job's GPUs.",
+           "Energy of CPU packages, their memory and the job's GPUs, as far as they have counters.",
            by.node_energy_wh, "lower"),
     Metric("node_carbon_g", "g", "carbon", "`carbon_g` at the end − at the start",
            "CO2 equivalent that the node emitted: CodeCarbon's estimate, only when asked for.",
            by.total("carbon_g"), "lower"),
     Metric("node_cost", "", "price", "price per node-hour × duration / 3600",
-           "What the node cost, in the currency of the price that was given.",
+           "Cost of the node, in the currency of the given price.",
            by.node_cost, "lower", essential=True),
     Metric("node_unused_cost", "", "price",
            "`node_cost` × (1 − utilisation of the GPUs, without GPUs of the CPUs)",
-           "What of the cost went into capacity that nobody used.", by.unused_cost, "lower"),
+           "Cost of the unused capacity.", by.unused_cost, "lower"),
     Metric("perf_overhead_pct", "%", "mlflow-perf", "CPU time of mlflow-perf / duration",
-           "What mlflow-perf itself cost until the end of the block, importing MLflow included, as "
-           "a share of one core; no part of the job's CPU time. Under `mlflow-perf run`, MLflow is "
-           "imported after the command has ended, which is left out.",
+           "CPU time of mlflow-perf itself until the end of the block, with importing MLflow, as a "
+           "share of one core; not part of the job's CPU time. `mlflow-perf run` imports MLflow "
+           "after the command has ended, and that is left out.",
            by.fact("perf_overhead_pct"), "lower", essential=True),
     Metric("perf_mem_mb", "MB", "mlflow-perf", "memory that mlflow-perf added, MLflow included",
-           "Memory of mlflow-perf itself, in the job's process or beside its command; no part of "
+           "Memory of mlflow-perf itself, in the job's process or beside its command; not part of "
            "the job's memory, but the node needs it too.", by.fact("perf_mem_mb"), "lower"),
     Metric("perf_mem_beside_mb", "MB", "mlflow-perf", "memory of the wrappers at the command's end",
-           "What `mlflow-perf run` held while its command ran: `perf_mem_mb` counts MLflow too, "
+           "Memory of `mlflow-perf run` while its command ran; `perf_mem_mb` also counts MLflow, "
            "which is loaded for sending.", by.fact("perf_mem_beside_mb"), "lower"),
 )
 # fmt: on

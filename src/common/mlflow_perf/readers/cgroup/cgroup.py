@@ -31,7 +31,7 @@ class CgroupCpuTime:
     """The CPU time of everything that runs, or ran, in a control group.
 
     Args:
-        group: The group, of the controller that counts CPU time.
+        group: The group of the controller that counts CPU time.
 
     Raises:
         SourceUnavailableError: When the group counts none.
@@ -129,8 +129,8 @@ class _Memory:
 class CgroupReader:
     """Throttling, memory and OOM kills of the job's control group.
 
-    Memory is what the kernel cannot take back at once: page cache that nobody used lately does not
-    count, as in Kubernetes.
+    Memory is the part that the kernel cannot reclaim at once: page cache that was not used lately
+    does not count, as in Kubernetes.
 
     Args:
         cpu: The group of the CPU controller, for its version.

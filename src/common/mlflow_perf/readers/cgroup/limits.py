@@ -52,7 +52,7 @@ def owned(
     environ: Mapping[str, str] = os.environ,
     cpus: frozenset[int] | None = None,
 ) -> Owned:
-    """Return what the job of a process may use.
+    """Return the limits of the job of a process.
 
     Args:
         pid: The process; default: this one.
@@ -105,7 +105,7 @@ def host_facts(proc: Path | str = "/proc") -> dict[str, int | float | str]:
     """Return the facts about this host for a document's `node` block.
 
     Returns:
-        `mem_total_mb` (MB of 2^20 bytes), `cpu_model` and `arch`, as far as they are known.
+        `mem_total_mb` (MB of 2^20 bytes), `cpu_model` and `arch`; unknown facts are missing.
     """
     facts: dict[str, int | float | str] = {"arch": platform.machine()}
     memory = _host_memory_mb(proc)
@@ -127,7 +127,7 @@ class LimitsReader:
     """The memory that the job may use; the CPU reader reports the CPUs.
 
     Args:
-        limits: Returns what the job owns now.
+        limits: Returns the present limits of the job.
 
     Raises:
         SourceUnavailableError: When neither the node's memory nor a limit is known.

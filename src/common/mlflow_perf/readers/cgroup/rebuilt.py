@@ -22,7 +22,7 @@ class CurrentLimits:
     """What the job owns, looked up again every ten seconds.
 
     Args:
-        look_up: Returns what the job owns.
+        look_up: Returns the present limits of the job.
         clock: Monotonic seconds.
     """
 
@@ -33,7 +33,7 @@ class CurrentLimits:
         self._newest, self._looked = look_up(), clock()
 
     def now(self) -> Owned:
-        """Return what the job owns, as of the last ten seconds."""
+        """Return the limits of the job, at most ten seconds old."""
         if self._clock() - self._looked >= _LOOK_EVERY_SEC:
             self._looked = self._clock()
             found = self._look_up()

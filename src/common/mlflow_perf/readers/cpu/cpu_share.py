@@ -34,7 +34,7 @@ _WAITS = ("cpu_iowait_sec", "cpu_steal_sec")
 
 
 class CpuShareReader:
-    """The CPU columns for what the job owns, with the host's own columns beside them.
+    """The CPU columns for the job's share, with columns for the whole host.
 
     A job that owns some CPUs gets their values. A job that owns a share of CPU time (a quota, or an
     allocation that no affinity enforces) gets its own CPU time against that share. Least busy, mean
@@ -66,7 +66,7 @@ class CpuShareReader:
             self._share = _Share(cores, used, clock)
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the values of what the job owns, and those of the host, into the report."""
+        """Put the values of the job's share, and those of the host, into the report."""
         own: dict[str, float] = {}
         self._owned.read(own)
         host = own

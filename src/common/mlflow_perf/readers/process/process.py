@@ -78,7 +78,7 @@ class Process:
         usage: What it and its reaped children used.
         children_sec: CPU time of its reaped children, a part of `usage`.
         rss_bytes: Its resident memory.
-        clock_sec: Its own CPU time; it has no new values while this stands still.
+        clock_sec: Its own CPU time; it has no new values while this does not change.
         children_before_sec: `children_sec` at the reading before.
         moved: Whether it used CPU time since the reading before.
         threads: How many threads it has.
@@ -265,7 +265,7 @@ class ProcessTable:
         return None if fields is None else self._find_children_sec(pid, fields)
 
     def find_ended_child(self, pid: int) -> EndedChild | None:
-        """Return the account of an ended child of this process that nobody has waited for yet."""
+        """Return the account of an ended child of this process that has not been waited for."""
         return find_ended_child(pid) if self._own_pid == os.getpid() else None
 
     def is_copy(self, pid: int) -> bool:

@@ -38,7 +38,7 @@ class RankEnvironments:
         """Return, rank by rank, the environments of the other ranks that have any of some names.
 
         Args:
-            names: Variables that say what a rank may use. For a rank of which no process has one
+            names: Variables that name the devices of a rank. For a rank of which no process has one
                 (wrapper scripts and their children included), its first environment is returned.
         """
         known_by = sorted(_RANKS & self._environ.keys())

@@ -45,7 +45,7 @@ class _Account(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class EndedChild:
-    """The account of an ended child that nobody has waited for yet, with its own children.
+    """The account of an ended child that has not been waited for, with its own children.
 
     Attributes:
         cpu_sec: CPU time.
@@ -114,7 +114,7 @@ def read_switches(*, own: bool) -> tuple[int, int]:
 
 
 def read_own_peak() -> int:
-    """Return the peak memory of this process in bytes, or what it inherited if that was more."""
+    """Return the peak memory of this process in bytes, or the inherited peak if that is higher."""
     return getrusage(RUSAGE_SELF).ru_maxrss * _KB
 
 

@@ -18,7 +18,7 @@ _MAX_ATTRIBUTE = 10_000
 def to_dict(
     by_key: Mapping[Any, Metrics], buckets: Mapping[str, Buckets], max_keys: int | None
 ) -> dict[str, Any]:
-    """Return what was recorded as strict JSON.
+    """Return the records as strict JSON.
 
     Args:
         by_key: What was recorded for each key.

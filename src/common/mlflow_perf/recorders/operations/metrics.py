@@ -142,9 +142,9 @@ class OperationMetrics(SpooledRecorder):
         return OperationTimer(self, name, key, nested)
 
     def get_metrics(self, key: Any) -> Metrics | None:
-        """Return a copy of what was recorded for a key, a list of keys or a ProxyStore proxy.
+        """Return a copy of the records of a key, a list of keys or a ProxyStore proxy.
 
-        None, as a key, gives what was recorded without one, and beyond the bound on keys.
+        The key None has the records without a key, and those beyond the bound on keys.
         """
         key = plain_key(key)
         with self._lock:

@@ -38,7 +38,7 @@ _collections = _Collections()
 
 
 class Watch:
-    """Gives what was done since the last look: the figures of `stats.SUMS`, those that are known.
+    """Returns the growth of the known figures of `stats.SUMS` since the last call.
 
     The first one in a process begins to count collections of garbage.
     """

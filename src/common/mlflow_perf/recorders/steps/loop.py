@@ -207,7 +207,7 @@ class Loop:
         self.drop()
 
     def drop(self) -> None:
-        """End the loop without what it holds: another one has these steps."""
+        """End the loop without its records, because another loop has these steps."""
         self.forget()
         self.is_in_step, self.is_closed = False, True
         self.parts.clear()
@@ -272,7 +272,7 @@ class Loop:
                 piece.parts.setdefault(part.name, StepTimes()).add_all([part.total_ns])
 
     def forget(self) -> None:
-        """Drop what was not handed over: a forked child's parent reports it."""
+        """Drop records that were not handed over; a forked child's parent reports them."""
         self._piece = LoopRecord()
         self._inputs_ns, self._computes_ns = [], []
         for part in self.parts.values():

@@ -69,7 +69,7 @@ class StepMetrics(SpooledRecorder):
             self._fed = (*self._fed, other)
 
     def stop_feeding(self, other: StepMetrics) -> None:
-        """Undo `feed`; what this process has written counts as collected there."""
+        """Undo `feed`; the records that this process has written count as collected there."""
         self._flush_loops()
         with self._lock:
             if self._spool is not None and self._spool.source is not None:

@@ -141,7 +141,8 @@ class LoopRecord:
     def divide(self) -> dict[str, float]:
         """Return the mean time per step of `input`, each part and `rest`; they add up to the step.
 
-        Parts within another one are left out. Without parts, what is not `input` is `compute`.
+        Parts within another one are left out. Without parts, all time that is not `input` is
+        `compute`.
         """
         count = max(1, self.step.count)
         means = {name: times.total_ms / count for name, times in self.parts.items()}

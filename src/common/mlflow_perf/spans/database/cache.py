@@ -29,7 +29,7 @@ _HEADER_BYTES = 32
 
 
 class EventPieces:
-    """Writes the pieces of the events while an import stores them, so that nobody rereads them.
+    """Writes the pieces of the events while an import stores them, so that they are not read again.
 
     This works while every event is new and belongs to a span behind all known ones, as in a first
     import. Otherwise `update` reads the table.

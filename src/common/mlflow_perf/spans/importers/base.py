@@ -40,7 +40,7 @@ class Importer(Protocol):
         ...
 
     def load(self, source: Path, store: Store) -> None:
-        """Import `source` into the store, which skips what it holds already.
+        """Import `source` into the store, which skips rows that it already has.
 
         The source is opened for reading only. Lines or rows that are not understood are counted
         with `store.not_read`.
