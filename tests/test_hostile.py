@@ -355,7 +355,7 @@ _ANALYSES: dict[str, Callable[[Path], object]] = {
         ("INSERT INTO facet_row VALUES (1, -99, 1)", "facets of a span that is not there (1)"),
     ],
 )
-def test_what_names_nothing_is_counted_and_named(
+def test_unknown_names_are_counted_and_listed(
     damage: str, named: str, analysis: str, spans_db: Path
 ) -> None:
     """A number that points nowhere is one line for every analysis: which, how many, what to do."""

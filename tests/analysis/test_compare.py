@@ -79,7 +79,7 @@ def test_runs_of_different_components_are_matched_and_it_is_said(make_run: MakeR
     assert "different components: v1, v2" in comparison.notes[0]
 
 
-def test_what_did_not_finish_is_said(make_run: MakeRun) -> None:
+def test_unfinished_runs_are_mentioned(make_run: MakeRun) -> None:
     """The figures of a failed run are not those of the whole work."""
     comparison = compare([make_run(NODE), make_run(NODE, label="broken", status="FAILED")])
     assert "broken (FAILED)" in comparison.notes[0]
@@ -163,7 +163,7 @@ def test_the_frame_has_a_column_per_run(make_run: MakeRun) -> None:
     assert frame.loc[("train", 0, "duration_sec"), "a"] == 10.0
 
 
-def test_what_got_better_and_worse_comes_by_size(make_run: MakeRun) -> None:
+def test_better_and_worse_rows_are_sorted_by_size(make_run: MakeRun) -> None:
     """The largest change comes first."""
     new = {"duration_sec": 11.0, "cpu_avg_utilization_pct": 50.0, "node_cpu_hours": 3.0}
     comparison = compare([make_run(NODE), make_run(new)])
@@ -187,7 +187,7 @@ def test_a_change_is_finite_or_none(base: float | None, new: float | None) -> No
     assert (change < 0) <= (new < base)
 
 
-def test_what_others_did_is_not_graded() -> None:
+def test_figures_of_others_are_not_graded() -> None:
     """Figures of the whole node are shown, after the job's own, without a grade."""
     of_node = {"max_t_mem_percent": 20.0, "total_net_io_ext_recv_mb": 1.0, "iowait_pct": 1.0,
                "cpu_avg_utilization_pct": 30.0, "node_unused_cpu_hours": 1.0}  # fmt: skip

@@ -42,7 +42,7 @@ def test_a_limit_may_be_for_one_step() -> None:
 @pytest.mark.parametrize(
     "text", ["node_cpu_hours", "=+10%", "x=", "x=10%", "x=+ten%", "x<=+5", "x=1e999", "x==3"]
 )
-def test_what_is_no_limit_is_an_error(text: str) -> None:
+def test_a_text_that_is_no_limit_is_an_error(text: str) -> None:
     """A limit that cannot be read never passes quietly."""
     with pytest.raises(SettingError, match="limit"):
         parse_limit(text)

@@ -56,7 +56,7 @@ def make_threaded(duration_sec: float, main_s: float, **sums: float) -> NodeDocu
     return node
 
 
-def test_what_only_other_threads_computed_is_told_as_cpu_time() -> None:
+def test_work_of_other_threads_is_given_as_cpu_time() -> None:
     """Four workers took 160 s together while the run took 40 s more: both are true, and said."""
     change = compare_profiles(
         [make_threaded(10.0, 9.0, work=36.0)], [make_threaded(50.0, 49.0, work=196.0)]

@@ -102,7 +102,7 @@ def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run
     assert sum("everything on the node" in sentence for sentence in size.evidence) == 2
 
 
-def test_what_is_not_known_is_not_advised_on(make_run: MakeRun) -> None:
+def test_there_is_no_advice_on_unknown_figures(make_run: MakeRun) -> None:
     """Without a source there is no number, and a sentence says why."""
     size = right_size([make_run({"duration_sec": 3.0})])
     assert (size.cpus, size.memory_mb) == (None, None)
@@ -118,7 +118,7 @@ def test_nodes_that_were_hardly_used_are_fewer(make_run: MakeRun) -> None:
     assert size.memory_mb == 4800
 
 
-def test_what_one_node_did_is_not_torn_apart(make_run: MakeRun) -> None:
+def test_the_work_of_one_node_stays_together(make_run: MakeRun) -> None:
     """Three nodes' work on two nodes: one of them holds two whole works, not one and a half."""
     node = {**SERIAL, "job_max_cpu_cores": 6.5, "job_max_mem_mb": 20_000.0}
     size = right_size([make_run(node, node, node)])

@@ -65,7 +65,7 @@ def test_steps_that_own_different_cpus_hold_them_all() -> None:
         st.tuples(st.floats(0, 50), st.floats(0.5, 50), st.floats(0, 1)), min_size=1, max_size=8
     )
 )
-def test_what_is_charged_adds_up_to_the_machine(times: list[tuple[float, float, float]]) -> None:
+def test_the_charges_add_up_to_the_machine(times: list[tuple[float, float, float]]) -> None:
     """However steps overlap: used + unused = held, and held at most the machine's time."""
     share = 2.0 / len(times)
     steps = [

@@ -172,7 +172,7 @@ def test_the_wait_for_data_is_the_verdict() -> None:
     assert found.as_dict()["part"] == "input"
 
 
-def test_what_the_loop_waited_for_comes_before_that_it_waited() -> None:
+def test_the_cause_of_a_wait_comes_before_the_wait() -> None:
     """A job that only sleeps is `waiting`; where its steps say for what, that is the verdict."""
     document = make_document()
     document.summary |= {"job_cpu_avg_cores": 0.05, "cpu_limit_cores": 2.0}

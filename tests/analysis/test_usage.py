@@ -16,7 +16,7 @@ def test_a_ramp_has_no_step(value: float, share: float) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "four", float("nan"), float("inf"), -1.0, 0.0])
-def test_what_is_no_positive_number_is_zero(value: object) -> None:
+def test_anything_but_a_positive_number_is_zero(value: object) -> None:
     """A damaged document holds anything."""
     assert read_positive(value) == 0.0
 

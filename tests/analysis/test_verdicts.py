@@ -81,7 +81,7 @@ def test_each_situation_has_its_verdict(
     assert (found.bottleneck, evidence in found.sentence) == (bottleneck, True), found
 
 
-def test_what_kills_a_job_comes_before_what_slows_it() -> None:
+def test_a_deadly_cause_comes_before_a_slow_one() -> None:
     """An out-of-memory kill is the verdict even where the CPUs were full and throttled."""
     summary = {"oom_kills": 2.0, "cpu_throttled_pct": 90.0, "cpu_avg_utilization_pct": 100.0}
     assert decide_verdict(summary).bottleneck == "memory"

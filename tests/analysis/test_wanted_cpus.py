@@ -25,7 +25,7 @@ BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "cpu_avg_utilization_pct":
         ({"job_cpu_avg_cores": 0.0, "job_max_cpu_cores": 0.1}, 1),
     ],
 )
-def test_what_was_used_and_what_could_not_be_had(figures: dict[str, float], cpus: int) -> None:
+def test_the_peak_and_the_missing_cpus_are_added(figures: dict[str, float], cpus: int) -> None:
     """The peak, and more where the job waited for CPUs; one for serial work."""
     summary = {**BASE, **figures}
     usage, spans = Usage(summary), read_spans(NodeDocument(summary=summary))

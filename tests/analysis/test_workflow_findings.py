@@ -13,7 +13,7 @@ from mlflow_perf.tracking.perf_run import PerfRun
 MakeRun = Callable[..., PerfRun]
 
 
-def test_what_to_change_first_is_named(make_run: MakeRun) -> None:
+def test_the_first_change_to_make_is_named(make_run: MakeRun) -> None:
     """The longest step of the critical path comes first, with its verdict."""
     slow = make_run(
         {"duration_sec": 50.0},

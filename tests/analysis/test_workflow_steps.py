@@ -42,7 +42,7 @@ def test_failed_and_killed_steps_are_broken(status: str | None, broken: bool) ->
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 8)), max_size=6),
     st.sampled_from([0, 6, 99]),
 )
-def test_what_a_host_held_counts_once(steps: list[tuple[int, int, int]], host_cores: int) -> None:
+def test_the_cpus_of_a_host_count_once(steps: list[tuple[int, int, int]], host_cores: int) -> None:
     """At every second the limits of the steps that run then add up to the host's CPUs at most."""
     made = [
         Step(str(i), float(start), float(length), nodes=(

@@ -45,7 +45,7 @@ def test_a_workflow_comes_with_its_steps(log_run: Callable[..., str], cli: Call)
     assert len(json.loads(Path("out/flow/workflow.json").read_text())["steps"]) == 2
 
 
-def test_what_cannot_be_done_ends_with_2(log_run: Callable[..., str], cli: Call) -> None:
+def test_impossible_requests_end_with_2(log_run: Callable[..., str], cli: Call) -> None:
     """No data and a place that cannot be written get one line each."""
     result = cli("download", log_run(component="empty"))
     assert (result.exit_code, "no performance documents" in result.stderr) == (2, True)

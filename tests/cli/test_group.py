@@ -34,7 +34,7 @@ def _group(*argv: str, folder: Path, code: int = 0) -> subprocess.CompletedProce
 
 @pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-def test_what_make_starts_is_one_workflow(client: MlflowClient, tmp_path: Path) -> None:
+def test_steps_started_by_make_are_one_workflow(client: MlflowClient, tmp_path: Path) -> None:
     """Its steps are children of one run, which has their order, their way and the report."""
     (tmp_path / "Makefile").write_text(MAKEFILE)
     done = _group("my make", "--", "make", folder=tmp_path)

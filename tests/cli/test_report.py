@@ -43,7 +43,7 @@ def test_a_workflow_becomes_a_page(
     assert [f.path for f in client.list_artifacts(parent, "perf")] == ["perf/workflow.json"]
 
 
-def test_what_has_no_documents_says_so(log_run: Callable[..., str], cli: Call) -> None:
+def test_a_run_without_documents_says_so(log_run: Callable[..., str], cli: Call) -> None:
     """A run without data ends with 2."""
     result = cli("report", log_run(component="empty"))
     assert result.exit_code == 2

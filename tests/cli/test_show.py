@@ -125,7 +125,7 @@ def test_a_run_whose_documents_are_missing_shows_what_there_is(
     assert "documents are missing" in output
 
 
-def test_what_has_no_data_says_so(log_run: Callable[..., str], cli: Call) -> None:
+def test_a_run_without_data_says_so(log_run: Callable[..., str], cli: Call) -> None:
     """A run without data and one that does not exist end with 2 and one line."""
     for run, message in [
         (log_run(component="empty"), "holds no performance data"),

@@ -59,7 +59,7 @@ def test_an_error_is_one_line_without_passwords() -> None:
         (TimeoutError("a server that hangs"), False),
     ],
 )
-def test_what_forbids_every_connection_is_a_refusal(
+def test_a_ban_on_every_connection_is_a_refusal(
     monkeypatch: pytest.MonkeyPatch, error: OSError, is_away: bool
 ) -> None:
     """MLflow would try again for minutes where this machine cannot connect at all."""
@@ -90,7 +90,7 @@ def test_only_an_embedded_store_has_a_file(uri: str, file: Path | None) -> None:
     assert find_local_database(uri) == file
 
 
-def test_what_is_in_an_embedded_stores_way(tmp_path: Path) -> None:
+def test_files_that_block_an_embedded_store(tmp_path: Path) -> None:
     """A file where a folder must be is; a folder that is still to be made is not."""
     file = tmp_path / "file"
     file.touch()
@@ -113,7 +113,7 @@ def test_a_closed_port_refuses_and_an_open_one_does_not(scheme: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["", "://", "http://[bad", "http://host:port", "sqlite:///x", "databricks", "foo://x:1"]
 )
-def test_what_names_no_port_that_we_know_is_never_refused(uri: str) -> None:
+def test_an_address_without_a_known_port_is_never_refused(uri: str) -> None:
     """Whether it can be used is for MLflow to say."""
     assert not is_refused(uri)
 

@@ -36,7 +36,7 @@ def test_time_spans(text: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["many", "-5", "nan5", "1e400"])
-def test_what_is_no_figure_is_refused_with_its_place(text: str) -> None:
+def test_a_bad_figure_is_refused_with_its_place(text: str) -> None:
     """The message names file, line and column."""
     row = Row("trace.txt, line 7", {"peak_rss": text})
     with pytest.raises(SettingError, match=r"trace\.txt, line 7: peak_rss is "):

@@ -318,7 +318,7 @@ def test_answer_that_drips_or_never_ends_is_given_up(serve: Serve) -> None:
         fetch(serve(flood), max_bytes=100_000)
 
 
-def test_what_is_no_web_server(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_address_that_is_no_web_server(caplog: pytest.LogCaptureFixture) -> None:
     """A port that answers with something else raises OSError, not the library's own error."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 

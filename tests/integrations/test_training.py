@@ -82,7 +82,7 @@ def test_a_model_that_lives_on_has_its_steps_in_its_run(library: Any) -> None:
     assert window.records()["boosting"][0].step.count == 3
 
 
-def test_what_another_library_wrapped_stays(library: Any) -> None:
+def test_functions_that_another_library_wrapped_stay(library: Any) -> None:
     """Taking back does not undo a patch that came after ours, such as `mlflow.autolog`'s."""
     training.enable(["lightgbm"])
     ours = library.Booster.update

@@ -90,7 +90,7 @@ def test_an_unwritable_place_is_an_os_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "null"])
-def test_what_is_no_number_is_missing(literal: str, tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_number_is_missing(literal: str, tmp_path: Path) -> None:
     """NaN, infinity and null load as missing values, and the document can be saved again."""
     ours = (
         '{"schema": "mlflow-perf/1", "nodes": {"0": {"started": %s, "duration_sec": %s, '

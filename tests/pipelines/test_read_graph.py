@@ -196,7 +196,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("line", "message"), REFUSED)
-def test_what_cannot_run_is_refused_by_name(graph_of: GraphOf, line: str, message: str) -> None:
+def test_unsupported_parts_are_refused_by_name(graph_of: GraphOf, line: str, message: str) -> None:
     """A bad graph is refused before anything runs, with the node's name and the reason."""
     body = "\n".join(["@dsl.pipeline()", "def p():", *(f"    {x}" for x in line.split("; "))])
     with pytest.raises(PipelineError, match=_literal(message)):

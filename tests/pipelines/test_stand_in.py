@@ -44,7 +44,9 @@ SUBMITS = """
 """
 
 
-def test_what_a_script_submits_is_the_job(write_pipeline: WritePipeline, tmp_path: Path) -> None:
+def test_the_job_is_the_one_that_a_script_submits(
+    write_pipeline: WritePipeline, tmp_path: Path
+) -> None:
     """MLClient is stood in for: data, compute and environments answer, and the job is taken."""
     pytest.importorskip("azure.identity")
     import azure.ai.ml

@@ -152,7 +152,7 @@ def test_a_failed_attempt_is_repeated_without_its_outputs(job: StepJob) -> None:
     assert (job.folder / "logs" / "attempt-2" / "std_log.txt").read_text() == ""
 
 
-def test_what_an_attempt_left_is_sent_before_the_next(
+def test_the_journal_of_an_attempt_is_sent_before_the_next(
     job: StepJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sent at the end, a killed attempt's figures would take the place of the good one's."""

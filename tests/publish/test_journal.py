@@ -55,7 +55,7 @@ def new_journal(folder: Path, **options: Any) -> Journal:
     return Journal(delivery, FACTS, folder=folder, **options)
 
 
-def test_what_was_flushed_is_recovered(tmp_path: Path) -> None:
+def test_flushed_samples_are_recovered(tmp_path: Path) -> None:
     """Rows on disk become the document and summary that the job itself would have made."""
     journal = new_journal(tmp_path)
     for row in rows(10):

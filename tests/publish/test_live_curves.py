@@ -30,7 +30,7 @@ def test_reports_become_mlflows_system_metrics() -> None:
     ]
 
 
-def test_what_a_server_did_not_take_is_sent_later_in_order() -> None:
+def test_rejected_curves_are_sent_later_in_order() -> None:
     """A failed batch waits; nothing is lost or doubled."""
     sent: list[int] = []
     answers = iter([OSError("away"), None])

@@ -101,7 +101,7 @@ def test_a_hostile_journal_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["bad.journal"]
 
 
-def test_what_comes_after_damage_is_cut_off(
+def test_lines_after_the_damage_are_cut_off(
     sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The part before it is recovered, and one line says where the journal was cut."""
@@ -263,7 +263,7 @@ def test_a_spool_folder_outside_is_not_touched(sent: list[Delivery], tmp_path: P
     assert (outside / "x.spool").exists()
 
 
-def test_what_a_dead_process_had_begun_is_removed(tmp_path: Path) -> None:
+def test_unfinished_files_of_a_dead_process_are_removed(tmp_path: Path) -> None:
     """A file that was to take a journal's place goes when it is old, and not before."""
     journal = new_journal(tmp_path)
     mine = journal.path.with_suffix(BEGUN)
@@ -293,7 +293,7 @@ LINE = st.dictionaries(KEYS, st.dictionaries(KEYS, JSON) | JSON, max_size=5)
 
 
 @given(head=st.dictionaries(KEYS, JSON, max_size=3), lines=st.lists(LINE, max_size=4))
-def test_whatever_stands_in_a_journal(head: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+def test_any_content_of_a_journal(head: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     """It is a delivery, or a DocumentError of one line, and never another exception."""
     head.pop("format", None)
     try:
@@ -323,7 +323,7 @@ def test_any_bytes_changed_in_a_real_journal(data: st.DataObject) -> None:
     assert len(says.splitlines()) == 1
 
 
-def test_what_was_done_with_each_journal_is_told(
+def test_the_result_of_each_journal_is_reported(
     sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with those that stay; a file system without locks needs the word of the user."""

@@ -38,7 +38,7 @@ def test_every_run_is_compared_with_the_baseline() -> None:
     assert [cell.verdict for cell in cells] == ["", "worse", "better"]
 
 
-def test_what_did_not_change_and_what_others_did_is_folded() -> None:
+def test_unchanged_rows_and_those_of_others_are_folded() -> None:
     """Only what the job did and what differs is open, duration first."""
     same = {"changes": [0.0, 1.0], "verdicts": ["same", "same"]}
     more = {"changes": [0.0, 50.0], "verdicts": ["same", "worse"]}

@@ -10,7 +10,7 @@ from mlflow_perf.reports.run_page import build_run_page
 from mlflow_perf.tracking.perf_run import PerfRun
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_data_is_mentioned() -> None:
     """An empty document, a node without reports and one that still runs each get their sentence."""
     assert "No performance data" in build_run_page(PerfDocument({})).notes[0]
     silent = NodeDocument(summary={"duration_sec": 1.0}, status="RUNNING")

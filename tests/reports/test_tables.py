@@ -23,7 +23,7 @@ def test_the_headline_says_what_there_is() -> None:
     assert report.tiles[0].meaning == row.meaning
 
 
-def test_what_measuring_a_short_run_cost_is_also_told_in_seconds() -> None:
+def test_the_cost_of_measuring_a_short_run_is_in_seconds_too() -> None:
     """MLflow's import takes the same time in every run: a great share of a short one."""
     summary = {"duration_sec": 4.0, "perf_overhead_pct": 76.2}
     report = build_run_page(PerfDocument({0: NodeDocument(summary=summary)}))

@@ -23,7 +23,7 @@ def split(*reports: Mapping[str, float]) -> dict[str, float]:
     return report
 
 
-def test_what_the_job_does_not_use_is_others_or_idle() -> None:
+def test_resources_beside_the_job_are_others_or_idle() -> None:
     """Of 4 CPUs 3 were busy, 1 of them for the job: 2 for others, 1 idle."""
     before = {"cpu_busy_sec": 100.0, "cpu_ticks_sec": 400.0, "cpu_limit_cores": 4.0}
     now = {**before, "cpu_busy_sec": 106.0, "cpu_ticks_sec": 408.0, "job_cpu_cores": 1.0}

@@ -103,7 +103,7 @@ def run_small(folder: Path, first: str = "", body: str = "", **environ: str) -> 
 
 
 @pytest.mark.e2e
-def test_what_reporting_costs_is_not_the_jobs(tmp_path: Path) -> None:
+def test_the_cost_of_reporting_is_not_the_jobs(tmp_path: Path) -> None:
     """A script of about 30 MB is told as such; our import of MLflow has figures of its own."""
     found = run_small(tmp_path)
     assert 25 < found["job_max_mem_mb"] < 45
@@ -130,7 +130,7 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
 
 
 @pytest.mark.e2e
-def test_what_the_job_and_mlflow_share_is_the_jobs(tmp_path: Path) -> None:
+def test_memory_shared_with_mlflow_is_the_jobs(tmp_path: Path) -> None:
     """A job that imports pandas after MLflow did has about the memory that it has without MLflow.
 
     Up to a sixth more has been measured; what the job had was once told as half of it.

@@ -54,7 +54,7 @@ def test_a_server_that_does_not_answer_holds_a_start_up_for_its_time_only(
         RuntimeError("Online migration expected to match one row"),
     ],
 )
-def test_what_is_wrong_now_is_no_wrong_setting(
+def test_a_store_that_is_broken_now_is_no_wrong_setting(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     store: str,

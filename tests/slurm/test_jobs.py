@@ -107,7 +107,7 @@ def test_a_requeued_job_has_a_run_of_its_own(
     assert sorted(run.info.status for run in _runs()) == ["FINISHED", "KILLED"]
 
 
-def test_what_a_lost_node_measured_is_recovered(
+def test_the_figures_of_a_lost_node_are_recovered(
     slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that loses its power leaves a journal, which is sent from elsewhere."""

@@ -80,7 +80,7 @@ def test_two_steps_at_once_have_a_run_each(slurm: Cluster, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("store")
-def test_what_is_advised_for_a_command_is_enough_for_it(slurm: Cluster) -> None:
+def test_the_advice_for_a_command_is_enough_for_it(slurm: Cluster) -> None:
     """The wrapper needs memory too, and its allocation is the command's."""
     if not slurm.limits:
         pytest.skip("needs control groups of the first version, for Slurm to limit memory")

@@ -48,7 +48,9 @@ def test_a_run_with_another_artifact_path_is_found(client: MlflowClient, experim
     assert list(load(deeper).nodes) == [0]
 
 
-def test_what_does_not_exist_says_so(client: MlflowClient, experiment: str, tmp_path: Path) -> None:
+def test_a_missing_run_file_or_folder_says_so(
+    client: MlflowClient, experiment: str, tmp_path: Path
+) -> None:
     """A missing run, file, folder or document gets one sentence that names it."""
     empty = client.create_run(experiment).info.run_id
     parent = client.create_run(experiment).info.run_id
@@ -93,7 +95,9 @@ def test_a_broken_document_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-def test_what_exists_on_disk_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_exists_on_disk_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A name is a run id unless a file of that name exists; `runs:/` always means a run."""
     monkeypatch.chdir(tmp_path)
     assert is_run_id("abc123")

@@ -62,7 +62,7 @@ def test_a_sample_after_a_late_one_has_its_own_cores(proc: Path) -> None:
     reader.close()
 
 
-def test_what_was_used_before_does_not_count(proc: Path) -> None:
+def test_usage_before_the_start_does_not_count(proc: Path) -> None:
     """CPU time and bytes count from the reader's start; other processes never count."""
     reader = reader_of(proc)
     assert read(reader) == {

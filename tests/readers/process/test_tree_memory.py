@@ -19,7 +19,7 @@ class Shares:
         return self.shares[pid]
 
 
-def test_what_processes_share_counts_once() -> None:
+def test_shared_pages_count_once() -> None:
     """A parent of 800 MB and four forks of it that share all of that are 800 MB, not 4,000."""
     members = [Process(pid, 1, 1, rss_bytes=800 * MB) for pid in range(10, 15)]
     table = Shares(dict.fromkeys(range(10, 15), 160 * MB))

@@ -89,7 +89,7 @@ def test_a_reused_thread_id_counts_from_its_own_beginning(tmp_path: Path) -> Non
     table.close()
 
 
-def test_what_the_budget_leaves_out_is_read_later(tmp_path: Path) -> None:
+def test_processes_beyond_the_budget_are_read_later(tmp_path: Path) -> None:
     """With time for one process at each update, every process is read in turn."""
     for pid in (10, 11, 12):
         record(tmp_path, pid, 1)

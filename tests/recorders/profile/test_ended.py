@@ -62,7 +62,7 @@ def test_a_process_that_goes_on_keeps_its_file(tmp_path: Path) -> None:
     assert not any(map(is_written, tmp_path.iterdir()))
 
 
-def test_what_cannot_be_read_is_left_for_the_end(tmp_path: Path) -> None:
+def test_unreadable_files_are_left_for_the_end(tmp_path: Path) -> None:
     """A damaged file neither stops the merging nor is lost without a word."""
     for number in range(COUNT):
         sample(tmp_path, number).spool_to(None)

@@ -53,7 +53,7 @@ def test_cells_have_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _name(names, "/tmp/ipykernel_12/999.py").file == "cell"
 
 
-def test_what_stands_between_functions_is_left_out() -> None:
+def test_frames_between_functions_are_left_out() -> None:
     """The import system, comprehensions, event loops and mlflow-perf are not the job's."""
     import asyncio.base_events
 
@@ -80,7 +80,7 @@ def test_deep_stacks_keep_both_ends() -> None:
     assert "(deeper functions)" in found
 
 
-def test_what_a_block_waits_for_at_its_ends_is_left_out() -> None:
+def test_waits_at_the_ends_of_a_block_are_left_out() -> None:
     """`__exit__` joins threads: neither it nor the lock that it waits for is the job's work."""
     import threading
 

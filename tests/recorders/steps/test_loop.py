@@ -292,7 +292,7 @@ def test_long_loops_stay_small(clock: list[int]) -> None:
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
-def test_what_runs_after_the_last_step_counts(
+def test_work_after_the_last_step_counts(
     session: StepMetrics, clock: list[int], is_handed_over: bool
 ) -> None:
     """A trainer's last evaluation is a part of its loop, also if the steps were handed over."""

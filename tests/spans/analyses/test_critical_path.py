@@ -38,7 +38,7 @@ def test_the_critical_path_of_a_cycle_ends(make: Any, tmp_path: Path, utc: None)
     assert [r["task"] for r in spans.critical_path(tmp_path / "db")] == [0, 1]
 
 
-def test_what_ended_later_kept_nothing_waiting(make: Any, tmp_path: Path, utc: None) -> None:
+def test_a_task_that_ended_later_delayed_nothing(make: Any, tmp_path: Path, utc: None) -> None:
     """A task cannot have waited for a task that ended later, even if the database says so."""
     rows = [
         (0, "f", make.at(0), make.at(9), ""),

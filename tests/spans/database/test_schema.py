@@ -92,7 +92,7 @@ def test_importers_written_for_dnpcsql_insert_into_the_views(tmp_path: Path, sim
         ("INSERT INTO facet VALUES ('gone', 'a', NULL)", "must be inserted before it"),
     ],
 )
-def test_what_cannot_be_inserted_is_refused(tmp_path: Path, statement: str, reason: str) -> None:
+def test_unsupported_inserts_are_refused(tmp_path: Path, statement: str, reason: str) -> None:
     """The statement says why, and nothing is stored."""
     connect(tmp_path / "db", write=True).close()
     db = sqlite3.connect(tmp_path / "db")

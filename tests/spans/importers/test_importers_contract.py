@@ -415,7 +415,7 @@ def test_what_cannot_be_is_counted(name: str, text: str, unread: int, tmp_path: 
         "[" * 5000,
     ],
 )
-def test_what_is_nothing_at_all_is_one_line(text: str, tmp_path: Path) -> None:
+def test_an_unknown_source_is_one_line(text: str, tmp_path: Path) -> None:
     """JSON that is damaged, of another shape, or endlessly nested is an error of one line."""
     path = tmp_path / "x.json"
     path.write_text(text, "utf-8")

@@ -114,7 +114,7 @@ def test_subspans_are_named_by_task_and_try(simple: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_a_task_waited_for_is_kept(simple: Path) -> None:
+def test_the_dependencies_of_a_task_are_kept(simple: Path) -> None:
     """`task_depends` becomes dependencies, one for each task in it."""
     rows = sql(
         simple,
