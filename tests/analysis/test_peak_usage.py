@@ -22,6 +22,21 @@ def test_the_jobs_own_figures_come_first(make_run: MakeRun) -> None:
     assert (peak.memory_mb, peak.job_memory, peak.owned_memory_mb) == (900.0, True, 2000.0)
 
 
+def test_a_step_that_reports_by_itself_needs_its_wrapper_too(make_run: MakeRun) -> None:
+    """In a pipeline each rank has a wrapper; a wrapper's own report holds it already."""
+    own = {"job_max_mem_mb": 900.0, "perf_mem_mb": 100.0}
+    step = {"tags": {"mlflow_perf.attempts": "1"}}
+    for summary, options, in_pipeline, memory_mb in (
+        (own, {}, False, 1000.0),
+        (own, {}, True, 1032.0),
+        (own, step, False, 1032.0),
+        (own, {**step, "facts": {"world_size": 2}}, False, 1064.0),
+        ({**own, "perf_mem_beside_mb": 33.0}, step, True, 933.0),
+    ):
+        (peak,) = read_peak_usage(make_run(summary, **options), in_pipeline=in_pipeline)
+        assert peak.memory_mb == memory_mb
+
+
 @pytest.mark.parametrize(
     ("summary", "memory_mb"),
     [

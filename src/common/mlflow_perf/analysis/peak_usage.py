@@ -13,6 +13,8 @@ from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
 _MOST_TASKS = 1_000_000
 _TIGHT_PCT = 10.0
+_WRAPPER_MB = 32.0
+"""What `mlflow-perf run` holds beside each rank of a pipeline's step; resident, measured."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,15 @@ class PeakUsage:
         )
 
 
-def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
-    """Return the peak usage of each node of a run; empty if the run has no figures of its nodes."""
+def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsage]:
+    """Return the peak usage of each node of a run; empty if the run has no figures of its nodes.
+
+    Args:
+        run: The run.
+        in_pipeline: Whether it is to run as a step of a pipeline: then each rank has a wrapper
+            beside it. A run that was a step, which the runner has noted in its tags, had one.
+    """
+    wrapped = in_pipeline or f"{TAG}attempts" in run.tags
     documents = run.document.nodes if run.document is not None else {}
     found: list[PeakUsage] = []
     if f"{TAG}elsewhere" in run.tags:
@@ -80,8 +89,12 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
         # A damaged document may hold any number.
         per_node = min(ranks / count, _MOST_TASKS) if count else 1.0
         job_mb, own_mb = usage["job_max_mem_mb"], usage["perf_mem_mb"]
+        tasks = max(1, math.ceil(per_node))
         # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
-        beside_mb = usage["perf_mem_beside_mb" if "perf_mem_beside_mb" in usage else "perf_mem_mb"]
+        # A step that reports by itself does not see its wrapper.
+        beside_mb = usage["perf_mem_mb"] + _WRAPPER_MB * tasks * wrapped
+        if "perf_mem_beside_mb" in usage:
+            beside_mb = usage["perf_mem_beside_mb"]
         # After a command has ended, its wrapper loads MLflow: then it needs `own_mb` alone.
         memory_mb = max(job_mb + beside_mb, own_mb) if job_mb else 0.0
         used_gpus, owned_gpus = usage.count_gpus()
@@ -94,7 +107,7 @@ def read_peak_usage(run: PerfRun) -> list[PeakUsage]:
             owned_memory_mb=usage.mem_limit_mb or total_mb,
             owned_gpus=owned_gpus,
             usage=usage,
-            tasks=max(1, math.ceil(per_node)),
+            tasks=tasks,
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
             job_memory=job_mb > 0,
             wanted_cores=find_wanted_cores(usage, read_spans(document)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -78,6 +79,7 @@ def right_size(
     headroom_pct: float | None = None,
     risk: float = 0.01,
     inputs: Mapping[str, float] | None = None,
+    in_pipeline: bool = False,
 ) -> RightSize:
     """Return the resources to request, from the worst of one or several runs of a component.
 
@@ -89,6 +91,7 @@ def right_size(
             for the time, and for memory a head-room learned from the runs.
         risk: Accepted share of runs with too little memory.
         inputs: The inputs of the next run: parameters, counters, or `read_mb`.
+        in_pipeline: Whether the next run is a step of a pipeline, beside a wrapper.
 
     Raises:
         RunNotFoundError: When none of the runs holds figures of its nodes.
@@ -97,7 +100,8 @@ def right_size(
     if headroom_pct is not None and not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
     by_time = sorted(runs, key=lambda run: run.started or 0.0)
-    measured = [(run, found) for run in by_time if (found := read_peak_usage(run))]
+    read = partial(read_peak_usage, in_pipeline=in_pipeline)
+    measured = [(run, found) for run in by_time if (found := read(run))]
     if not measured:
         raise RunNotFoundError(f"{_explain_missing(runs)}: there is nothing to advise.")
     usages = [found for _, found in measured]

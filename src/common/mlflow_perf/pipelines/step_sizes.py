@@ -90,7 +90,7 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
             and math.isfinite(value)
         }
         try:
-            size = right_size(runs, inputs=known) if runs else None
+            size = right_size(runs, inputs=known, in_pipeline=True) if runs else None
         except RunNotFoundError:  # runs without figures of their nodes
             size = None
         if size is None:
