@@ -71,17 +71,22 @@ def run_pipeline(folder: Path, size: str, **environ: str) -> tuple[float, list[A
     return (max(ends) - min(run.info.start_time for run in runs)) / 1000.0, runs
 
 
+def write_workflow(folder: Path) -> None:
+    """Write the pipeline, its script and the presets into a folder."""
+    (folder / "src").mkdir()
+    (folder / "src" / "eat.py").write_text(_SCRIPT)
+    (folder / "flow.py").write_text(_PIPELINE.format(peaks=PEAKS_MB, seconds=SECONDS))
+    presets = {key: {"memory_mb": PRESET_MB, "cpus": 1} for key in PEAKS_MB}
+    (folder / "presets.json").write_text(json.dumps(presets))
+
+
 def replay_real() -> int:
     """Print both makespans, the kills and the attempts; return 1 if a task did not finish."""
     with limit_memory(100.0) as group:
         enforced = "enforced by the kernel" if group else "not enforced: no control group here"
     with tempfile.TemporaryDirectory(prefix="replay-") as name:
         folder = Path(name)
-        (folder / "src").mkdir()
-        (folder / "src" / "eat.py").write_text(_SCRIPT)
-        (folder / "flow.py").write_text(_PIPELINE.format(peaks=PEAKS_MB, seconds=SECONDS))
-        presets = {key: {"memory_mb": PRESET_MB, "cpus": 1} for key in PEAKS_MB}
-        (folder / "presets.json").write_text(json.dumps(presets))
+        write_workflow(folder)
         before, first = run_pipeline(folder, str(folder / "presets.json"))
         after, second = run_pipeline(folder, "learned", HUNGRY="1")
     print(f"{len(second)} tasks, {MEMORY_MB} MB, sizes {enforced}: presets {before:.1f} s, "
