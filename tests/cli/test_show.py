@@ -43,6 +43,15 @@ def test_the_verdict_stands_before_the_table(write_document: Any, cli: Call) -> 
     assert output.index("CPU time held") < output.index("operation")
 
 
+def test_figures_with_one_name_share_a_row(log_run: Callable[..., str], cli: Call) -> None:
+    """The run's duration stands beside those of its nodes, within 80 columns."""
+    lines = cli("show", log_run({}, {"duration_sec": 61.0})).output.splitlines()
+    (row,) = [line for line in lines if line.startswith("  duration")]
+    assert row.split("  ")[-1] == "1 min 01 s"
+    assert len(row.split("min")) == 4
+    assert max(map(len, lines)) <= 80
+
+
 def test_the_verdict_is_that_of_the_curves(tmp_path: Path, cli: Call) -> None:
     """`show` names the same part of the run as the tags do, of each component."""
     document = PerfDocument({0: make_job([(30, 0.02, 100, 0), (30, 1.9, 100, 0)])})

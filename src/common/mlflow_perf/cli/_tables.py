@@ -134,15 +134,17 @@ def table(
 
 
 def _fold(text: str, size: int) -> list[str]:
-    """Return a text in lines of at most `size` columns, cut between words if possible."""
+    """Return a text in lines of at most `size` columns, cut between words, with one indent."""
     from rich.cells import cell_len, chop_cells
 
     if cell_len(text) <= size:
         return [text]
-    lines: list[str] = []
-    for word in text.split(" "):
-        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= size:
+    words = text.lstrip(" ")
+    indent = text[: min(len(text) - len(words), size // 2)]
+    room, lines = size - len(indent), list[str]()
+    for word in words.split(" "):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= room:
             lines[-1] += f" {word}"
         else:
-            lines += chop_cells(word, size) or [""]
-    return lines
+            lines += chop_cells(word, room) or [""]
+    return [indent + line for line in lines]

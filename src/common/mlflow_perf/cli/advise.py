@@ -229,4 +229,6 @@ def _list_asked(size: RightSize) -> dict[str, float | None]:
 
 
 def _format(value: float | None) -> str:
-    return "–" if not value else f"{value:,.1f}".removesuffix(".0")
+    if not value:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}".removesuffix(".0")

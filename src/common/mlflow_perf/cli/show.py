@@ -102,30 +102,40 @@ def _show_run(run: PerfRun, findings: Sequence[Finding]) -> None:
         for name, ranks in read_loops(run.document.nodes.values()).items():
             click.echo(_tables.wrap(describe_loop(_tables.clean(name), ranks)))
     click.echo()
-    columns = _make_columns(run)
+    _show_figures(_make_columns(run))
+    _show_operations(run)
+    if not run.nodes:
+        click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
+
+
+def _show_figures(columns: Mapping[str, Mapping[str, float]]) -> None:
+    """Print the figures in groups; those of the run and of its nodes with one name share a row."""
     keys = {
         key
         for column in columns.values()
         for key in column
         if not _OPERATION.fullmatch(key) and not key.startswith("steps/")
     }
-    cpu_hours = [
-        c[key] for c in columns.values() for key in c if metric_text.find_unit(key) == "CPU h"
-    ]
-    groups: dict[str, list[list[str]]] = {}
+    found: dict[tuple[str, str, str], list[float | None]] = {}
     for key in sorted(keys, key=metric_text.rank_metric):
         values = [column.get(key) for column in columns.values()]
-        cells = format_for_people(values, metric_text.find_unit(key), cpu_hours=cpu_hours)
-        groups.setdefault(group_metric(key), []).append([f"  {name_metric(key)}", *cells])
+        place = (group_metric(key), name_metric(key), metric_text.find_unit(key))
+        pairs = list(zip(found.get(place, [None] * len(values)), values, strict=True))
+        if any(old is not None and new is not None for old, new in pairs):
+            place = (place[0], key, place[2])
+        found[place] = [new if old is None else old for old, new in pairs]
+    cpu_hours = [v for (*_, unit), values in found.items() if unit == "CPU h"
+                 for v in values if v is not None]  # fmt: skip
+    groups: dict[str, list[list[str]]] = {}
+    for (group, name, unit), values in found.items():
+        cells = format_for_people(values, unit, cpu_hours=cpu_hours)
+        groups.setdefault(group, []).append([f"  {name}", *cells])
     rows, styles = [], []
     for title in [*(name for name in GROUPS if name in groups), *(groups.keys() - GROUPS.keys())]:
         rows += [[title, *("" for _ in columns)], *groups[title]]
         styles += ["bold", *("" for _ in groups[title])]
     if rows:
         _tables.table(["", *columns], rows, right=len(columns), styles=styles)
-    _show_operations(run)
-    if not run.nodes:
-        click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
 
 
 def _show_findings(run: PerfRun, findings: Sequence[Finding]) -> None:

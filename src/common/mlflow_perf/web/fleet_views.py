@@ -17,10 +17,10 @@ from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
 from mlflow_perf.tracking.fleet_sums import GROUPS, Sums
 from mlflow_perf.web.access import Access
-from mlflow_perf.web.answers import handle_errors, render
+from mlflow_perf.web.answers import handle_errors
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import Field, is_users_metric, read_field
-from mlflow_perf.web.list_views import find_runs, read_choice
+from mlflow_perf.web.list_views import find_runs, read_choice, render_form
 from mlflow_perf.web.overview import WEEK_SEC, SumRuns, build_overview
 from mlflow_perf.web.table import Found
 from mlflow_perf.web.trends import HISTORY_KEYS, Trend, build_trend
@@ -58,16 +58,16 @@ def fleet(access: Access) -> Response:
             for component, change in changes
             if change.verdict == "worse" and change.time >= now - WEEK_SEC
         ]
-    return render(
+    return render_form(
         "perf_fleet.html",
-        status=400 if problem else 200,
-        choice=choice,
-        problem=problem,
+        access,
+        choice,
+        problem,
+        experiments,
         view=view,
         worse_trends=worse,
         by_offered=[(name, name) for name in GROUPS],
         since=since,
-        experiments=experiments,
     )
 
 
@@ -98,11 +98,12 @@ def trend(access: Access) -> Response:
         trends = _draw_trends(access, experiments, choice, wasting[:_MOST_TRENDS])
     field = read_field(metric)
     ours = [key for key in _ALL_KEYS if any(key in run.metrics for run in found[:1])]
-    return render(
+    return render_form(
         "perf_trend.html",
-        status=400 if problem else 200,
-        choice=choice,
-        problem=problem,
+        access,
+        choice,
+        problem,
+        experiments,
         trend=one,
         trends=trends,
         metric=metric,
@@ -112,8 +113,6 @@ def trend(access: Access) -> Response:
         param=param,
         params_offered=[f.key for f in offered if f.kind == "param"],
         any_hardware=any_hardware,
-        experiments=experiments,
-        workspaces=access.workspaces(),
     )
 
 

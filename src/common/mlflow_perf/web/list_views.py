@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from flask import Response, request
 
@@ -61,21 +62,34 @@ def find_runs(
     return found, ""
 
 
+def render_form(
+    template: str,
+    access: Access,
+    choice: Choice,
+    problem: str,
+    experiments: Mapping[str, str],
+    **values: Any,
+) -> Response:
+    """Return a page with the form of the choice; with a problem, its sentence and status 400."""
+    return render(
+        template,
+        status=400 if problem else 200,
+        choice=choice,
+        problem=problem,
+        experiments=experiments,
+        workspaces=access.workspaces(),
+        **values,
+    )
+
+
 @handle_errors
 def runs(access: Access) -> Response:
     """List the runs that hold performance data."""
     choice, problem = read_choice()
     experiments = access.experiments()
     found, problem = find_runs(access, experiments, choice, problem)
-    return render(
-        "perf_list.html",
-        status=400 if problem else 200,
-        listing=build_listing(found, choice, experiments),
-        choice=choice,
-        problem=problem,
-        experiments=experiments,
-        workspaces=access.workspaces(),
-    )
+    listing = build_listing(found, choice, experiments)
+    return render_form("perf_list.html", access, choice, problem, experiments, listing=listing)
 
 
 @handle_errors
@@ -114,11 +128,12 @@ def scatter(access: Access) -> Response:
         view = build_scatter(prepare_runs(found), across, up, by, logs=logs)
     ours = [(column.key, column.label) for column in COLUMNS]
     own = [(field.name, field.label) for field in offered]
-    return render(
+    return render_form(
         "perf_scatter.html",
-        status=400 if problem else 200,
-        choice=choice,
-        problem=problem,
+        access,
+        choice,
+        problem,
+        experiments,
         scatter=view,
         across=across,
         up=up,
@@ -127,8 +142,6 @@ def scatter(access: Access) -> Response:
         fields=[*own, *ours, ("started", "Started")],
         numbers=[*ours, *((f.name, f.label) for f in offered if f.kind == "metric")],
         words=tuple((f.name, f.label) for f in offered if f.kind == "param"),
-        experiments=experiments,
-        workspaces=access.workspaces(),
     )
 
 
