@@ -91,10 +91,11 @@ def test_only_an_embedded_store_has_a_file(uri: str, file: Path | None) -> None:
 
 
 def test_files_that_block_an_embedded_store(tmp_path: Path) -> None:
-    """A file where a folder must be is; a folder that is still to be made is not."""
+    """A file above its place does, or a folder at it; a folder still to be made does not."""
     file = tmp_path / "file"
     file.touch()
     assert blocking_file(f"sqlite:///{file}/a/mlflow.db") == file
+    assert blocking_file(f"sqlite:///{tmp_path}") == tmp_path
     assert blocking_file(f"sqlite:///{tmp_path}/a/b/mlflow.db") is None
     assert blocking_file("http://host/a") is None
 

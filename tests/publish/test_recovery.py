@@ -323,6 +323,20 @@ def test_any_bytes_changed_in_a_real_journal(data: st.DataObject) -> None:
     assert len(says.splitlines()) == 1
 
 
+def test_a_journal_that_another_recover_removes_meanwhile_is_no_fault(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both listed the folder; the other one has sent it."""
+    (tmp_path / "a.journal").write_bytes(journal_of(ROW))
+    (tmp_path / "b.journal").write_bytes(journal_of(ROW))
+    each = recover_each(tmp_path)
+    assert next(each).outcome == "sent"
+    (tmp_path / "b.journal").unlink()
+    assert [one.outcome for one in each] == ["running"]
+    assert len(sent) == 1
+    assert not caplog.text
+
+
 def test_the_result_of_each_journal_is_reported(
     sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

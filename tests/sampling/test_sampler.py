@@ -267,6 +267,17 @@ def test_a_report_with_a_bad_value_keeps_its_other_values() -> None:
     assert collector.metrics()["max_t_mem_percent"] == 3.0
 
 
+def test_a_thread_that_the_kernel_started_is_finalized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where gevent has replaced the start of threads, ours is started without Python's list."""
+    for name in ("_start_new_thread", "_start_joinable_thread"):
+        monkeypatch.setattr(threading, name, lambda *_, **__: None, raising=False)
+    collector = PerformanceMetricsCollector(interval=60, readers=[FakeReader({})])
+    collector.start()
+    collector.finalize()
+    assert not collector.report_thread.is_alive()
+    assert len(collector.perf_reports) == 2
+
+
 def test_a_second_start_is_refused_before_it_reads() -> None:
     """As any thread; the sources, which are closed by then, are left alone."""
     reader = FakeReader([{"mem_percent": 1.0}])

@@ -73,14 +73,16 @@ def find_local_database(uri: str) -> Path | None:
 
 
 def blocking_file(uri: str) -> Path | None:
-    """Return the file that takes the place of a folder that an SQLite store needs, if there is one.
+    """Return what takes the place of an SQLite store: a file above it, or a folder of its name.
 
-    Some versions of MLflow try for a minute to create a store below such a file.
+    MLflow tries for a minute to create a store there.
     """
     file = find_local_database(uri)
     if file is None:
         return None
     try:
+        if file.is_dir():
+            return file
         above = next((place for place in file.absolute().parents if place.exists()), None)
     except OSError:  # the working folder was deleted
         return None

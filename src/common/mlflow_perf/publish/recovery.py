@@ -291,6 +291,8 @@ def _recover_one(path: Path, away: set[str], *, of_any_host: bool) -> Recovered:
                 file.seek(0)
                 data = file.read()
             return _send_journal(path, data, away, of_any_host=of_any_host)
+    except FileNotFoundError:  # another recover has sent and removed it since we listed the folder
+        return running
     except DocumentError as error:
         why, line = str(error), f"is skipped: {error}."
     except ConnectionRefusedError as error:

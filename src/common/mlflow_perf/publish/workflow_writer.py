@@ -128,7 +128,7 @@ class Tracking:
         if is_refused(self.place.uri):
             raise SettingError(f"{unusable}: nothing listens there.")
         if (file := blocking_file(self.place.uri)) is not None:
-            raise SettingError(f"{unusable}: {file} is not a folder.")
+            raise SettingError(f"{unusable}: {file} is {'a' if file.is_dir() else 'not a'} folder.")
         # Let the first call fail within seconds where no server answers, and not after minutes.
         impatient = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
         added = {key: value for key, value in impatient.items() if key not in os.environ}

@@ -304,7 +304,7 @@ class PerformanceMetricsCollector(KeptReports):
                 process of its own, which has ended.
         """
         self._is_finalized = True
-        if self.report_thread.ident is not None:
+        if self.report_thread.was_started:
             self.report_thread.finalize()
         if end_cost:
             self._own_end_sec = own_cpu_sec()

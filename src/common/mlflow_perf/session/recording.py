@@ -369,7 +369,7 @@ class Recording:
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
         summary, reports, started = dict[str, float](), {}, None
-        if (collector := self._collector) and collector.report_thread.ident is not None:
+        if (collector := self._collector) and collector.report_thread.was_started:
             for name, value in self._list_facts().items():
                 collector.summary.set_fact(name, value)
             summary = collector.metrics()

@@ -207,7 +207,8 @@ class RunFinder:
             return
         # Some versions of MLflow try for a minute to create a store there.
         if (file := blocking_file(run.tracking_uri)) is not None:
-            raise SettingError(f"The MLflow store {shown} cannot be used: {file} is not a folder")
+            why = f"{file} is {'a' if file.is_dir() else 'not a'} folder"
+            raise SettingError(f"The MLflow store {shown} cannot be used: {why}")
         if not wait:
             run.started = time.time()
             if postpone or is_unmade(run.tracking_uri):
