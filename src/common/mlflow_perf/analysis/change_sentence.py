@@ -70,7 +70,13 @@ def describe_change(base: StepRuns, new: StepRuns) -> str:
     step = next((name for name, *_ in changed or known), None)
     if step is not None:
         pair = base.steps[step], new.steps[step]
-        parts += [_describe_functions(*pair), ", ".join(_list_causes(*pair))]
+        nodes = [run.document.all_nodes() for run in pair if run.document is not None]
+        profiles = compare_profiles(*nodes) if len(nodes) == 2 else None
+        if profiles is not None:
+            # That the time went into the script itself is no news.
+            own = tuple(f for f in profiles.functions if f.function != f.file)
+            parts.append(replace(profiles, functions=own).sentence)
+        parts.append(", ".join(_list_causes(*pair)))
     parts.append(_describe_parameters(base, new, step))
     return "; ".join(part for part in parts if part)
 
@@ -113,15 +119,6 @@ def _describe_length(before: float | None, after: float | None) -> str:
     if ratio >= _TIMES_RATIO:
         return f"{ratio:,.1f} × {how}"
     return f"{100 * abs(after - before) / before:.0f}% {how}"
-
-
-def _describe_functions(base: PerfRun, new: PerfRun) -> str:
-    if base.document is None or new.document is None:
-        return ""
-    change = compare_profiles(base.document.all_nodes(), new.document.all_nodes())
-    # That the time went into the script itself is no news.
-    own = () if change is None else (f for f in change.functions if f.function != f.file)
-    return "" if change is None else replace(change, functions=tuple(own)).sentence
 
 
 def _list_causes(base: PerfRun, new: PerfRun) -> Iterator[str]:

@@ -116,7 +116,14 @@ def read_phases(document: NodeDocument) -> list[Phase]:
 
 def find_phases(document: NodeDocument) -> list[Phase]:
     """Return the phases of a node's run in the order of time; none for a run that was too short."""
-    document = _drop_late_rows(document)
+    # Rows without a time, or with one that does not ascend, are left out.
+    kept, newest = [], -1.0
+    for row, elapsed in enumerate(document.reports.get("elapsed_sec") or []):
+        if elapsed is not None and elapsed > newest:
+            kept.append(row)
+            newest = elapsed
+    reports = {name: [column[row] for row in kept] for name, column in document.reports.items()}
+    document = replace(document, reports=reports)
     times = _read_column(document, "elapsed_sec") or []
     if len(times) < 2 or times[-1] - times[0] < _SHORTEST_SEC:
         return []
@@ -158,17 +165,6 @@ def find_phases(document: NodeDocument) -> list[Phase]:
         )
         phases.append(phase)
     return phases
-
-
-def _drop_late_rows(document: NodeDocument) -> NodeDocument:
-    """Return a document whose times are known and ascend."""
-    kept, newest = [], -1.0
-    for row, elapsed in enumerate(document.reports.get("elapsed_sec") or []):
-        if elapsed is not None and elapsed > newest:
-            kept.append(row)
-            newest = elapsed
-    reports = {name: [column[row] for row in kept] for name, column in document.reports.items()}
-    return replace(document, reports=reports)
 
 
 def _read_column(document: NodeDocument, *names: str) -> list[float] | None:

@@ -130,14 +130,9 @@ def _read_dependencies(dependencies: list[Any]) -> Iterator[tuple[str, str]]:
         elif _NOT_PYTHON.fullmatch(name) and name not in _PIP_NAMES:
             yield "other", str(entry)
         else:
-            yield "pip", _PIP_NAMES.get(name, name) + _translate_bounds(bounds)
-
-
-def _translate_bounds(bounds: str) -> str:
-    """Return conda's bounds as pip's: `=1.2` means any 1.2, and a build string is dropped."""
-    found = re.fullmatch(r"(={1,2})([\w.*]+)(?:=[\w.*]+)?", bounds)
-    if found is None:
-        return bounds
-    version = found[2].removesuffix(".*")
-    is_any = found[1] == "=" and re.fullmatch(r"[\d.]+", version)
-    return f"=={version}.*" if is_any else f"=={version}"
+            # conda's `=1.2` means any 1.2, and a build string is dropped.
+            if found := re.fullmatch(r"(={1,2})([\w.*]+)(?:=[\w.*]+)?", bounds):
+                version = found[2].removesuffix(".*")
+                is_any = found[1] == "=" and re.fullmatch(r"[\d.]+", version)
+                bounds = f"=={version}.*" if is_any else f"=={version}"
+            yield "pip", _PIP_NAMES.get(name, name) + bounds

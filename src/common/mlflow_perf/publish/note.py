@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -17,7 +17,7 @@ from mlflow_perf.analysis.markdown import escape
 from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.core.format import duration
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
+from mlflow_perf.model.document import PerfDocument, worst_status
 from mlflow_perf.reports.tables import Tile, build_tiles, can_be_judged, choose_verdict
 from mlflow_perf.reports.workflow_page import build_workflow_page
 from mlflow_perf.tracking.page_probe import PAGE_PATH
@@ -104,21 +104,15 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
         stored = (node.extra for node in part.all_nodes())
         advice = choose_verdict(_judge(part), stored).get("advice", "")
         others.append(f"{further}: {status} in {took}. {advice}".rstrip())
+    found = read_phases(nodes[0]) if nodes else []
+    phases = ""
+    if len(found) > 1:
+        longest = sorted(found, key=lambda phase: phase.start_s - phase.end_s)[:_MOST_PHASES]
+        texts = [describe_phase(phase).rstrip(".") for phase in found if phase in longest]
+        of_node = "" if len(nodes) == 1 else f" of node {nodes[0].node.get('index', 0)}"
+        phases = f"Phases{of_node}: {'; '.join(texts)}."
     sentences = [verdict, *others]
-    return _write_note(
-        name, _find_status(document), links, tiles, sentences, phases=_say_phases(nodes)
-    )
-
-
-def _say_phases(nodes: Sequence[NodeDocument]) -> str:
-    """Return the phases of a run's first node as one sentence; "" for a run of one phase."""
-    phases = read_phases(nodes[0]) if nodes else []
-    if len(phases) < 2:
-        return ""
-    longest = sorted(phases, key=lambda phase: phase.start_s - phase.end_s)[:_MOST_PHASES]
-    texts = [describe_phase(phase).rstrip(".") for phase in phases if phase in longest]
-    of_node = "" if len(nodes) == 1 else f" of node {nodes[0].node.get('index', 0)}"
-    return f"Phases{of_node}: {'; '.join(texts)}."
+    return _write_note(name, _find_status(document), links, tiles, sentences, phases=phases)
 
 
 def write_workflow_note(data: Mapping[str, Any], links: Links) -> str:

@@ -186,17 +186,15 @@ def build_transfers(nodes: Iterable[Figures]) -> list[dict[str, Any]]:
                     into[key] = into.get(key, 0.0) + value
                 else:
                     into[key] = max(into.get(key, value), value)
-    return [
-        {"name": name, "figures": [_format_transfer(key, value) for key, value in stats.items()]}
-        for name, stats in sorted(merged.items())
-    ]
-
-
-def _format_transfer(key: str, value: float) -> tuple[str, str]:
-    """Return the label and the text of a transfer's figure."""
-    words = key.removeprefix("num_").replace("xfer", "transfer").split("_")
-    while len(words) > 1 and words[-1] in ("ms", "mb", "s"):
-        words.pop()
-    label = " ".join(words).replace("avg mb per transfer", "size per transfer")
-    unit = next((unit for end, unit in _TRANSFER_UNITS if key.endswith(end)), "")
-    return label, quantity(value, unit)
+    rows = []
+    for name, stats in sorted(merged.items()):
+        texts = []
+        for key, value in stats.items():
+            words = key.removeprefix("num_").replace("xfer", "transfer").split("_")
+            while len(words) > 1 and words[-1] in ("ms", "mb", "s"):
+                words.pop()
+            label = " ".join(words).replace("avg mb per transfer", "size per transfer")
+            unit = next((unit for end, unit in _TRANSFER_UNITS if key.endswith(end)), "")
+            texts.append((label, quantity(value, unit)))
+        rows.append({"name": name, "figures": texts})
+    return rows

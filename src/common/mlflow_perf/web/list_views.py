@@ -15,7 +15,7 @@ from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import HEADERS, handle_errors, render
 from mlflow_perf.web.choice import MOST_RUNS, Choice
 from mlflow_perf.web.csv_file import MOST_ROWS, write_csv
-from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_number
+from mlflow_perf.web.fields import COLUMNS, read_field, read_number
 from mlflow_perf.web.listing import build_listing, prepare_runs
 from mlflow_perf.web.scatter import build_scatter
 from mlflow_perf.web.table import OUR_KEYS, Found
@@ -117,7 +117,17 @@ def scatter(access: Access) -> Response:
     experiments = access.experiments()
     found, problem = find_runs(access, experiments, replace(choice, columns=()), problem)
     offered = [*found.offered]
-    across = read_field(request.args.get("x", "")) or _choose_across(found)
+    # The most frequent parameter that is a number; without any, the start of a run.
+    numeric = (
+        field
+        for field in found.columns
+        if field.kind == "param"
+        and all(
+            value is None or read_number(value) is not None
+            for value in (field.read(run) for run in found.runs)
+        )
+    )
+    across = read_field(request.args.get("x", "")) or next(numeric, read_field("started"))
     up = read_field(request.args.get("y", "")) or read_field(_DEFAULT_UP)
     by = read_field(choice.group) if choice.group else None
     logs = bool(request.args.get("logx")), bool(request.args.get("logy"))
@@ -143,12 +153,3 @@ def scatter(access: Access) -> Response:
         numbers=[*ours, *((f.name, f.label) for f in offered if f.kind == "metric")],
         words=tuple((f.name, f.label) for f in offered if f.kind == "param"),
     )
-
-
-def _choose_across(found: Found) -> Field | None:
-    """Return the most frequent parameter that is a number; without any, when a run started."""
-    for field in found.columns:
-        values = [value for run in found.runs if (value := field.read(run)) is not None]
-        if field.kind == "param" and all(read_number(value) is not None for value in values):
-            return field
-    return read_field("started")

@@ -135,20 +135,17 @@ class Scale:
     def mark(self, unit: str = "") -> list[Tick]:
         """Return round marks; `time` is Unix time in seconds."""
         if self.is_log:
-            return self._mark_log(unit)
+            start, end = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            factors = (1, 2, 5) if end - start <= 2 else (1,)
+            every = max(1, (end - start) // _TICKS)
+            values = [f * 10.0**e for e in range(start, end + 1, every) for f in factors]
+            say = _choose_text(unit, 0.0)
+            return [Tick(self.place(v), say(v)) for v in values if self.low <= v <= self.high]
         step = _choose_step(self.high - self.low, unit)
         first = math.ceil(self.low / step - 1e-9)
         found = [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
         say = _choose_text(unit, step)
         return [Tick(self.place(value), say(value)) for value in found]
-
-    def _mark_log(self, unit: str) -> list[Tick]:
-        start, end = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        factors = (1, 2, 5) if end - start <= 2 else (1,)
-        every = max(1, (end - start) // _TICKS)
-        values = [f * 10.0**e for e in range(start, end + 1, every) for f in factors]
-        say = _choose_text(unit, 0.0)
-        return [Tick(self.place(v), say(v)) for v in values if self.low <= v <= self.high]
 
 
 def _choose_step(length: float, unit: str) -> float:
