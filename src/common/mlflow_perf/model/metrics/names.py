@@ -8,7 +8,7 @@ from collections.abc import Mapping
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Time": {
         "duration_sec": "duration",
-        "job_run_delay_pct": "waiting for a CPU",
+        "job_run_delay_pct": "runnable, waiting for a CPU",
         "cpu_throttled_pct": "held back by the CPU quota",
         "imbalance_pct": "busiest node above the mean",
         "node_count": "nodes",
