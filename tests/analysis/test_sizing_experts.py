@@ -18,7 +18,7 @@ INPUTS = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 def test_every_expert_of_a_line_predicts_the_line() -> None:
     """Maximum, quantiles, neighbours and fits say what they are named for."""
     found = dict(zip(EXPERTS, predict_peaks(PEAKS, INPUTS, 6.0, 900.0), strict=True))
-    assert found["maximum of {runs} runs"] == 900
+    assert found["maximum of {runs}"] == 900
     assert found["maximum of the newest 20 runs"] == 500
     assert found["3 nearest runs by {predictor}"] == 500
     assert found["line over {predictor} and its largest residual"] == pytest.approx(600)

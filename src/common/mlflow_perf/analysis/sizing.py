@@ -17,6 +17,7 @@ from mlflow_perf.analysis.sizing_experts import (
     compress,
     predict_peaks,
 )
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.errors import SettingError
 
@@ -190,7 +191,9 @@ class Sizer:
         memory = float(self._add_headroom(expected)[expert, spread])
         uses_input = bool(NEEDS_INPUT[expert])
         newest = self._runs[-1].peak_mb
-        method = EXPERTS[expert].format(runs=self._count, predictor=self._predictor)
+        method = EXPERTS[expert].format(
+            runs=format_count(self._count, "run"), predictor=self._predictor
+        )
         notes = [f"{method} × {memory / expected[expert]:.4g}"]
         if memory < newest and uses_input:
             notes.append(

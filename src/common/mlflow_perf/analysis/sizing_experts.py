@@ -10,10 +10,10 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 EXPERTS = (
-    "maximum of {runs} runs",
+    "maximum of {runs}",
     "maximum of the newest 20 runs",
-    "98% quantile of {runs} runs",
-    "90% quantile of {runs} runs",
+    "98% quantile of {runs}",
+    "90% quantile of {runs}",
     "3 nearest runs by {predictor}",
     "7 nearest runs by {predictor}",
     "15 nearest runs by {predictor}",

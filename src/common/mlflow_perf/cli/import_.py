@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from mlflow_perf.cli import _options, _progress, _tables
+from mlflow_perf.core.format import format_count
 from mlflow_perf.histories import log_workflow, read_histories
 from mlflow_perf.publish.workflow_writer import Tracking, find_place
 
@@ -61,8 +62,9 @@ def command(
     for found in done:
         known = f", {found.known:,} known before" if found.known else ""
         left_out = f", {found.left_out:,} that did not end left out" if found.left_out else ""
+        tasks = format_count(found.tasks, "task")
         click.echo(
-            f"{_tables.clean(found.workflow)}: {found.tasks:,} tasks imported{known}{left_out}; "
+            f"{_tables.clean(found.workflow)}: {tasks} imported{known}{left_out}; "
             f"run {found.run_id}, experiment {_tables.clean(found.experiment)}"
         )
     click.echo("then: mlflow-perf advise --all, or mlflow-perf report RUN", err=True)

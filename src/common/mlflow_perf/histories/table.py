@@ -16,7 +16,8 @@ from mlflow_perf.errors import SettingError
 
 _MISSING = frozenset({"", "-", "--", "NA", "N/A", "nan", "None", "null", "Unknown", "INVALID"})
 _SIZE = re.compile(r"(-?[\d.,]+(?:[eE][+-]?\d+)?)\s*([KMGTPE]?)(i?)B?(?:[nc])?", re.IGNORECASE)
-_SPAN = re.compile(r"([\d.]+)\s*(ms|d|h|m|s)\b")
+_SPAN = re.compile(r"([\d.,]+)\s*(ms|d|h|m|s)\b")
+_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _UNIT_SEC = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -59,7 +60,7 @@ class Row:
         if match is None:
             self._refuse(text, names)
         power = _POWERS[(match[2] or unit).upper()]
-        return self._check(match[1].replace(",", ""), names, text) * 1024.0**power / 2**20
+        return self._check(match[1], names, text) * 1024.0**power / 2**20
 
     def seconds(self, *names: str, unit_sec: float = 1.0) -> float | None:
         """Return a time span: `3m 20s`, `1-02:03:04`, `02:03.5` or a number; None if missing.
@@ -95,7 +96,7 @@ class Row:
 
     def _check(self, number: str, names: Sequence[str], text: str) -> float:
         try:
-            value = float(number)
+            value = float(_normalise(number))
         except ValueError:
             value = math.nan
         if not 0 <= value <= _LARGEST:
@@ -105,6 +106,16 @@ class Row:
     def _refuse(self, text: str, names: Sequence[str]) -> NoReturn:
         name = next(name for name in names if self.cells.get(name, "").strip() == text)
         raise SettingError(f"{self.where}: {name} is {text!r}, which cannot be read.")
+
+
+def _normalise(number: str) -> str:
+    """Return a number without commas: `1,234.5` and `1,234` group by them, `1,5` and `1.234,5` not.
+
+    Programs write in the language of their user, and the file does not name it.
+    """
+    if number.rfind(",") > number.rfind(".") and not _GROUPED.fullmatch(number):
+        return number.replace(".", "").replace(",", ".")
+    return number.replace(",", "")
 
 
 @dataclass(frozen=True)
