@@ -115,6 +115,16 @@ def test_growing_steps_are_named_on_a_busy_machine() -> None:
     assert first(record) == ("growing", None, "forward")
 
 
+def test_a_machine_that_gets_busier_makes_no_growing_steps() -> None:
+    """More and more steps wait for a CPU, and those between them are as short as ever."""
+    record = make_record(count=90)
+    for at in range(90):
+        if at % 30 < 12 + at // 5:
+            row = record.course.rows[at]
+            record.course.rows[at] = replace(row, step_ms=(1 + at / 30) * row.step_ms)
+    assert [cause.cause for cause in find(record)] == []
+
+
 def test_a_rank_that_others_wait_for_is_named_with_its_part() -> None:
     """Those who wait have long backward passes; the late rank is long where it is slow."""
     waits, late = make_record({"backward": 45.0}), make_record({"forward": 40.0})

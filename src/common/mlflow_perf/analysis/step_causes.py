@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -284,7 +285,9 @@ def _find_growing(loop: _Loop) -> Iterator[StepCause]:
         return median(times)
 
     first, middle, last = map(usual_ms, thirds)
-    if not first * 1.1 < middle < last / 1.1:
+    # What others do to a step makes it longer, never shorter: the short ones must grow as well.
+    short = [sorted(row.step_ms / row.count for row in third)[len(third) // 4] for third in thirds]
+    if any(b < 1.1 * a for times in ([first, middle, last], short) for a, b in pairwise(times)):
         return
     grown = {
         part: usual_ms(thirds[2], part) - usual_ms(thirds[0], part)

@@ -92,7 +92,9 @@ class BackgroundCall(Thread, Generic[T]):
             TimeoutError: When the call is not done by then; it continues.
         """
         if not self.done_within(timeout_sec):
-            raise TimeoutError(f"no answer within {max(0.0, timeout_sec):.0f} s")
+            # What is left of a longer wait may be nothing: "within 0 s" would say nothing.
+            patience = f"within {timeout_sec:.0f} s" if timeout_sec >= 1 else "in time"
+            raise TimeoutError(f"no answer {patience}")
         if self._error is not None:
             raise self._error
         return self._answer[0]
