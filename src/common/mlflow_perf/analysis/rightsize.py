@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -83,14 +82,13 @@ def right_size(
 ) -> RightSize:
     """Return the resources to request, from the worst of one or several runs of a component.
 
-    Memory below the worst run's peak is advised only if an input predicts less, or after a change.
-
     Args:
         runs: Runs with figures; runs without any are left out, and the evidence says so.
         headroom_pct: Per cent to add to the peak memory and to the longest time; by default 20%
             for the time, and for memory a head-room learned from the runs.
         risk: Accepted share of runs with too little memory.
-        inputs: The inputs of the next run: parameters, counters, or `read_mb`.
+        inputs: The inputs of the next run: parameters, counters, or `read_mb`. They may predict
+            less memory than the worst run's peak.
         in_pipeline: Whether the next run is a step of a pipeline, beside a wrapper.
 
     Raises:
@@ -100,8 +98,8 @@ def right_size(
     if headroom_pct is not None and not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
     by_time = sorted(runs, key=lambda run: run.started or 0.0)
-    read = partial(read_peak_usage, in_pipeline=in_pipeline)
-    measured = [(run, found) for run in by_time if (found := read(run))]
+    usage_of = [(run, read_peak_usage(run, in_pipeline=in_pipeline)) for run in by_time]
+    measured = [(run, found) for run, found in usage_of if found]
     if not measured:
         raise RunNotFoundError(f"{_explain_missing(runs)}: there is nothing to advise.")
     usages = [found for _, found in measured]
@@ -124,9 +122,7 @@ def right_size(
         peaks.nodes,
         math.ceil(peaks.find_worst(lambda peak: peak.gpus)[0]),
         tuple(evidence),
-        tasks_per_node=max(
-            max(peak.tasks for peak in run) * peaks.consolidated(run) for run in usages
-        ),
+        tasks_per_node=max(max(p.tasks for p in run) * peaks.consolidated(run) for run in usages),
         minutes=minutes if longest else None,
         p_fit=None if taught is None else taught.p_fit,
         runs=len(usages) if taught is None else taught.runs,

@@ -167,8 +167,7 @@ class Sizer:
                 is then above it, and above every observed peak.
 
         Raises:
-            SettingError: When there is neither a run to learn from nor a failed size, or a number
-                cannot be used.
+            SettingError: When there is neither a run nor a failed size, or a number is invalid.
         """
         given = {name: _check_number(name, value) for name, value in (inputs or {}).items()}
         failed = None if failed_mb is None else _check_number("failed_mb", failed_mb)
@@ -191,9 +190,8 @@ class Sizer:
         memory = float(self._add_headroom(expected)[expert, spread])
         uses_input = bool(NEEDS_INPUT[expert])
         newest = self._runs[-1].peak_mb
-        method = EXPERTS[expert].format(
-            runs=format_count(self._count, "run"), predictor=self._predictor
-        )
+        runs = format_count(self._count, "run")
+        method = EXPERTS[expert].format(runs=runs, predictor=self._predictor)
         notes = [f"{method} × {memory / expected[expert]:.4g}"]
         if memory < newest and uses_input:
             notes.append(

@@ -181,9 +181,8 @@ class RunFinder:
 
         Args:
             wait: Whether the start may wait for a new run; otherwise a thread creates it. A store
-                that does not exist yet is then left alone until `settle`, because the command that
-                is starting may make it.
-            postpone: Whether to leave it at that in any case: the command may start a run.
+                that does not exist yet is created in `settle`, unless the command creates it.
+            postpone: Whether to wait for `settle` in any case: the command may start a run.
 
         Raises:
             SettingError: When the store's address can never be used.
