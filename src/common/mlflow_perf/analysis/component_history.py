@@ -125,14 +125,19 @@ def read_history(
     found = find_runs(component, filter_string=query, max_results=last)
     finished = [run for run in found if run.status == "FINISHED"]
     if not finished:
-        runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
-        names = {name for run in runs for name in (run.component, *run.components) if name}
-        hint = suggest(component, names)
+        hint = suggest_component(component)
         raise RunNotFoundError(f"There is no finished run of the component {component!r}{hint}")
     history = build_history(
         component, metric, finished, same_params=same_params, any_hardware=any_hardware
     )
     return replace(history, left_out=len(found) - len(history.points))
+
+
+def suggest_component(name: str) -> str:
+    """Return the end of a sentence about a component that has no run: the nearest name."""
+    runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
+    names = {known for run in runs for known in (run.component, *run.components) if known}
+    return suggest(name, names - {name})
 
 
 def build_history(

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from mlflow_perf.analysis.component_history import DEFAULT_METRIC, read_history
+from mlflow_perf.analysis.component_history import (
+    DEFAULT_METRIC,
+    read_history,
+    suggest_component,
+)
 from mlflow_perf.analysis.explanations import explain, hide_private
 from mlflow_perf.analysis.fleet import sum_fleet
 from mlflow_perf.analysis.profile_changes import compare_profiles
@@ -80,7 +84,8 @@ def advise(run_id: str = "", component: str = "") -> Any:
     if component:
         found = find_runs(component, max_results=_HISTORY_MAX, documents=True)
         if not found:
-            raise RunNotFoundError(f"No run of the component {component!r} holds figures.")
+            hint = suggest_component(component)
+            raise RunNotFoundError(f"No run of the component {component!r} holds figures{hint}")
         return right_size(found).as_dict()
     steps = load_step_runs([get_run(_check_id(run_id))])[0].steps
     sizes = {name: right_size([run]).as_dict() for name, run in list(steps.items())[:_ROWS_MAX]}

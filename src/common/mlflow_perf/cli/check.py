@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis.component_history import find_past
+from mlflow_perf.analysis.component_history import find_past, suggest_component
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.cli import _options, _tables
@@ -109,7 +109,10 @@ def command(
             raise click.UsageError("--new-filter needs --component NAME.")
         new = find_runs(component, filter_string=new_filter, max_results=new_last)
         if not new:
-            raise RunNotFoundError(f"--new-filter finds no run of the component {component!r}.")
+            hint = suggest_component(component)
+            raise RunNotFoundError(
+                f"--new-filter finds no run of the component {component!r}{hint}"
+            )
     if base_filter is not None:
         read = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
         if component is not None:

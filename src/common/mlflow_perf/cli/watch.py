@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from mlflow_perf.analysis.component_history import find_past
+from mlflow_perf.analysis.component_history import find_past, suggest_component
 from mlflow_perf.analysis.explanations import hide_private
 from mlflow_perf.analysis.gate import GateResult, check
 from mlflow_perf.analysis.gate_reports import to_markdown
@@ -66,9 +66,16 @@ def command(
         raise SettingError("--post takes an address that begins with http:// or https://.")
     new = find_runs(component, max_results=1)
     if not new:
-        raise RunNotFoundError(f"No run of the component {component!r} holds performance data.")
+        hint = suggest_component(component)
+        raise RunNotFoundError(
+            f"No run of the component {component!r} holds performance data{hint}"
+        )
     if since is not None and (new[0].started or 0.0) < time.time() - parse_age(since):
-        click.echo(f"No run of {_tables.clean(component)} in the last {_tables.clean(since)}.")
+        text = f"No run of {component} in the last {since}."
+        if as_json:
+            _tables.echo_json(_describe(component, None, GateResult((), (), ())) | {"text": text})
+        else:
+            click.echo(_tables.clean(text))
         return
     try:
         past = find_past(new, component, "", most=_PAST_MAX, any_hardware=any_hardware)[:last]

@@ -10,6 +10,7 @@ from mlflow_perf.core.format import MISSING, format_count
 from mlflow_perf.reports.html import load_templates
 
 ROWS_MAX = 15
+_NAME_MAX = 60
 
 FIGURE_HEADS = {
     "cpu_hours": "CPU h held",
@@ -35,7 +36,8 @@ def build_table(by: str, rows: Sequence[FleetRow]) -> tuple[list[str], list[list
     for row in rows:
         values = [row.figures[key] for key in keys]
         texts = [MISSING if value is None else f"{value:,.2f}" for value in values]
-        cells.append([row.group, f"{row.runs:,}", f"{row.failed:,}", *texts])
+        group = row.group if len(row.group) <= _NAME_MAX else f"{row.group[:_NAME_MAX]}…"
+        cells.append([group, f"{row.runs:,}", f"{row.failed:,}", *texts])
     return header, cells
 
 
