@@ -23,7 +23,8 @@ def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             bodies.append(json.loads(self.rfile.read(length)))
-            self.send_response(200 if self.path == "/ok" else 500)
+            self.send_response({"/ok": 200, "/moved": 302}.get(self.path, 500))
+            self.send_header("Location", "/ok")
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -58,6 +59,7 @@ def test_a_regression_ends_with_1_and_is_sent(
     assert result.exit_code == 1
     assert "127.0.0.1 did not take it: HTTP 500" in result.stderr
     assert "abc" not in result.output
+    assert "127.0.0.1 did not take it: HTTP 302" in cli(*watch, f"{address}/moved").stderr
 
 
 def test_the_first_run_and_an_old_one_pass(cli: Cli, log_run: Callable[..., str]) -> None:
@@ -70,7 +72,15 @@ def test_the_first_run_and_an_old_one_pass(cli: Cli, log_run: Callable[..., str]
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--since", "soon"], ["--post", "file:///etc/passwd"], ["--component", "nobody"]]
+    "wrong",
+    [
+        ["--since", "soon"],
+        ["--post", "file:///etc/passwd"],
+        ["--post", "http:///x"],
+        ["--post", "http://[x"],
+        ["--post", "https://a:b@c/d"],
+        ["--component", "nobody"],
+    ],
 )
 def test_a_wrong_value_is_one_line_and_2(
     cli: Cli, log_run: Callable[..., str], wrong: list[str]

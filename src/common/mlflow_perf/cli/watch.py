@@ -18,6 +18,7 @@ from mlflow_perf.analysis.gate import GateResult, check
 from mlflow_perf.analysis.gate_reports import to_markdown
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import parse_age
+from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.search import find_runs
 
@@ -62,8 +63,8 @@ def command(
     For cron: it prints only the decision, and needs no service.
     """
     _options.prepare()
-    if post is not None and urlsplit(post).scheme not in ("http", "https"):
-        raise SettingError("--post takes an address that begins with http:// or https://.")
+    if post is not None:
+        _check_address(post)
     new = find_runs(component, max_results=1)
     if not new:
         hint = suggest_component(component)
@@ -117,6 +118,19 @@ def _describe(component: str, run_id: str | None, result: GateResult) -> dict[st
     return body
 
 
+def _check_address(url: str) -> None:
+    """Raise a SettingError if a webhook cannot be reached by this address, which is not shown."""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise SettingError("--post takes an address such as https://HOST/PATH.")
+    if "@" in parts.netloc:
+        raise SettingError("--post takes an address without a user and a password before the host.")
+
+
 def _post(url: str, body: dict[str, Any]) -> None:
     """Send the body; a webhook that does not answer costs one line, as the exit code is 1 anyway.
 
@@ -126,7 +140,8 @@ def _post(url: str, body: dict[str, Any]) -> None:
     headers = {"Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, data, headers)  # noqa: S310 - http(s), see above
-        with urllib.request.urlopen(request, timeout=_POST_SEC):  # noqa: S310
+        # A redirect would be followed by a GET, which loses the body.
+        with urllib.request.build_opener(NoRedirect).open(request, timeout=_POST_SEC):
             pass
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or type(error).__name__
