@@ -58,3 +58,16 @@ def test_the_values_of_a_metric_share_a_unit() -> None:
     texts = metric_text.format_row([0.0001, None, 5.0], "CPU h")
     assert texts == ["0.0001 CPU h", "–", "5 CPU h"]
     assert metric_text.format_row([None], "MB") == ["–"]
+
+
+def test_an_operation_that_ran_once_is_one_row() -> None:
+    """Its times are all the same, so its total is enough; of others the mean and the tail stay."""
+    figures = ("count", "total_ms", "avg_ms", "p50_ms", "p95_ms", "min_ms")
+    once = [(f"ops/load/{name}", [1, 1]) for name in figures]
+    often = [(f"ops/step/{name}", [9, 9]) for name in figures]
+    rows = [*once, *often, ("duration_sec", [1, 1])]
+    gone = metric_text.find_repeats(rows)
+    often_kept = [f"ops/step/{name}" for name in ("count", "total_ms", "avg_ms", "p95_ms")]
+    assert [key for key, _ in rows if key not in gone] == [
+        "ops/load/total_ms", *often_kept, "duration_sec",
+    ]  # fmt: skip

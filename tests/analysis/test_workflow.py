@@ -98,7 +98,7 @@ def test_steps_side_by_side_hold_a_host_once(make_run: MakeRun) -> None:
     """
     node = {"duration_sec": 10.0, "node_cpu_hours": 20 / 3600, "cpu_limit_cores": 2.0,
             "node_used_cpu_hours": 15 / 3600, "node_unused_cpu_hours": 5 / 3600,
-            "job_cpu_hours": 7.4 / 3600}  # fmt: skip
+            "job_cpu_hours": 7.4 / 3600, "job_cpu_avg_cores": 0.74}  # fmt: skip
     workflow = built(
         make_run(node, component="a", started=100.0, ended=110.0),
         make_run(node, component="b", started=100.0, ended=110.0),
@@ -106,6 +106,7 @@ def test_steps_side_by_side_hold_a_host_once(make_run: MakeRun) -> None:
     assert workflow.totals["cpu_hours"] == pytest.approx(20 / 3600)
     assert workflow.totals["unused_cpu_hours"] == pytest.approx(5.2 / 3600)
     assert workflow.totals["node_count"] == 1.0
+    assert workflow.totals["job_cpu_avg_cores"] == pytest.approx(14.8 / workflow.duration_sec)
 
 
 def test_a_parent_without_children_is_no_workflow() -> None:

@@ -56,6 +56,12 @@ def test_the_course_stays_in_its_box() -> None:
     course = build_loop_views({"step": {0: record}})[0].course
     assert course is not None
     assert course.top == "30 ms"
+    for i in range(40):
+        row = CourseRow(1310.0 + 9 * i, 1, 9000.0, 9000.0, {"input": 2.0, "forward": 8000.0})
+        record.course.append(row)
+    grown = build_loop_views({"step": {0: record}})[0].course
+    assert grown is not None
+    assert grown.top == "9 s"
     for _, points in course.shapes:
         xs, ys = zip(*(map(float, point.split(",")) for point in points.split()), strict=True)
         assert (min(xs), max(xs)) == (0.0, 1000.0)

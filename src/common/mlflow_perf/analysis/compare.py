@@ -132,9 +132,18 @@ class Comparison:
         return [row for row in self.rows if row.is_changed]
 
     def headlines(self) -> list[Row]:
-        """Return the changed rows; for a step on many nodes only those of the run as a whole."""
+        """Return the changed rows that say most.
+
+        Of a step on many nodes only those of the run as a whole, and of an operation those that
+        say more than another one.
+        """
         many = {row.component for row in self.rows if (row.node or 0) >= NODES_MAX}
-        return [r for r in self.changed() if r.node is None or r.component not in many]
+        repeats = metric_text.find_repeats((row.metric, row.values) for row in self.rows)
+        return [
+            row
+            for row in self.changed()
+            if row.metric not in repeats and (row.node is None or row.component not in many)
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data: the input of the HTML page."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mlflow_perf.core.format import MISSING, cpu_time, number
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, find_metric
@@ -49,6 +49,7 @@ _OF_NODE = (
 _HIGHER = ("throughput_mb_s", "utilization_pct", "num_successful")
 _NO_DIRECTION = ("count", "min_ms", "total_ms")
 
+_MINOR_FIGURES = ("min_ms", "p50_ms", "p99_ms")
 _SMALLEST = 0.001
 # Smaller differences are noise of the sources themselves.
 _RESOLUTION = {
@@ -130,3 +131,23 @@ def format_value(value: float | None, unit: str = "", *, whole: float | None = N
     else:
         text = number(value).replace("\u202f", ",")
     return text + unit if unit == "%" else f"{text} {unit}".rstrip()
+
+
+def find_repeats(rows: Iterable[tuple[str, Sequence[float | None]]]) -> set[str]:
+    """Return the metrics of operations that say little more than another one of the same.
+
+    The times of an operation that ran once are all the same: its total is enough.
+
+    Args:
+        rows: Metrics with their values in each run.
+    """
+    known = [(key, *key.rpartition("/")[::2], values) for key, values in rows]
+    once = {name for _, name, figure, values in known
+            if figure == "count" and all(value in (None, 1) for value in values)}  # fmt: skip
+    return {
+        key
+        for key, name, figure, _ in known
+        if name.startswith(("ops/", "steps/"))
+        and figure != "total_ms"
+        and (name in once or figure in _MINOR_FIGURES)
+    }

@@ -175,6 +175,9 @@ def _sum_up(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:
     of_nodes = {m.key: m.compute(summaries) for m in RUN_METRICS}
     known = {k.removeprefix("run_"): v for k, v in of_nodes.items() if v is not None}
     known.pop("imbalance_pct", None)  # meaningless over different steps
+    known.pop("job_cpu_avg_cores", None)  # the steps' means are of different times
+    if "job_cpu_hours" in known and duration_sec > 0:
+        known["job_cpu_avg_cores"] = 3600.0 * known["job_cpu_hours"] / duration_sec
     hosts = {node.hostname for step in steps for node in step.nodes if node.hostname}
     if summaries:
         # Steps run on the same nodes, one after the other or side by side.

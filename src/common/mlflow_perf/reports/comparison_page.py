@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.analysis.metric_text import format_row, is_of_node
+from mlflow_perf.analysis.metric_text import find_repeats, format_row, is_of_node
 from mlflow_perf.core.format import MISSING, format_change, quantity
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.metrics import find_metric, group_metric, name_metric
@@ -16,7 +16,6 @@ _NODES_MAX = 4
 """The nodes of a step on more nodes than this are not listed."""
 
 _MOST_CELLS = 20_000
-_MINOR_FIGURES = ("min_ms", "p50_ms", "p99_ms")
 
 
 @dataclass(frozen=True)
@@ -134,24 +133,9 @@ def build_comparison_page(
 
 
 def _choose_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows without those of operations that say little more than another one.
-
-    The times of an operation that ran once are all the same: its total is enough.
-    """
-    once = set()
-    for row in rows:
-        name, _, figure = str(row.get("metric") or "").rpartition("/")
-        if figure == "count" and all(value in (None, 1) for value in row.get("values") or []):
-            once.add(name)
-    for row in rows:
-        name, _, figure = str(row.get("metric") or "").rpartition("/")
-        is_timed = name.startswith(("ops/", "steps/"))
-        if (
-            not is_timed
-            or figure == "total_ms"
-            or (name not in once and figure not in _MINOR_FIGURES)
-        ):
-            yield row
+    """Yield the rows without those of operations that say little more than another one."""
+    repeats = find_repeats((str(r.get("metric") or ""), r.get("values") or []) for r in rows)
+    yield from (row for row in rows if str(row.get("metric") or "") not in repeats)
 
 
 def _build_steps(

@@ -162,9 +162,9 @@ def _draw_course(
         if "rest" in layer:
             layer["rest"] = max(0.0, row.step_ms / count - sum(layer.values()))
         layers.append(layer)
-    # A few long steps, such as the first one, must not flatten all others.
+    # A few long steps, such as the first one, must not flatten all others; a tenth are not few.
     heights = sorted(sum(layer.values()) for layer in layers)
-    top = min(heights[-1], 3 * heights[len(heights) // 2]) or 1.0
+    top = min(heights[-1], 3 * heights[len(heights) * 9 // 10]) or 1.0
     below = [0.0] * len(rows)
     shapes = []
     for part in parts:
