@@ -204,3 +204,14 @@ def test_few_runs_that_prove_an_input_need_no_long_history() -> None:
         rows = 1000.0 * (5 * i % 13)
         sizer.observe(peak_mb=100.0 + rows / 10, duration_sec=60.0, inputs={"rows": rows})
     assert 300.0 <= sizer.suggest(inputs={"rows": 2000.0}).memory_mb < 600.0
+
+
+def test_an_input_far_beyond_all_runs_is_called_a_guess() -> None:
+    """The line goes on, but nothing was seen there; near the runs nothing is said of it."""
+    sizer = Sizer()
+    for rows in range(1, 31):
+        sizer.observe(peak_mb=100.0 + 5 * rows, duration_sec=60.0, inputs={"rows": float(rows)})
+    far = sizer.suggest(inputs={"rows": 300.0})
+    assert far.memory_mb >= 1600
+    assert "a guess: 300 is 10 times the largest rows so far (30)" in far.method
+    assert "a guess" not in sizer.suggest(inputs={"rows": 45.0}).method

@@ -190,9 +190,7 @@ class Sizer:
         memory = float(self._add_headroom(expected)[expert, spread])
         uses_input = bool(NEEDS_INPUT[expert])
         newest = self._runs[-1].peak_mb
-        runs = format_count(self._count, "run")
-        method = EXPERTS[expert].format(runs=runs, predictor=self._predictor)
-        notes = [f"{method} × {memory / expected[expert]:.4g}"]
+        notes = self._describe(int(expert), memory / expected[expert], value)
         if memory < newest and uses_input:
             notes.append(
                 f"below the newest run's {newest:.4g} MB because {self._predictor} predicts less"
@@ -216,6 +214,17 @@ class Sizer:
         name = self._predictor if uses_input else None
         method = "; ".join(notes)
         return Suggestion(memory, duration, p_fit, self._count, method, name, self._changed)
+
+    def _describe(self, expert: int, headroom: float, value: float) -> list[str]:
+        """Return how a size was found, and a note if the input is far beyond that of all runs."""
+        runs, name = format_count(self._count, "run"), self._predictor
+        notes = [f"{EXPERTS[expert].format(runs=runs, predictor=name)} × {headroom:.4g}"]
+        if NEEDS_INPUT[expert]:
+            largest = float(np.nanmax(self._inputs[name or ""]))
+            if 0 < 2.0 * largest < value:
+                times = f"{value / largest:.3g} times the largest {name} so far ({largest:.4g})"
+                notes.append(f"a guess: {value:.4g} is {times}")
+        return notes
 
     def _relearn(self, runs: int, predictor: str | None) -> None:
         """Score the experts anew on the newest runs, with one input as the predictor."""
