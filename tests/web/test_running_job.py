@@ -52,6 +52,7 @@ def test_a_running_job_is_listed_and_shown(client: Any, store: Filled) -> None:
         text = client.get(f"/perf/run?id={run_id}").text
         assert 'id="curves"' in text
         assert "The job still runs" in text
+        assert "What to ask for" not in text
         assert "0.875" in text
         assert "Refresh" not in client.get(f"/perf/run?id={run_id}").headers
         assert client.get(f"/perf/run?id={run_id}&refresh=1").headers["Refresh"] == "30"

@@ -55,7 +55,7 @@ def run(access: Access) -> Response:
         report.notes.append(f"{len(access.unread) - _MOST_UNREAD} more documents are left out.")
     if is_live:
         # What a part of the job looks like is no verdict on the whole.
-        report.verdict, report.findings = {}, []
+        report.verdict, report.findings, report.asked = {}, [], None
         report.notes.append("The job still runs: these are its metrics in MLflow so far.")
         own = [(k, f"{v:,.6g}") for k, v in sorted(one.metrics.items()) if is_users_metric(k)]
         if own:
