@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,23 @@ def test_this_process_is_read_to_the_nanosecond() -> None:
     assert process.rss_bytes > MB
     assert process.moved
     table.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs the kernel's counters")
+def test_the_kept_file_of_the_first_thread_shows_the_present() -> None:
+    """The times of the first thread, read through an open file, are those of this moment."""
+    pid = os.getpid()
+    table, other = ProcessTable(), ProcessTable()
+    table.keep(pid)
+    first = table.read_schedule(pid, pid)
+    end = time.thread_time() + 0.03
+    while time.thread_time() < end:
+        pass
+    before, kept, after = (t.read_schedule(pid, pid) for t in (other, table, other))
+    assert first is not None
+    assert before is not None
+    assert kept is not None
+    assert after is not None
+    assert first < before <= kept <= after
+    table.close()
+    other.close()

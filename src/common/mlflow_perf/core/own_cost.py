@@ -132,11 +132,18 @@ _imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_b
 
 def own_thread_ids() -> set[int]:
     """Return the native ids of the threads that work for mlflow-perf now, or came with MLflow."""
-    return {*_began, *brought_thread_ids()}
+    return working_thread_ids() | brought_thread_ids()
+
+
+def working_thread_ids() -> set[int]:
+    """Return the native ids of the threads that work for mlflow-perf now."""
+    return set(_began)
 
 
 def brought_thread_ids() -> set[int]:
     """Return the native ids of the threads of libraries that were loaded for mlflow-perf."""
+    if not _brought_threads:
+        return set()
     brought = (getattr(thread, "native_id", None) for thread in [*_brought_threads])
     return {number for number in brought if number is not None}
 

@@ -81,7 +81,8 @@ class RebuiltReader:
             self._before[name] = values[name]
             values[name] = self._totals[name] = self._totals.get(name, 0.0) + max(0.0, growth)
         report.update(values)
-        if (now := self._limits.now()) != self._owned:
+        now = self._limits.now()
+        if now is not self._owned and now != self._owned:
             self._owned, self._before = now, {}
             self.close()
             try:

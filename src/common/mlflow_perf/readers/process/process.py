@@ -184,8 +184,12 @@ class ProcessTable:
         return fields if len(fields) > 21 else None
 
     def _name_files(self, pid: int) -> list[bytes]:
-        first = b"statm" if pid == self._own_pid else b"stat"
-        return [b"%d/%s" % (pid, name) for name in (first, b"io", b"status")]
+        names = [b"stat", b"io", b"status"]
+        if pid == self._own_pid:
+            names = [b"statm", b"io", b"task/%d/schedstat" % pid]
+            if not self._has_own_account:
+                names.append(b"status")
+        return [b"%d/%s" % (pid, name) for name in names]
 
     def keep(self, pid: int) -> None:
         """Keep a process's files open, if there is room."""
@@ -256,7 +260,7 @@ class ProcessTable:
 
     def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
         """Return how long a thread ran and how long it waited for a CPU, in ns; None if unknown."""
-        words = (self._folder.read(b"%d/task/%d/schedstat" % (pid, thread)) or b"").split()
+        words = (self._read(b"%d/task/%d/schedstat" % (pid, thread)) or b"").split()
         return (int(words[0]), int(words[1])) if len(words) > 1 else None
 
     def children_sec(self, pid: int) -> float | None:

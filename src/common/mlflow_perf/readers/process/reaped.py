@@ -26,6 +26,11 @@ _P_ALL, _P_PID = 0, 1
 _LOOK_ONLY = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
 # Called with the GIL held: the kernel answers both questions at once.
 _LIBC = ctypes.PyDLL(None, use_errno=True) if hasattr(os, "waitid") else None
+# Made once, because each sample asks. Nobody reads what the kernel writes there.
+_UNREAD = ctypes.create_string_buffer(128)
+_WAIT_ARGUMENTS = (_P_ALL, 0, ctypes.addressof(_UNREAD), _LOOK_ONLY)
+if _LIBC is not None:
+    _LIBC.waitid.argtypes = (ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_int)
 
 
 class _Account(ctypes.Structure):
@@ -89,9 +94,7 @@ def is_childless() -> bool:
     """Return whether this process surely has no child; nothing is waited for."""
     if _LIBC is None:
         return False
-    ctypes.set_errno(0)
-    answer = _LIBC.waitid(_P_ALL, 0, ctypes.create_string_buffer(128), _LOOK_ONLY)
-    return answer == -1 and ctypes.get_errno() == errno.ECHILD
+    return _LIBC.waitid(*_WAIT_ARGUMENTS) == -1 and ctypes.get_errno() == errno.ECHILD
 
 
 def read_reaped_sec() -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mlflow_perf.core.own_cost import brought_thread_ids, own_thread_ids
+from mlflow_perf.core.own_cost import brought_thread_ids, working_thread_ids
 from mlflow_perf.readers.process.process import Process
 
 # A tenth of a per cent of a core, and at the start enough for some hundreds of threads.
@@ -134,7 +134,7 @@ class TreeThreads:
         # A thread of the job works for us while it starts or ends a block, and reads this. Left out
         # then, it would count from its birth, with all imports, when it is read the next time.
         if is_own:
-            threads -= own_thread_ids() - before.threads.keys() - {pid}
+            threads -= working_thread_ids() - before.threads.keys() - {pid}
             threads -= brought_thread_ids()
         for thread in threads:
             is_known = thread == pid or thread in before.threads
