@@ -19,7 +19,8 @@ from tests.alone import alone
 from mlflow_perf.model.profile import RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
-from mlflow_perf.recorders.profile.stack_sampler import StackSampler, _Watched
+from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.watched import Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 
@@ -295,7 +296,7 @@ def test_a_thread_that_would_go_on_if_it_had_a_cpu_is_ready() -> None:
     try:
         while not idents:
             time.sleep(0.01)
-        busy, idle = (_Watched(None, one, "main thread") for one in (idents[0], os.getpid()))
+        busy, idle = (Watched(None, one, "main thread") for one in (idents[0], os.getpid()))
         assert sum(busy.is_ready() for _ in range(20)) > 15
     finally:
         over.set()

@@ -25,6 +25,7 @@ from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
 from mlflow_perf.recorders.profile.awaiting import list_awaiting
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.stacks import find_line, read_stack
+from mlflow_perf.recorders.profile.watched import Key, Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 # A job of 200 ms needs more samples than a second of a job of an hour. Each row: until which age,
@@ -43,60 +44,8 @@ _QUICK_SWITCH_SEC = 1.03e-4
 _USUAL_SWITCH_SEC = 0.005
 _MOST_KEYS = 5_000
 _IDLE_SEC = 1.0
-_LATE_CPU_SEC = 0.25
 
-_Key = tuple[int | bytes, ...]
 _log = get_logger(__name__)
-
-
-class _Watched:
-    """What is known of one thread of the job."""
-
-    __slots__ = (
-        "_clock", "_native_id", "at_cpu", "count", "cpu", "key", "late_cpu", "rests", "root",
-        "samples", "thread", "wall",
-    )  # fmt: skip
-
-    def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
-        self.thread = thread
-        self.root = root
-        # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
-        self._native_id = native_id
-        self._clock = None if native_id is None else (~native_id << 3) | 6
-        self.at_cpu = 0.0
-        self.at_cpu = self.read_cpu()
-        self.late_cpu = 0.0
-        self.key: _Key | None = None
-        self.samples: Sequence[Sample] = ()
-        self.rests = False
-        self.wall = self.cpu = 0.0
-        self.count = 0
-
-    @property
-    def has_clock(self) -> bool:
-        """Whether the CPU time of the thread can be read."""
-        return self._clock is not None
-
-    def is_ready(self) -> bool:
-        """Return whether the thread would go on if it had a CPU: others may have all of them."""
-        try:
-            file = os.open(f"/proc/self/task/{self._native_id}/stat", os.O_RDONLY)
-            try:
-                return os.read(file, 200).rpartition(b") ")[2].startswith(b"R")
-            finally:
-                os.close(file)
-        except OSError:  # it has ended; another platform
-            return False
-
-    def read_cpu(self) -> float:
-        """Return the CPU time of the thread; what it was where it cannot be read."""
-        if self._clock is None:
-            return 0.0
-        try:
-            return time.clock_gettime(self._clock)
-        except (OSError, AttributeError, OverflowError):  # it has ended; another platform
-            self._clock = None
-            return self.at_cpu
 
 
 class StackSampler(Thread):
@@ -119,10 +68,10 @@ class StackSampler(Thread):
         self._windows: tuple[StackWindow, ...] = ()
         self._arriving: tuple[StackWindow, ...] = ()
         self._names = FrameNames()
-        self._known: dict[_Key, tuple[Sample, ...]] = {}
+        self._known: dict[Key, tuple[Sample, ...]] = {}
         self._lines: dict[tuple[int, int], int] = {}
         self._kept_codes: dict[int, CodeType] = {}
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, Watched] = {}
         self._switch_sec = _USUAL_SWITCH_SEC if _is_quick() else sys.getswitchinterval()
         self._has_set_interval = False
         self._cost_sec = _FIRST_COST_SEC
@@ -141,7 +90,7 @@ class StackSampler(Thread):
             self.attach(window)
         else:
             for watched in [*self._watched.values()]:
-                watched.wall, watched.cpu, watched.count = 0.0, 0.0, 0
+                watched.forget()
             self._last, self._windows = time.monotonic(), (window,)
 
     def note_end(self, window: StackWindow) -> None:
@@ -233,7 +182,7 @@ class StackSampler(Thread):
         now = time.monotonic()
         wall, self._last = now - self._last, now
         at = self._epoch + now - wall / 2
-        busy: list[tuple[_Watched, float, int]] = []
+        busy: list[tuple[Watched, float, int]] = []
         for ident in idents - {threading.get_ident()}:
             watched = self._find(ident)
             if watched is None:
@@ -246,14 +195,16 @@ class StackSampler(Thread):
                 self._add(watched, at, wall, 0.0)
         self._look_closer(busy, at, wall, waited=waited, read=now)
         for ident in self._watched.keys() - idents:
-            self._write(self._watched.pop(ident), at)
+            ended = self._watched.pop(ident)
+            ended.pay_late()
+            self._write(ended, at)
         if self._arriving:
             for watched in self._watched.values():
                 self._write(watched, at)
             self._windows, self._arriving = (*self._windows, *self._arriving), ()
         self._choose_interval(len([used for _, used, _ in busy if used > 0.0]))
 
-    def _find(self, ident: int) -> _Watched | None:
+    def _find(self, ident: int) -> Watched | None:
         """Return a thread of the job; None for one of ours."""
         watched = self._watched.get(ident)
         # A library that replaces threads by coroutines replaces the list of threads, too.
@@ -271,12 +222,12 @@ class StackSampler(Thread):
             root = self._roots[0 if native == os.getpid() else 1]
             if watched is not None:
                 self._write(watched, self._epoch + self._last)
-            watched = self._watched[ident] = _Watched(thread, native, root)
+            watched = self._watched[ident] = Watched(thread, native, root)
         return watched
 
     def _look_closer(
         self,
-        busy: Sequence[tuple[_Watched, float, int]],
+        busy: Sequence[tuple[Watched, float, int]],
         at: float,
         wall: float,
         *,
@@ -295,18 +246,17 @@ class StackSampler(Thread):
             runs = watched.read_cpu() - watched.at_cpu > 0.3 * passed
             held = waited and used > 0.25 * most
             computes = used > 0.0 and (runs or held or watched.is_ready())
-            if key != watched.key:
+            moved = key != watched.key
+            before, here = watched.split(wall, used, computes=computes, moved=moved)
+            if moved:
+                watched.wall += before.wall
+                watched.cpu += before.cpu
                 self._write(watched, at)
                 watched.key, watched.samples = key, samples
-            watched.late_cpu += used
-            cpu = 0.0
-            # A thread that is found asleep computed elsewhere: where it is found computing next.
-            if computes or watched.late_cpu > _LATE_CPU_SEC:
-                cpu, watched.late_cpu = watched.late_cpu, 0.0
             watched.rests = used == 0.0 and watched.has_clock
-            self._add(watched, at, wall, cpu)
+            self._add(watched, at, here.wall, here.cpu)
 
-    def _name_stack(self, watched: _Watched, ident: int) -> tuple[_Key, Sequence[Sample]]:
+    def _name_stack(self, watched: Watched, ident: int) -> tuple[Key, Sequence[Sample]]:
         """Return what identifies a stack, and its samples: several for several coroutines."""
         places = read_stack(ident)
         if not places:  # the thread has ended
@@ -317,7 +267,7 @@ class StackSampler(Thread):
         if line is None:
             line = self._lines[place] = find_line(places[0])
         # As bytes, the numbers of a deep stack take a fifth of the memory.
-        key: _Key = (line, array("Q", map(id, codes)).tobytes())
+        key: Key = (line, array("Q", map(id, codes)).tobytes())
         samples = self._known.get(key)
         if samples is None:
             named = self._names.list_functions(codes)
@@ -341,19 +291,19 @@ class StackSampler(Thread):
             samples = (samples[0]._replace(root=watched.root),)
         return key, samples
 
-    def _add(self, watched: _Watched, at: float, wall: float, cpu: float) -> None:
+    def _add(self, watched: Watched, at: float, wall: float, cpu: float) -> None:
         watched.wall += wall
         watched.cpu += cpu
         watched.count += 1
         if watched.wall >= _IDLE_SEC or not watched.rests:
             self._write(watched, at)
 
-    def _write(self, watched: _Watched, at: float) -> None:
+    def _write(self, watched: Watched, at: float) -> None:
         """Hand over what a thread did in the stack where it was seen last."""
         wall, cpu, count = watched.wall, watched.cpu, watched.count
         watched.wall = watched.cpu = 0.0
         watched.count = 0
-        if count and wall > 0.0:
+        if wall > 0.0:
             parts = len(watched.samples)
             for sample in watched.samples:
                 for window in self._windows:
@@ -365,8 +315,9 @@ class StackSampler(Thread):
         wall = max(0.0, now - self._last)
         for watched in self._watched.values():
             if watched.samples:
-                cpu = min(watched.read_cpu() - watched.at_cpu, wall) + watched.late_cpu
-                self._add(watched, self._epoch + now, wall, max(0.0, cpu))
+                cpu = max(0.0, min(watched.read_cpu() - watched.at_cpu, wall))
+                watched.pay_late()
+                self._add(watched, self._epoch + now, wall, cpu)
             self._write(watched, self._epoch + self._last)
 
     def _choose_interval(self, working: int) -> None:

@@ -1,0 +1,155 @@
+"""What the sampler knows of one thread of the job, and how it splits the time between samples."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mlflow_perf.model.profile import Sample
+
+Key = tuple[int | bytes, ...]
+"""What identifies a stack."""
+
+_LATE_CPU_SEC = 0.25
+_WHOLE = 0.9
+
+
+class Took(NamedTuple):
+    """Wall and CPU seconds of a thread in one stack."""
+
+    wall: float
+    cpu: float
+
+
+_NOTHING = Took(0.0, 0.0)
+
+
+class Watched:
+    """What is known of one thread of the job."""
+
+    __slots__ = (
+        "_at_delay", "_clock", "_computed", "_late", "_native_id", "_unread", "at_cpu", "count",
+        "cpu", "key", "rests", "root", "samples", "thread", "wall",
+    )  # fmt: skip
+
+    def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
+        self.thread = thread
+        self.root = root
+        # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
+        self._native_id = native_id
+        self._clock = None if native_id is None else (~native_id << 3) | 6
+        self.at_cpu = 0.0
+        self.at_cpu = self.read_cpu()
+        self._late = _NOTHING
+        self._computed = False
+        self._at_delay = self._unread = 0.0
+        self._read_delay(0.0, 0.0)
+        self.key: Key | None = None
+        self.samples: Sequence[Sample] = ()
+        self.rests = False
+        self.wall = self.cpu = 0.0
+        self.count = 0
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the CPU time of the thread can be read."""
+        return self._clock is not None
+
+    def is_ready(self) -> bool:
+        """Return whether the thread would go on if it had a CPU: others may have all of them."""
+        return self._read("stat").rpartition(b") ")[2].startswith(b"R")
+
+    def read_cpu(self) -> float:
+        """Return the CPU time of the thread; what it was where it cannot be read."""
+        if self._clock is None:
+            return 0.0
+        try:
+            return time.clock_gettime(self._clock)
+        except (OSError, AttributeError, OverflowError):  # it has ended; another platform
+            self._clock = None
+            return self.at_cpu
+
+    def split(self, wall: float, used: float, *, computes: bool, moved: bool) -> tuple[Took, Took]:
+        """Split the time since the last sample between the stack of then and the one of now.
+
+        A sampler that waits for a CPU gets it when the job's thread falls asleep. So a late sample
+        finds a thread asleep that has computed until a moment ago. The part in which it had a CPU,
+        or waited for one, belongs to the stack that computes, the rest to the one that sleeps.
+        The same holds where it is asleep at both ends, or short work would get too little.
+
+        Args:
+            wall: Seconds since the last sample.
+            used: CPU seconds of the thread since then.
+            computes: Whether the thread computes now.
+            moved: Whether its stack is another one than at the last sample.
+
+        Returns:
+            What belongs to the stack of then, nothing if it is the same, and to the one of now.
+        """
+        had, self._computed = self._computed, computes
+        delay = self._read_delay(wall, used) if had or computes else 0.0
+        if not moved and (used == 0.0 or (had and computes)):
+            return _NOTHING, Took(wall, used)
+        # Of a wait for a CPU before the thread was found computing, a part was still its sleep's.
+        waited = min(delay, max(0.0, wall - used)) * (1.0 if had else 0.5)
+        active = Took(min(wall, used + waited), used)
+        asleep = Took(wall - active.wall, 0.0)
+        if had and computes:
+            before = here = Took(wall / 2, used / 2)
+        elif had or computes:
+            before, here = (active, asleep) if had else (asleep, active)
+        else:
+            # It computed elsewhere: where it is found computing next.
+            before, here, self._late = _NOTHING, asleep, _join(self._late, active)
+        if computes or self._late.cpu > _LATE_CPU_SEC:
+            here = _join(here, self._take_late())
+        if moved and self.key is not None:
+            return before, here
+        return _NOTHING, _join(before, here)
+
+    def pay_late(self) -> None:
+        """Put what was to go to the next stack that computes down to the current one."""
+        late = self._take_late()
+        self.wall += late.wall
+        self.cpu += late.cpu
+
+    def forget(self) -> None:
+        """Begin anew: what was so far belongs to nobody, and what follows not to that stack."""
+        self.wall = self.cpu = 0.0
+        self.count = 0
+        self._late, self.key = _NOTHING, None
+
+    def _take_late(self) -> Took:
+        late, self._late = self._late, _NOTHING
+        return late
+
+    def _read_delay(self, wall: float, used: float) -> float:
+        """Return how long the thread waited for a CPU since the last sample, at least.
+
+        A thread that had one nearly all the time is not asked: what it can have waited in such
+        times is taken off later.
+        """
+        if used > _WHOLE * wall:
+            self._unread += max(0.0, wall - used)
+            return 0.0
+        fields = self._read("schedstat").split()
+        before = self._at_delay + self._unread
+        self._at_delay, self._unread = (float(fields[1]) / 1e9 if len(fields) > 1 else 0.0), 0.0
+        return max(0.0, self._at_delay - before)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            file = os.open(f"/proc/self/task/{self._native_id}/{name}", os.O_RDONLY)
+            try:
+                return os.read(file, 200)
+            finally:
+                os.close(file)
+        except OSError:  # it has ended; another platform
+            return b""
+
+
+def _join(one: Took, other: Took) -> Took:
+    return Took(one.wall + other.wall, one.cpu + other.cpu)
