@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import ipaddress
 import os
 import re
@@ -63,6 +64,7 @@ def strip_credentials(uri: str) -> str:
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
 
 
+@functools.lru_cache(maxsize=64)
 def find_local_database(uri: str) -> Path | None:
     """Return the file of an SQLite store; None for any other store, including one in memory."""
     scheme, _, place = uri.partition(":///")

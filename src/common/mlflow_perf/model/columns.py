@@ -6,6 +6,7 @@ merged and summed like live ones.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import replace
 
@@ -155,12 +156,14 @@ def make_gpu_columns(index: int) -> tuple[Column, ...]:
     return tuple(replace(column, name=f"gpu{index}_{column.name}") for column in _ONE_GPU_COLUMNS)
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_gpu_index(name: str) -> int | None:
     """Return the GPU number in the name of a GPU's own column; None for any other column."""
     found = _OF_ONE_GPU.fullmatch(name)
     return int(found[1]) if found and found[2] in _ONE_GPU else None
 
 
+@functools.lru_cache(maxsize=4096)
 def lookup_kind(name: str) -> Kind:
     """Return whether a column is a gauge or a counter; an unknown column is a gauge."""
     column = COLUMNS.get(name)

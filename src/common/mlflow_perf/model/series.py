@@ -228,7 +228,10 @@ class BoundedSeries:
                 merged into the row before them, so that all rows but the first are alike.
         """
         ends = [row for row in (self._first, self._last) if row is not None]
-        names = dict.fromkeys(n for row in ends for n in row if not _is_peak(n, row))
+        if self._has_peaks:
+            names = dict.fromkeys(n for row in ends for n in row if not _is_peak(n, row))
+        else:
+            names = dict.fromkeys(name for row in ends for name in row)
         names.update(dict.fromkeys(self._values))
         missing = [nan] * len(self._spans)
         spans = self._tail_spans(is_open=is_open)

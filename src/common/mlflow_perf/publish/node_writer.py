@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import NotUploadedError
@@ -93,7 +94,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     try:
         with (
             forgetting_artifacts(run_id),
-            nullcontext() if run.own_run else _writing_alone(run_id),
+            nullcontext() if run.own_run or delivery.is_brief else _writing_alone(run_id),
         ):
             latest = writer.write()
     except NotUploadedError:
@@ -328,7 +329,8 @@ class _NodeWriter:
             for path, document in (documents or {}).items():
                 place = root / self._delivery.artifact_path / path
                 place.parent.mkdir(parents=True, exist_ok=True)
-                document.save(place)
+                # The folder is ours alone: no need of a file that appears as a whole.
+                place.write_text(to_json(document.as_dict()), encoding="utf-8")
                 if place.name.startswith("node-"):
                     save_speedscope(document, place.parent)
             if page_of is not None:

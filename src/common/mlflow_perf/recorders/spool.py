@@ -213,7 +213,10 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
     """
     damaged: list[tuple[str, Exception]] = []
     try:
-        paths = sorted(folder.glob(f"{kind}-*{SUFFIX}"))
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - `glob` takes five times as long
+        paths = [folder / n for n in names if n.startswith(f"{kind}-") and n.endswith(SUFFIX)]
+    except (FileNotFoundError, NotADirectoryError):
+        paths = []
     except OSError as error:  # no more descriptors
         paths = []
         damaged.append(("all", error))

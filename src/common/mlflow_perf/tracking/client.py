@@ -7,6 +7,7 @@ per thread, and would open a second run beside ours.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -35,8 +36,14 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
 
     # MLflow keeps one connection for each address as it is written.
     if not tracking_uri or _is_current(tracking_uri):
-        return mlflow.MlflowClient()
-    return mlflow.MlflowClient(tracking_uri=tracking_uri)
+        tracking_uri = str(mlflow.get_tracking_uri())
+    return _make_client(mlflow.MlflowClient, tracking_uri)
+
+
+@functools.lru_cache(maxsize=8)
+def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
+    # Making one takes 0.2 ms. It has no state of its own: MLflow looks up the store at each call.
+    return kind(tracking_uri=tracking_uri)
 
 
 def _is_current(tracking_uri: str) -> bool:
