@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,28 @@ def test_one_node_can_be_chosen(files: dict[str, str], browser: Browser) -> None
     browser.show(files["twelve"])
     browser.js(choose)
     assert "node 2" in browser.js(labels)
+
+
+def test_the_limit_ends_with_the_last_node(tmp_path: Path, browser: Browser) -> None:
+    """Of nodes over each other, the limit is also drawn after the first one has ended."""
+    nodes = dict(samples.document(2, rows=60).nodes)
+    for index, rows in ((0, 20), (1, 60)):
+        curves = {name: values[:rows] for name, values in nodes[index].reports.items()}
+        curves["cpu_limit_cores"] = [4.0] * rows
+        nodes[index] = replace(nodes[index], reports=curves)
+    page = tmp_path / "uneven.html"
+    page.write_text(render(PerfDocument(nodes)), encoding="utf-8")
+    browser.show(page.as_uri())
+    browser.js(
+        "window.saved = []; HTMLAnchorElement.prototype.click = function () {"
+        " window.saved.push(decodeURIComponent(this.href)); };"
+        "const charts = [...document.querySelectorAll('.chart')];"
+        "const one = charts.find(chart => chart.textContent.includes('limit'));"
+        "one.querySelectorAll('.as-table')[1].click();"
+    )
+    heads, *rows = browser.js("return window.saved[0]").partition(",")[2].strip().splitlines()
+    column = [head.partition(" ")[0] for head in heads.split(",")].index("limit")
+    assert rows[-1].split(",")[column] == "4"
 
 
 SHAPE = "return [...document.querySelectorAll('.chart')].map(c => c.getBoundingClientRect().top)"

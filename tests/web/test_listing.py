@@ -24,7 +24,7 @@ def test_a_column_without_figures_is_left_out() -> None:
 
 
 def _run(number: int, **more: Any) -> PerfRun:
-    return PerfRun(f"r{number}", run_id=f"{number:032x}", name=f"r{number}", **more)
+    return PerfRun(f"r{number}", run_id=f"{number:032x}", **{"name": f"r{number}", **more})
 
 
 def test_a_column_has_one_unit_and_bars_to_its_largest_value() -> None:
@@ -73,6 +73,20 @@ def test_a_running_job_shows_how_long_it_has_run() -> None:
     duration, cpus = (cell.text for cell in listing.rows[0]["cells"])
     assert duration.startswith("1 min 3")
     assert cpus == "1.50"
+
+
+def test_a_workflow_without_a_verdict_quotes_its_longest_step() -> None:
+    """Which step took longest, its verdict and its advice; a verdict of its own goes first."""
+    steps = [
+        _run(2, name="prep", started=10.0, ended=20.0, tags={"mlflow_perf.bottleneck": "cpu"}),
+        _run(3, name="train", started=20.0, ended=90.0, tags={
+            "mlflow_perf.bottleneck": "disk", "mlflow_perf.advice": "Read less."}),
+    ]  # fmt: skip
+    own = _run(4, tags={"mlflow_perf.bottleneck": "idle", "mlflow_perf.advice": "Ask for less."})
+    found = Found([_run(1), own], steps={f"{n:032x}": steps for n in (1, 4)})
+    rows = build_listing(found, Choice(), {}).rows
+    said = [(row["bottleneck"], row["advice"]) for row in rows]
+    assert said == [("", "train (longest step): disk. Read less."), ("idle", "Ask for less.")]
 
 
 def test_counts_are_whole_numbers() -> None:

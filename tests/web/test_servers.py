@@ -310,6 +310,10 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
     assert {k: {s.run_id for s in v} for k, v in steps.items()} == {
         filled.runs["training"]: {filled.runs["prepare"], filled.runs["train"]}
     }
+    assert {(s.name, s.ended is None) for s in steps[filled.runs["training"]]} == {
+        ("prepare", False),
+        ("train", False),
+    }
     assert values == sorted(values, reverse=True)
     assert len(values) == len(filled.runs) - 1
     _check_parameters(store, filled)

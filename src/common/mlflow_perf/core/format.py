@@ -40,11 +40,14 @@ def one_decimal(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time: `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
+    """Return a length of time: `186 ns`, `340 ms`, `12.3 s`, `4 min 05 s`, `3 d 04 h`."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
     if seconds == 0:
         return "0 s"
+    if abs(seconds) < 1e-3:
+        is_short = abs(seconds) < 1e-6
+        return f"{number(seconds * 1e9)} ns" if is_short else f"{number(seconds * 1e6)} µs"
     if seconds < 1:
         return f"{number(seconds * 1000)} ms"
     if seconds < 59.95:

@@ -22,6 +22,7 @@ from mlflow_perf.web.fields import COLUMNS, TAGS, Field, list_keys, offer_fields
 _COMPONENT = f"{TAG}component"
 _COMPONENTS = f"{TAG}components"
 _STATUS = f"{TAG}status"
+_VERDICT = (f"{TAG}bottleneck", f"{TAG}advice")
 _NAME = "mlflow.runName"
 _TAGS = [
     *TAGS.values(),
@@ -300,8 +301,8 @@ def _order(found: Any, models: Any, choice: Choice) -> tuple[Any, list[Any]]:
 def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
     """Return the steps with performance data of each run that is a workflow, by the run's id.
 
-    A step is a child in its parent's own experiment. The steps have figures only if the workflow
-    has none of its own.
+    A step is a child in its parent's own experiment. The steps have figures, and a verdict, only
+    if the workflow has none of its own.
 
     Args:
         store: The server's tracking store.
@@ -317,22 +318,28 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
     parent_row = aliased(row)
     of_parent = (parent_row.run_uuid == tag.value) & (parent_row.experiment_id == row.experiment_id)
     with store.ManagedSessionMaker() as session:
-        parents: dict[str, str] = {}
+        steps: dict[str, Any] = {}
         for some in _split([str(run.run_id) for run in runs]):
             query = (
-                select(tag.run_uuid, tag.value)
+                select(tag.run_uuid, tag.value, row.name, row.start_time, row.end_time)
                 .join(ours, (ours.run_uuid == tag.run_uuid) & (ours.key == _COMPONENT))
                 .join(row, row.run_uuid == tag.run_uuid)
                 .join(parent_row, of_parent)
                 .where(tag.key == PARENT_TAG, tag.value.in_(some), row.lifecycle_stage == "active")
             )
-            parents.update((run_id, parent) for run_id, parent in session.execute(query))
+            steps.update((step.run_uuid, step) for step in session.execute(query))
         silent = {run.run_id for run in runs if not run.metrics.keys() & _STEP_KEYS}
-        unsummed = [run_id for run_id, parent in parents.items() if parent in silent]
+        unsummed = [run_id for run_id, step in steps.items() if step.value in silent]
         metrics = _read_values(session, models.SqlLatestMetric, unsummed, _STEP_KEYS)
+        unjudged = {run.run_id for run in runs if _VERDICT[0] not in run.tags}
+        open_steps = [run_id for run_id, step in steps.items() if step.value in unjudged]
+        tags = _read_values(session, models.SqlTag, open_steps, _VERDICT)
     found: dict[str, list[PerfRun]] = {}
-    for run_id, parent in parents.items():
-        found.setdefault(parent, []).append(PerfRun("", run_id, metrics=metrics.get(run_id, {})))
+    for run_id, step in steps.items():
+        one = PerfRun("", run_id, step.name, tags=tags.get(run_id, {}))
+        if step.start_time is not None and step.end_time is not None:
+            one = replace(one, started=step.start_time / 1000, ended=step.end_time / 1000)
+        found.setdefault(step.value, []).append(replace(one, metrics=metrics.get(run_id, {})))
     return found
 
 

@@ -100,8 +100,11 @@ const colourOf = series => { const c = colour(series.css || "--c" + series.colou
 const linesOf = chart => chart.curves.filter(curve => curve.role === "line");
 /* Of several nodes a stacked chart is drawn as lines, without those that another chart has, too. */
 const ownLinesOf = chart => linesOf(chart).filter(curve => !chart.stacked || !data.charts.some(other => other !== chart && !other.stacked && other.curves.some(c => c.key === curve.key)));
+/* Without a node: of the first node that has a limit then, so that the line ends with the last node. */
 const limitOf = (chart, node) => {
-  const curve = chart.curves.find(c => c.role === "limit"), values = curve && data.values[curve.key]?.[node];
+  const curve = chart.curves.find(c => c.role === "limit"), limits = data.values[curve?.key] || [];
+  const known = limits.filter(Boolean), all = known.length ? data.x.map((_, i) => known.find(v => v[i] != null)?.[i] ?? null) : null;
+  const values = node == null ? all : limits[node];
   return values ? [{ label: "limit", values, css: "--bad", look: "limit" }] : [];
 };
 const isOff = (chart, label) => hidden.has(`${chart.name}|${label}`);
@@ -162,7 +165,7 @@ const overlaid = chart => ownLinesOf(chart).map(curve => {
     const label = data.names?.[node] || "node " + name;
     return values ? [{ label, short: data.names ? label : String(name), values: isAligned() ? alignedOf(values, data.anchors[node]) : values, peak, colour: node }] : [];
   });
-  return { chart, title: titled(chart, curve), bands: [], series: series.length && curve.key.startsWith("job_") ? [...series, ...limitOf(chart, 0)] : series };
+  return { chart, title: titled(chart, curve), bands: [], series: series.length && curve.key.startsWith("job_") ? [...series, ...limitOf(chart)] : series };
 });
 const spreadOf = (chart, node) => ownLinesOf(chart).filter(curve => data.spread[curve.key]).map(curve => {
   const spread = data.spread[curve.key];
