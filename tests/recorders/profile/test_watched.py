@@ -50,6 +50,13 @@ def test_nothing_is_put_down_to_a_stack_from_before_the_block(watched: Watched) 
     assert watched.split(10.0, 6.0, computes=True, moved=True) == ((0.0, 0.0), (10.0, 6.0))
 
 
+def test_a_long_job_has_each_gap_whole(watched: Watched) -> None:
+    """There, chance meets each function as long as it takes; CPU time waits for computing."""
+    nothing = (0.0, 0.0)
+    assert watched.split(9.0, 0.2, computes=False, moved=True, whole=True) == (nothing, (9.0, 0.0))
+    assert watched.split(9.0, 1.0, computes=True, moved=True, whole=True) == (nothing, (9.0, 1.2))
+
+
 def test_no_time_is_lost_or_made(watched: Watched) -> None:
     """Whatever a thread does, its parts add up to its wall and CPU time."""
     dice = random.Random(1)

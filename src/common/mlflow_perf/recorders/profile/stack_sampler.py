@@ -44,6 +44,7 @@ _QUICK_SWITCH_SEC = 1.03e-4
 _USUAL_SWITCH_SEC = 0.005
 _MOST_KEYS = 5_000
 _IDLE_SEC = 1.0
+_SPLIT_UNTIL_SEC = 1.0
 
 _log = get_logger(__name__)
 
@@ -242,12 +243,13 @@ class StackSampler(Thread):
         stacks = [self._name_stack(watched, ident) for watched, _, ident in busy]
         most = max((used for _, used, _ in busy), default=0.0)
         passed = time.monotonic() - read
+        whole = read - self._began > _SPLIT_UNTIL_SEC
         for (watched, used, _), (key, samples) in zip(busy, stacks, strict=True):
             runs = watched.read_cpu() - watched.at_cpu > 0.3 * passed
             held = waited and used > 0.25 * most
             computes = used > 0.0 and (runs or held or watched.is_ready())
             moved = key != watched.key
-            before, here = watched.split(wall, used, computes=computes, moved=moved)
+            before, here = watched.split(wall, used, computes=computes, moved=moved, whole=whole)
             if moved:
                 watched.wall += before.wall
                 watched.cpu += before.cpu

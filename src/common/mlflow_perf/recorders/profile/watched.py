@@ -72,7 +72,9 @@ class Watched:
             self._clock = None
             return self.at_cpu
 
-    def split(self, wall: float, used: float, *, computes: bool, moved: bool) -> tuple[Took, Took]:
+    def split(
+        self, wall: float, used: float, *, computes: bool, moved: bool, whole: bool = False
+    ) -> tuple[Took, Took]:
         """Split the time since the last sample between the stack of then and the one of now.
 
         A sampler that waits for a CPU gets it when the job's thread falls asleep. So a late sample
@@ -85,11 +87,17 @@ class Watched:
             used: CPU seconds of the thread since then.
             computes: Whether the thread computes now.
             moved: Whether its stack is another one than at the last sample.
+            whole: Put all of the wall time down to the stack of now. In a long job that is right
+                on average, and sleeps that lie between two samples are not lost.
 
         Returns:
             What belongs to the stack of then, nothing if it is the same, and to the one of now.
         """
         had, self._computed = self._computed, computes
+        if whole:
+            self._late = _join(self._late, Took(0.0, used))
+            late = self._take_late() if computes or self._late.cpu > _LATE_CPU_SEC else _NOTHING
+            return _NOTHING, Took(wall + late.wall, late.cpu)
         delay = self._read_delay(wall, used) if had or computes else 0.0
         if not moved and (used == 0.0 or (had and computes)):
             return _NOTHING, Took(wall, used)
