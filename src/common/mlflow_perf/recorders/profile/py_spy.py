@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -165,8 +166,7 @@ class PySpyEngine(BesideEngine):
         """
         computing, every = (_read_pieces(beside, name, ended) for name in _PASSES)
         us = os.getpid()
-        # The main thread of this process is in every sample of those that take all threads.
-        seen = [sum(one.count for one in p.stacks if one.pid == one.thread == us) for p in every]
+        seen = [_count_samples(piece) for piece in every]
         steps = [p.length / n if n else 1 / self._rate_hz for p, n in zip(every, seen, strict=True)]
         main = us
         if self._is_command:
@@ -193,6 +193,17 @@ class PySpyEngine(BesideEngine):
             window = windows.setdefault(key[0], StackWindow(self._rate_hz))
             times = (0.0, seconds, 0) if place else (seconds, 0.0, count)
             window.add_span(key[1], (piece.start, piece.end), *times)
+
+
+def _count_samples(piece: Piece) -> int:
+    """Return how many samples a piece has: those of the thread that is in most of them.
+
+    py-spy takes the stacks of a thread that runs meanwhile in part of its samples only.
+    """
+    counts = Counter[tuple[int, int]]()
+    for one in piece.stacks:
+        counts[one.pid, one.thread] += one.count
+    return max(counts.values(), default=0)
 
 
 def _read_pieces(beside: Beside, name: str, ended: float) -> list[Piece]:
