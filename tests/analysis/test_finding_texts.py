@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
-from mlflow_perf.analysis.findings import KINDS
+from mlflow_perf.analysis.findings import KINDS, findings_of
 from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.analysis.usage import Usage
@@ -24,3 +26,28 @@ def test_every_kind_has_a_sentence_of_any_figures() -> None:
         assert "\n" not in evidence + do
         assert evidence[0].isupper()
         assert bool(do) == (kind != "balanced")
+
+
+@pytest.mark.parametrize(("switches", "is_in_turns"), [((0, 5, 19), False), ((0, 300, 320), True)])
+def test_threads_take_turns_only_where_they_did_so_for_long(
+    switches: tuple[float, ...], *, is_in_turns: bool
+) -> None:
+    """MLflow has two idle threads in every job: a moment of switches at the end tells nothing."""
+    elapsed = (0.0, 1.0, 1.06)
+    reports: dict[str, list[float | None]] = {
+        "elapsed_sec": [*elapsed],
+        "job_cpu_sec": [*elapsed],
+        "job_threads": [3.0] * 3,
+        "job_processes": [1.0] * 3,
+        "job_ran_sec": [*elapsed],
+        "job_run_delay_sec": [0.0] * 3,
+        "job_voluntary_switches": [*map(float, switches)],
+    }
+    summary = {
+        "duration_sec": 1.06,
+        "cpu_limit_cores": 2.0,
+        "job_cpu_avg_cores": 1.0,
+        "job_threads_max": 3.0,
+    }
+    text = findings_of(NodeDocument(summary=summary, reports=reports))[0].sentence
+    assert ("took turns" in text) is is_in_turns, text

@@ -53,7 +53,10 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
     text = f"The job {kept} ({facts.used})"
     threads = usage["job_threads_max"]
     do = "run it in parallel"
-    if max(span.takes_turns for span in facts.spans) >= 0.5:
+    # By the time that they computed: a moment of switches at the end says nothing of the job.
+    computed = sum(span.used * span.seconds for span in facts.spans)
+    in_turns = sum(span.takes_turns * span.used * span.seconds for span in facts.spans)
+    if in_turns > 0.5 * computed:
         text = (
             f"The job's {threads:.0f} threads took turns on one CPU ({facts.used}), as Python's "
             "threads do under its lock (GIL)"
