@@ -16,7 +16,14 @@ from tests.alone import alone
 
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.profile import RawStacks
-from mlflow_perf.recorders.profile.py_spy import PySpyEngine, find_py_spy, read_folded
+from mlflow_perf.recorders.profile.py_spy import (
+    FoldedStack,
+    Piece,
+    PySpyEngine,
+    _weigh_samples,
+    find_py_spy,
+    read_folded,
+)
 from mlflow_perf.session.stack_recording import StackEngine, open_engine
 
 
@@ -113,6 +120,24 @@ def test_where_py_spy_cannot_the_profile_is_left_out_with_one_line(
     (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
     assert reason in record.getMessage()
     assert "\n" not in record.getMessage()
+
+
+def test_the_time_in_which_py_spy_gets_ready_belongs_to_no_sample(tmp_path: Path) -> None:
+    """Beside a process with many children that takes it seconds: its samples weigh no more."""
+    me = os.getpid()
+    stack = f'process {me}:"x";thread ({me}): MainThread;fit (/x/job.py:3) 5'
+    said = "py-spy> Sampling process 50 times a second"
+    (raw,) = _run(tmp_path, f"sleep 0.6; echo '{said}'; sleep 0.1; echo '{stack}' > $output")
+    assert 0.09 < _seconds([raw], "fit", 3) < 0.5
+
+
+def test_the_time_between_two_pieces_belongs_to_the_threads_that_are_in_both() -> None:
+    """A thread that has ended meanwhile did not live then."""
+    stays, ended = FoldedStack(1, 1, (), 100), FoldedStack(1, 2, (), 50)
+    pieces = [Piece(10.0, 12.0, (stays, ended)), Piece(13.0, 15.0, (stays,))]
+    first, last = _weigh_samples(pieces)
+    assert first == {(1, 1): 0.025, (1, 2): 0.02}
+    assert last == {(1, 1): 0.025}
 
 
 @alone

@@ -14,9 +14,8 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from mlflow_perf.core.safe_log import get_logger
@@ -38,14 +37,23 @@ _PASSES = ("computing", "all")
 
 _log = get_logger(__name__)
 
-# Records piece after piece, each as long as a 25th of the run so far, while the job lives.
+# Records piece after piece, each as long as a 25th of the run so far, while the job lives. A piece
+# begins when py-spy says so: before, it has to read the symbols of every process.
 _LOOP = """
 least=$1 run=0 piece=0
 shift
 while [ -z "$over" ] && kill -0 "$job"; do
   piece=$((piece + 1)) took=$((run / 25 > least ? run / 25 : least))
-  : >"$folder/$name.$piece.began"
-  "$@" -d "$took" -o "$folder/$name.$piece" || break
+  began="$folder/$name.$piece.began"
+  : >"$began"
+  { "$@" -d "$took" -o "$folder/$name.$piece" || : >"$folder/$name.failed"; } 2>&1 | {
+    trap '' INT
+    while read -r said; do
+      case $said in *"Sampling process"*) : >"$began" ;; esac
+      printf '%s\\n' "$said"
+    done
+  }
+  [ ! -e "$folder/$name.failed" ] || break
   run=$((run + took))
 done
 """
@@ -80,8 +88,8 @@ class Piece:
     """What one py-spy has recorded.
 
     Attributes:
-        start: Unix time at which it was started.
-        end: Unix time at which the next one was.
+        start: Unix time of its first sample.
+        end: Unix time of its last one.
         stacks: The stacks.
     """
 
@@ -89,10 +97,12 @@ class Piece:
     end: float
     stacks: tuple[FoldedStack, ...]
 
-    @property
-    def length(self) -> float:
-        """Its length in seconds."""
-        return self.end - self.start
+    def count_by_thread(self) -> Counter[tuple[int, int]]:
+        """Return PID and thread → how many samples found it."""
+        counts = Counter[tuple[int, int]]()
+        for one in self.stacks:
+            counts[one.pid, one.thread] += one.count
+        return counts
 
 
 def find_py_spy() -> str:
@@ -166,8 +176,7 @@ class PySpyEngine(BesideEngine):
         """
         computing, every = (_read_pieces(beside, name, ended) for name in _PASSES)
         us = os.getpid()
-        seen = [_count_samples(piece) for piece in every]
-        steps = [p.length / n if n else 1 / self._rate_hz for p, n in zip(every, seen, strict=True)]
+        steps = _weigh_samples(every)
         main = us
         if self._is_command:
             # The first process that is not this one is the command.
@@ -176,7 +185,7 @@ class PySpyEngine(BesideEngine):
         found = []
         totals: dict[tuple[int, Sample], list[float]] = {}
         for place, pieces in enumerate((every, computing)):
-            for piece, step_sec in zip(pieces, steps, strict=False):
+            for piece, step_of in zip(pieces, steps, strict=False):
                 for one in piece.stacks:
                     if one.thread in self._ours or (self._is_command and one.pid == us):
                         continue
@@ -184,6 +193,7 @@ class PySpyEngine(BesideEngine):
                     line = one.functions[-1].line if one.functions else 0
                     root = root if one.pid == main else CHILD_PROCESSES
                     key = one.pid, Sample(root, line, one.functions)
+                    step_sec = step_of.get((one.pid, one.thread), 1 / self._rate_hz)
                     totals.setdefault(key, [0.0, 0.0])[place] += one.count * step_sec
                     found.append((key, piece, place, one.count, step_sec))
         for key, piece, place, count, step_sec in found:
@@ -195,15 +205,28 @@ class PySpyEngine(BesideEngine):
             window.add_span(key[1], (piece.start, piece.end), *times)
 
 
-def _count_samples(piece: Piece) -> int:
-    """Return how many samples a piece has: those of the thread that is in most of them.
+def _weigh_samples(pieces: Sequence[Piece]) -> list[dict[tuple[int, int], float]]:
+    """Return for each piece: PID and thread → seconds of one of its samples.
 
-    py-spy takes the stacks of a thread that runs meanwhile in part of its samples only.
+    A piece has as many samples as the thread that is in most of them: py-spy takes the stacks of a
+    thread that runs meanwhile in part of its samples only. Between two pieces it takes none. A
+    thread of both lived then, so half of that time belongs to its samples in each of them.
     """
-    counts = Counter[tuple[int, int]]()
-    for one in piece.stacks:
-        counts[one.pid, one.thread] += one.count
-    return max(counts.values(), default=0)
+    counts = [piece.count_by_thread() for piece in pieces]
+    found = []
+    for i, (piece, own) in enumerate(zip(pieces, counts, strict=True)):
+        gaps = [
+            (counts[j], 0.5 * max(0.0, pieces[max(i, j)].start - pieces[min(i, j)].end))
+            for j in (i - 1, i + 1)
+            if 0 <= j < len(pieces)
+        ]
+        seconds = {
+            thread: piece.end - piece.start + sum(gap for other, gap in gaps if thread in other)
+            for thread in own
+        }
+        samples = max(own.values(), default=0)
+        found.append({thread: length / samples for thread, length in seconds.items()})
+    return found
 
 
 def _read_pieces(beside: Beside, name: str, ended: float) -> list[Piece]:
@@ -221,10 +244,12 @@ def _read_pieces(beside: Beside, name: str, ended: float) -> list[Piece]:
     if (folder / f"{name}.log").stat().st_size and not (folder / f"{name}.1").exists():
         raise beside.explain(name, "py-spy")
     pieces = []
-    for number, (start, end) in enumerate(pairwise([*begun, max([ended, *begun])]), 1):
+    for number, start in enumerate(begun, 1):
         # The last one is missing if it was stopped as it began.
         with contextlib.suppress(FileNotFoundError):
-            text = (folder / f"{name}.{number}").read_text("utf-8", "replace")
+            file = folder / f"{name}.{number}"
+            text = file.read_text("utf-8", "replace")
+            end = max(start, min(ended, file.stat().st_mtime))  # it writes it at its end
             pieces.append(Piece(start, end, tuple(read_folded(text))))
     return pieces
 
