@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
-from types import ModuleType
 
 import pytest
 
@@ -42,25 +39,3 @@ def test_the_caller_goes_on_at_its_deadline() -> None:
     leave.set()
     assert call.done_within(30)
     assert call.result(0) is True
-
-
-def test_its_thread_does_not_log_retries(caplog: pytest.LogCaptureFixture) -> None:
-    """urllib3's line per retry is dropped in our threads and kept in all others."""
-    log = logging.getLogger("urllib3.connectionpool")
-    BackgroundCall(lambda: log.warning("retry of ours"), name="test").result(30)
-    log.warning("retry of the job")
-    assert [record.message for record in caplog.records] == ["retry of the job"]
-
-
-@pytest.mark.parametrize(("module", "name"), [("datetime", "datetime"), ("socket", "socket")])
-def test_mlflow_is_not_imported_while_its_base_is_replaced(
-    module: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With freezegun's `datetime` its compiled modules crash; gevent's sockets fit one thread."""
-    other = type("Other", (), {"__module__": "freezegun.api"})
-    monkeypatch.setattr(f"{module}.{name}", other)
-    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
-    BackgroundCall(lambda: None, name="test").result(30)
-    monkeypatch.delitem(sys.modules, "mlflow")
-    with pytest.raises(RuntimeError, match="cannot be imported now: freezegun replaces Other"):
-        BackgroundCall(lambda: None, name="test")

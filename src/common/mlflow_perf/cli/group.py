@@ -11,7 +11,6 @@ import click
 
 from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import flush_output, prepare_command
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
@@ -19,6 +18,7 @@ from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _begin(name: str, timeout_sec: float) -> str | None:
     try:
         # A store of this machine may have to be made first.
         limit_sec = timeout_sec if uri.startswith("http") else max(timeout_sec, 60.0)
-        run_id, experiment_id = BackgroundCall(start, name="new-group").result(limit_sec)
+        run_id, experiment_id = MlflowCall(start, name="new-group").result(limit_sec)
     # The edge to MLflow: the command runs whatever the server does.
     except Exception as error:  # noqa: BLE001
         _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
@@ -121,7 +121,7 @@ def _finish(run_id: str, end: Outcome, settings: Settings) -> None:
         return describe(workflow)
 
     try:
-        said = BackgroundCall(finish, name="end-group").result(settings.exit_timeout)
+        said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
     # The edge to MLflow, as above: the command's own exit code is what counts.
     except Exception as error:  # noqa: BLE001
         _log.warning("The group's report could not be made: %s", first_line(error) or repr(error))

@@ -1,16 +1,7 @@
-"""Calls with a deadline, so that a dead server does not hang the job.
-
-MLflow's own retries block one call for minutes. Here they continue in a daemon thread, and the
-caller goes on after its deadline.
-"""
+"""Calls with a deadline: a slow call continues in a daemon thread, and its caller goes on."""
 
 from __future__ import annotations
 
-import datetime
-import logging
-import mmap
-import socket
-import sys
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -21,53 +12,19 @@ from mlflow_perf.core.threads import Thread
 T = TypeVar("T")
 
 
-_PREFIX = "perf-"
-
-
-# One line of ours says that the server is away; a line for each retry would add nothing.
-logging.getLogger("urllib3.connectionpool").addFilter(
-    lambda record: not str(record.threadName).startswith(_PREFIX)
-)
-
-
-# What MLflow needs for one call, and for its import.
-_CALL_BYTES, _IMPORT_BYTES = 64 << 20, 512 << 20
-
-
-def _check_room() -> None:
-    """Raise where calling MLflow in a thread could end the process, or is bound to fail.
-
-    Raises:
-        RuntimeError: When too little memory is left, which ends a process in native code. Or when
-            MLflow would be imported while the job has another `datetime`, as with freezegun, which
-            crashes compiled modules, or sockets that belong to a thread, as with gevent.
-    """
-    is_new = "mlflow" not in sys.modules
-    for replaced in (datetime.datetime, socket.socket) if is_new else ():
-        by = replaced.__module__.partition(".")[0]
-        if by not in ("datetime", "socket", "socks"):
-            raise RuntimeError(f"MLflow cannot be imported now: {by} replaces {replaced.__name__}")
-    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
-    try:
-        mmap.mmap(-1, _IMPORT_BYTES if is_new else _CALL_BYTES, **private).close()
-    except (OSError, ValueError, MemoryError) as error:
-        raise RuntimeError(f"too little memory is left to call MLflow ({error})") from None
-
-
 class BackgroundCall(Thread, Generic[T]):
-    """A call of MLflow in a daemon thread, started at once.
+    """A call in a daemon thread, started at once.
 
     Args:
         call: The function to call.
         name: Name of the thread, less the prefix `perf-`.
 
     Raises:
-        RuntimeError: When there is no room for a thread, or for MLflow.
+        RuntimeError: When the process may have no further thread.
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
-        _check_room()
-        super().__init__(name=_PREFIX + name)
+        super().__init__(name=f"perf-{name}")
         self._call = call
         self._answer: list[T] = []
         self._error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Measures the memory of packages that were loaded for mlflow-perf and that the job uses too."""
+"""Measures the memory of packages that mlflow-perf loaded and that the job uses too."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _US, _JOB = "mlflow_perf", ""
 
 
 class ImportWatch:
-    """Measures the packages that are loaded for us, and sees the job ask for them later.
+    """Measures the packages that are loaded for us, and notes which of them the job imports later.
 
-    MLflow loads numpy, pandas and pyarrow. A job that imports them after us finds them loaded, and
-    Python keeps no record of that. But before it hands out a loaded module, it asks the module's
-    spec whether that is still `_initializing`; a spec of ours notes who asks. The job uses the
-    packages that its code imports, and the packages that these import. What another package was
-    first
-    to load of a package (MLflow `pyarrow.fs`) is measured by itself: the job uses it if it asks for
-    it too. Every import goes its way, and a module has its own spec again once the job has asked
-    for it.
+    MLflow loads numpy, pandas and pyarrow. A job that imports them later finds them loaded, and
+    Python keeps no record of that import. But before Python returns a loaded module, it reads the
+    attribute `_initializing` of the module's spec; a spec of ours notes which code is importing.
+
+    The job uses the packages that its code imports, and all that these import. A part of a package
+    that another package loads first, such as `pyarrow.fs` by MLflow, is measured separately: it
+    counts only if the job imports that part too. No import is changed, and a module gets its own
+    spec back as soon as the job has imported it.
 
     Args:
         is_own: Returns whether the present thread works for us.
@@ -33,8 +33,8 @@ class ImportWatch:
     def __init__(self, is_own: Callable[[], bool], read_bytes: Callable[[], int]) -> None:
         self._is_own, self._read_bytes = is_own, read_bytes
         self._sizes: dict[str, int] = {}
-        self._parts: dict[str, str] = {}  # module → what it is measured with, if not its package
-        self._asked: dict[str, set[str]] = {}  # package or part, or the job → what it asked for
+        self._parts: dict[str, str] = {}  # module → the part that it belongs to, if any
+        self._asked: dict[str, set[str]] = {}  # package or part, or the job → what it imports
         self._sought: set[str] = set()
         self._newest = ""
         self._bytes = self._modules = self._used_bytes = 0
@@ -58,7 +58,7 @@ class ImportWatch:
         """Note that a module is about to be loaded; the other finders find it."""
         del path, target
         if name in self._sought:
-            return  # it is missing: MLflow asks for the same ones a dozen times for each run
+            return  # MLflow tries to import the same missing modules a dozen times for each run
         self._sought.add(name)
         package = unit = name.partition(".")[0]
         is_own = package != _US and self._is_own()
@@ -68,7 +68,7 @@ class ImportWatch:
             if unit != package:
                 self._parts[name] = unit
         if unit != self._newest:
-            # What was added since a package began to load is taken for that package's.
+            # Memory that was added since a package began to load counts as that package's.
             now = self._read_bytes()
             if self._newest:
                 self._sizes[self._newest] += max(0, now - self._bytes)
@@ -79,7 +79,7 @@ class ImportWatch:
             self.note(name)
 
     def _watch_new(self) -> None:
-        # Each import comes here. A copy of all modules, of which there are thousands, takes 0.1 ms.
+        # Called at each import: a copy of all modules, of which there are thousands, takes 0.1 ms.
         before, self._modules = self._modules, len(sys.modules)
         for module in list(islice(reversed(sys.modules.values()), max(0, self._modules - before))):
             spec = getattr(module, "__spec__", None)
@@ -90,7 +90,7 @@ class ImportWatch:
         return self._parts.get(module) or module.partition(".")[0]
 
     def note(self, module: str) -> bool:
-        """Note who asks for a module now; return whether that is the job."""
+        """Note which code imports a module now; return whether that is the job's."""
         unit, asker = self._find_unit(module), self._find_unit(_find_asker())
         if asker not in self._sizes:
             if asker == _US or self._is_own():
@@ -131,7 +131,7 @@ def _find_asker() -> str:
 
 
 class _WatchedSpec(ModuleSpec):
-    """The spec of a loaded module, which notices the code that imports the module."""
+    """The spec of a loaded module; it notes which code imports the module."""
 
     watch: ClassVar[ImportWatch]
 

@@ -9,13 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line, is_refused, redact_password
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
@@ -38,7 +38,7 @@ def load_mlflow(uri: str, *, deadline: float) -> None:
     """
     if "mlflow" not in sys.modules and not is_refused(uri, timeout_sec=_CONNECT_SEC):
         with contextlib.suppress(RuntimeError):  # no room; sending tells
-            loading = BackgroundCall(lambda: import_module("mlflow"), name="import")
+            loading = MlflowCall(lambda: import_module("mlflow"), name="import")
             loading.done_within((deadline - time.monotonic()) / 2)
 
 
@@ -94,7 +94,7 @@ def dispatch(
             if time.monotonic() >= knock_until:
                 raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
             time.sleep(_KNOCK_EVERY_SEC)
-        sending = BackgroundCall(send, name="send")
+        sending = MlflowCall(send, name="send")
         is_sent = sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic()))
         if journal is not None and not (is_sent or secure):
             journal.secure(delivery)

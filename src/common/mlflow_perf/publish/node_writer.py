@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line
@@ -54,6 +53,7 @@ from mlflow_perf.tracking.client import (
     provide_experiment,
 )
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import making_alone
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.run_handle import Claim
@@ -202,7 +202,7 @@ class _NodeWriter:
         """Write the only report of a run: figures and artifacts side by side."""
         mine = PerfDocument({self._delivery.index: self._mine})
         # One after the other, each would wait for the way to a distant server and back.
-        upload = BackgroundCall(
+        upload = MlflowCall(
             lambda: self._upload({Slot().path: mine}, page_of=mine), name="perf-upload"
         )
         self._log_figures(mine, Slot())

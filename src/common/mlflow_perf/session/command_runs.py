@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line, redact_password
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.tracking.client import open_client
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_notes import find_unseeing_python, is_reported, read_started_runs
 
@@ -79,7 +79,7 @@ class CommandRuns:
         if not (run.own_run and run.run_id and self._started):
             return
         try:
-            call = BackgroundCall(
+            call = MlflowCall(
                 lambda: _tag(str(run.run_id), run.tracking_uri, self._started), name="link"
             )
             call.result(_LINK_SEC)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
@@ -34,6 +33,7 @@ from mlflow_perf.tracking.client import (
     open_run,
     read_chosen_experiment,
 )
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -83,7 +83,7 @@ def _import_mlflow(timeout_sec: float) -> bool:
     if "mlflow" not in sys.modules:
         try:
             _wait(
-                BackgroundCall(lambda: import_module("mlflow"), name="import"),
+                MlflowCall(lambda: import_module("mlflow"), name="import"),
                 timeout_sec,
                 works_here=True,
             )
@@ -94,7 +94,7 @@ def _import_mlflow(timeout_sec: float) -> bool:
     return True
 
 
-def _wait(call: BackgroundCall[Any], timeout_sec: float, *, works_here: bool) -> None:
+def _wait(call: MlflowCall[Any], timeout_sec: float, *, works_here: bool) -> None:
     """Wait until a call is done, or raise what it raised.
 
     Args:
@@ -134,7 +134,7 @@ def check_run(run_id: str, timeout_sec: float) -> None:
     uri = find_tracking_uri()
     try:
         if not is_refused(uri):
-            call = BackgroundCall(lambda: open_run(run_id, tracking_uri=uri), name="open-run")
+            call = MlflowCall(lambda: open_run(run_id, tracking_uri=uri), name="open-run")
             call.result(timeout_sec)
     except RunNotFoundError:
         raise
@@ -173,8 +173,8 @@ class RunFinder:
         self._on_made = on_made
         self._read_shared = read_shared
         self._is_postponed = self._is_settling = False
-        self._pending: BackgroundCall[None] | None = None
-        self.page_probe: BackgroundCall[Any] | None = None
+        self._pending: MlflowCall[None] | None = None
+        self.page_probe: MlflowCall[Any] | None = None
 
     def find(self, *, wait: bool = True, postpone: bool = False) -> None:
         """Find or create the run; while the server is slow or away, a thread goes on with it.
@@ -215,7 +215,7 @@ class RunFinder:
                 return
         try:
             is_imported = not wait or _import_mlflow(self._start_timeout_sec)
-            self._pending = BackgroundCall(self._make, name="new-run")
+            self._pending = MlflowCall(self._make, name="new-run")
             self._probe_page()
             if wait:
                 limit_sec = self._start_timeout_sec if is_imported else 0.0
@@ -253,7 +253,7 @@ class RunFinder:
 
         if is_http(run.tracking_uri) and self._node.samples:
             with contextlib.suppress(RuntimeError):  # without a thread there is no link
-                self.page_probe = BackgroundCall(probe, name="page")
+                self.page_probe = MlflowCall(probe, name="page")
 
     def _make(self) -> None:
         """Let the handle use the run that this job shares, or a new one."""
@@ -319,7 +319,7 @@ class RunFinder:
         if self._is_postponed and not is_unmade(self._run.tracking_uri):
             self._is_postponed = False
             with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
-                self._pending = BackgroundCall(self._make, name="new-run")
+                self._pending = MlflowCall(self._make, name="new-run")
 
     def drop(self) -> None:
         """Stop creating a run; a run that was created is deleted."""
@@ -328,7 +328,7 @@ class RunFinder:
         run_id, uri = self._run.run_id, self._run.tracking_uri
         if run_id is not None and self._run.own_run:
             with contextlib.suppress(RuntimeError):
-                BackgroundCall(lambda: discard_run(run_id, tracking_uri=uri), name="discard")
+                MlflowCall(lambda: discard_run(run_id, tracking_uri=uri), name="discard")
 
     def settle(self, timeout_sec: float) -> None:
         """Wait for the run that is being created, but not longer than the time.
@@ -342,7 +342,7 @@ class RunFinder:
         if self._is_postponed:
             self._is_postponed = False
             with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
-                self._pending = BackgroundCall(self._make, name="new-run")
+                self._pending = MlflowCall(self._make, name="new-run")
             self._await_pending(until - time.monotonic())
         if self._run.run_id is None:
             # The job may have chosen another experiment meanwhile.

@@ -1,0 +1,59 @@
+"""Calls of MLflow with a deadline, so that a dead server does not hang the job.
+
+MLflow's own retries block one call for minutes. Here they continue in a daemon thread, and the
+caller goes on after its deadline.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import mmap
+import socket
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from mlflow_perf.core.background_call import BackgroundCall
+
+T = TypeVar("T")
+
+# What MLflow needs for one call, and for its import.
+_CALL_BYTES, _IMPORT_BYTES = 64 << 20, 512 << 20
+
+# One line of ours says that the server is away; a line for each retry would add nothing.
+logging.getLogger("urllib3.connectionpool").addFilter(
+    lambda record: not str(record.threadName).startswith("perf-")
+)
+
+
+class MlflowCall(BackgroundCall[T]):
+    """A call of MLflow in a daemon thread, started at once if there is room for it.
+
+    Args:
+        call: The function to call.
+        name: Name of the thread, less the prefix `perf-`.
+
+    Raises:
+        RuntimeError: When the process may have no further thread. When too little memory is left,
+            which would end the process in native code. When MLflow would be imported while the job
+            has another `datetime`, as with freezegun, which crashes compiled modules, or sockets
+            that belong to a thread, as with gevent.
+    """
+
+    def __init__(self, call: Callable[[], T], *, name: str) -> None:
+        is_new = "mlflow" not in sys.modules
+        for replaced in (datetime.datetime, socket.socket) if is_new else ():
+            by = replaced.__module__.partition(".")[0]
+            if by not in ("datetime", "socket", "socks"):
+                raise RuntimeError(
+                    f"MLflow cannot be imported now: {by} replaces {replaced.__name__}"
+                )
+        private = (
+            {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+        )
+        try:
+            mmap.mmap(-1, _IMPORT_BYTES if is_new else _CALL_BYTES, **private).close()
+        except (OSError, ValueError, MemoryError) as error:
+            raise RuntimeError(f"too little memory is left to call MLflow ({error})") from None
+        super().__init__(call, name=name)

@@ -1,0 +1,45 @@
+"""Calls of MLflow."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import sys
+from types import ModuleType
+
+import pytest
+
+from mlflow_perf.tracking.mlflow_call import MlflowCall
+
+
+def test_its_thread_does_not_log_retries(caplog: pytest.LogCaptureFixture) -> None:
+    """urllib3's line per retry is dropped in our threads and kept in all others."""
+    log = logging.getLogger("urllib3.connectionpool")
+    MlflowCall(lambda: log.warning("retry of ours"), name="test").result(30)
+    log.warning("retry of the job")
+    assert [record.message for record in caplog.records] == ["retry of the job"]
+
+
+@pytest.mark.parametrize(("module", "name"), [("datetime", "datetime"), ("socket", "socket")])
+def test_mlflow_is_not_imported_while_its_base_is_replaced(
+    module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With freezegun's `datetime` its compiled modules crash; gevent's sockets fit one thread."""
+    other = type("Other", (), {"__module__": "freezegun.api"})
+    monkeypatch.setattr(f"{module}.{name}", other)
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    MlflowCall(lambda: None, name="test").result(30)
+    monkeypatch.delitem(sys.modules, "mlflow")
+    with pytest.raises(RuntimeError, match="cannot be imported now: freezegun replaces Other"):
+        MlflowCall(lambda: None, name="test")
+
+
+def test_mlflow_is_not_called_without_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is nearly used up, the call is refused before native code ends the process."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(RuntimeError, match="too little memory is left to call MLflow"):
+        MlflowCall(lambda: None, name="test")
