@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import Result
+from mlflow import MlflowClient
+from tests.reports.test_flame import make_node
 
+from mlflow_perf.core.json_io import to_json
+from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.load import load
 
 Call = Callable[..., Result]
@@ -20,6 +24,20 @@ def test_the_documents_come_back_whole(log_run: Callable[..., str], cli: Call) -
     assert cli("download", run_id, "here").exit_code == 0
     assert sorted(p.name for p in Path("here").iterdir()) == ["node-0.json", "node-1.json"]
     assert load("here").as_dict() == load(run_id).as_dict()
+
+
+def test_a_profile_comes_beside_its_document(
+    log_run: Callable[..., str], client: MlflowClient, cli_json: Any, tmp_path: Path
+) -> None:
+    """The folder has all JSON of the run: profile-<n>.speedscope.json too, as in the artifacts."""
+    run_id = log_run({})
+    (tmp_path / "node-0.json").write_text(to_json(PerfDocument({0: make_node(0)}).as_dict()))
+    client.log_artifact(run_id, str(tmp_path / "node-0.json"), "perf")
+    assert cli_json("download", run_id, "all") == [
+        "all/node-0.json",
+        "all/profile-0.speedscope.json",
+    ]
+    assert load("all").nodes[0].component == "train"
 
 
 def test_the_default_folder_is_named_after_the_run(

@@ -145,6 +145,16 @@ def test_memory_that_grows_has_its_slope_per_minute() -> None:
     assert "job_mem_growth_mb_per_min" not in summarise(rows[:1])
 
 
+def test_memory_of_a_moment_has_no_growth() -> None:
+    """4 kB less after 0.6 ms, or after the last tenth of a second, is no 400 MB/min."""
+    rows = [(0.0, 170.0), (0.2, 170.0), (0.2006, 169.996)]
+    short = summarise([{"elapsed_sec": s, "job_mem_mb": mb} for s, mb in rows])
+    assert "job_mem_growth_mb_per_min" not in short
+    rows = [(0.0, 170.0), (1.0, 170.0), (1.1, 169.0)]
+    tail = summarise([{"elapsed_sec": s, "job_mem_mb": mb} for s, mb in rows])
+    assert "job_mem_growth_mb_per_min" not in tail
+
+
 def test_runnable_threads_follow_from_the_wait_for_a_cpu() -> None:
     """Twelve threads on two CPUs wait for five sixths of the time."""
     report = {"elapsed_sec": 10.0, "job_cpu_sec": 20.0, "job_ran_sec": 19.0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import mlflow
 import pytest
@@ -55,6 +56,18 @@ def listener(store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
     run_events.listen(listener)
     yield listener
     run_events.stop_listening(listener)
+
+
+def test_a_slow_server_makes_no_run_of_the_past(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is of the past by its start before the call, however long the call takes."""
+    now = iter([1_700_000_000.0, 1_700_000_010.0])  # the clock is read when each call begins
+    monkeypatch.setattr(run_events, "time", SimpleNamespace(time=lambda: next(now)))
+    client = MlflowClient()
+    for start_ms in (1_700_000_000_500, 1_700_000_005_000):
+        client.create_run("0", start_time=start_ms)
+    assert [run.is_backdated for run in listener.started] == [False, True]
 
 
 def test_every_way_to_start_and_end_a_run_is_told(listener: Listener, store: str) -> None:

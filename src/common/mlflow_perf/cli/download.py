@@ -13,6 +13,8 @@ from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.json_io import to_json, write_text
 from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.reports.speedscope import save_speedscope
 from mlflow_perf.tracking.load import read_documents, save_nodes
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
@@ -25,10 +27,11 @@ _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
 @click.argument("directory", required=False, type=click.Path(file_okay=False, path_type=Path))
 @_options.as_json
 def command(run: str, directory: Path | None, *, as_json: bool) -> None:
-    """Write the documents of RUN into DIRECTORY, one node-<n>.json per node.
+    """Write the JSON artifacts of RUN into DIRECTORY, one node-<n>.json per node.
 
-    The default DIRECTORY is perf-<run id>. For a workflow's parent run, each step gets a folder,
-    and workflow.json describes the whole.
+    A node with a profile also has profile-<n>.speedscope.json, for speedscope.app. The default
+    DIRECTORY is perf-<run id>. For a workflow's parent run, each step gets a folder, and
+    workflow.json describes the whole.
     """
     _options.prepare()
     found = get_run(run)
@@ -46,9 +49,7 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
 def _write_documents(source: str, run: PerfRun, folder: Path) -> list[Path]:
     """Write the documents of a run, or of each step of a workflow; return their paths."""
     if run.document is not None:
-        return [
-            path for document in read_documents(source) for path in save_nodes(document, folder)
-        ]
+        return [path for one in read_documents(source) for path in _save(one, folder)]
     steps = find_children(run, documents=True)
     workflow = build_workflow(run, steps)
     files: list[Path] = []
@@ -61,10 +62,15 @@ def _write_documents(source: str, run: PerfRun, folder: Path) -> list[Path]:
         taken.add(own.casefold())
         if step.document is not None and step.run_id is not None:
             for document in read_documents(f"runs:/{step.run_id}"):
-                files += save_nodes(document, folder / own)
+                files += _save(document, folder / own)
     if workflow is None or not files:
         raise RunNotFoundError(f"The run {run.label} holds no performance documents.")
     return [*files, write_text(folder / "workflow.json", to_json(workflow.as_dict()))]
+
+
+def _save(document: PerfDocument, folder: Path) -> list[Path]:
+    """Write what the run's artifact folder has: the documents, and a profile beside each."""
+    return [*save_nodes(document, folder), *save_speedscope(document, folder)]
 
 
 def _make_folder_name(step: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.format import clean_folder_name
 from mlflow_perf.core.json_io import to_json, write_text
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import Profile
@@ -37,13 +38,17 @@ def join_speedscope(nodes: Iterable[NodeDocument]) -> dict[str, Any] | None:
     return whole
 
 
-def save_speedscope(document: PerfDocument, folder: Path) -> None:
-    """Write `profile-<n>.speedscope.json` for each node that has a profile.
+def save_speedscope(document: PerfDocument, folder: Path) -> list[Path]:
+    """Write `profile-<n>.speedscope.json` for each node that has a profile; return their paths.
 
     Raises:
         OSError: When the folder cannot be written.
     """
-    for index, node in document.nodes.items():
+    files: list[Path] = []
+    for index, node in sorted(document.nodes.items()):
         data = join_speedscope([node])
         if data is not None:
-            write_text(folder / f"profile-{index}.speedscope.json", to_json(data))
+            files.append(write_text(folder / f"profile-{index}.speedscope.json", to_json(data)))
+    for name, other in sorted(document.components.items()):
+        files += save_speedscope(other, folder / clean_folder_name(name))
+    return files

@@ -39,7 +39,6 @@ from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_notes import is_reported, note_reported
 
 _MAX_OPEN = 256  # runs; more are those that somebody creates and never ends
-_BACKDATED_SEC = 1.0
 # Of the runs below a second, the first ones have a page, a description and a line of their own.
 _FULL_SHORT_RUNS = 20
 # The end of a run waits for its report to be sent, so that whoever reads the run next finds it.
@@ -110,7 +109,7 @@ class RunRecorder:
             is_late = parent is not None and run.is_new and run.start_ms == parent.started.start_ms
             if parent is not None and is_late:
                 window = sampler.open_like(parent.window)
-            elif not run.is_new or run.start_ms >= 1000 * (time.time() - _BACKDATED_SEC):
+            elif not run.is_backdated:
                 window = sampler.open()
             else:
                 return  # copied from elsewhere: nothing of it happened here and now

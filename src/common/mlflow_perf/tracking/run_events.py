@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from mlflow_perf.core.safe_log import get_logger
 
 _ENDED = ("FINISHED", "FAILED", "KILLED")
 _MAX_WARNINGS = 10
+_BACKDATED_SEC = 1.0
 _log = get_logger(__name__)
 
 
@@ -37,6 +39,7 @@ class StartedRun:
         tracking_uri: Its store, as the job writes it.
         is_new: Whether it was created just now.
         artifact_uri: Where it has its artifacts; None where that is unknown.
+        is_backdated: Whether it was created with a start in the past, as a copied run is.
     """
 
     run_id: str
@@ -47,6 +50,7 @@ class StartedRun:
     tracking_uri: str
     is_new: bool
     artifact_uri: str | None = None
+    is_backdated: bool = False
 
 
 class RunListener(Protocol):
@@ -123,7 +127,9 @@ def _tell(tell: Callable[[RunListener], None]) -> None:
             _log.debug("Not reported:", exc_info=True)
 
 
-def _tell_started(run: Any, uri: Callable[[], object], *, is_new: bool) -> None:
+def _tell_started(
+    run: Any, uri: Callable[[], object], *, is_new: bool, called_at: float = 0.0
+) -> None:
     def tell(listener: RunListener) -> None:
         info, tags = run.info, run.data.tags
         started = StartedRun(
@@ -135,6 +141,8 @@ def _tell_started(run: Any, uri: Callable[[], object], *, is_new: bool) -> None:
             str(uri()),
             is_new,
             info.artifact_uri,
+            # Not of now: a slow server takes seconds to create the run.
+            is_backdated=int(info.start_time or 0) < 1000 * (called_at - _BACKDATED_SEC),
         )
         listener.run_started(started)
 
@@ -144,8 +152,9 @@ def _tell_started(run: Any, uri: Callable[[], object], *, is_new: bool) -> None:
 
 def _wrap_create(original: Callable[..., Any]) -> Callable[..., Any]:
     def create_run(client: Any, *args: Any, **kwargs: Any) -> Any:
+        called_at = time.time()
         run = original(client, *args, **kwargs)
-        _tell_started(run, lambda: client.tracking_uri, is_new=True)
+        _tell_started(run, lambda: client.tracking_uri, is_new=True, called_at=called_at)
         return run
 
     return create_run
