@@ -158,7 +158,7 @@ def test_phases_and_functions_are_named_without_the_path_of_the_data(tmp_path: P
     """Where in the run and in the code; a file is relative, a path is cut to its name."""
     run = _save(tmp_path, "run")
     text, data = explain(run), build_explanation(run).as_dict()
-    assert "fit (pkg/train.py:3): 40% itself" in text
+    assert "fit (pkg/train.py:3): 40.0% itself" in text
     assert [row["function"] for row in data["functions"]] == ["fit", "parse"]
     assert [phase["end_s"] for phase in data["phases"]] == [20.0, 60.0]
     assert "x.csv" in text

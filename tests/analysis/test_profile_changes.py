@@ -76,7 +76,60 @@ def test_work_that_moved_to_other_threads_left_the_main_thread() -> None:
     """The main thread's seconds are not compared with a sum over several threads."""
     change = compare_profiles([make_node(20.0, work=19.0)], [make_threaded(5.0, 4.9, work=19.0)])
     assert change is not None
-    assert change.sentence == "`work` −19 s of −15 s"
+    assert change.sentence == "`work` −19 s of −15 s, but `wait` +4.9 s"
+
+
+def with_samples(node: NodeDocument, main: float) -> NodeDocument:
+    node.extra["profile"]["equal_samples"] = {"wall": main, "cpu": main, "main": main}
+    return node
+
+
+def test_a_change_within_the_error_of_the_samples_is_no_cause() -> None:
+    """Of 100 samples in either run a share is known to ± 10 points: 3 s of 30 may be chance."""
+    before = {"parse": 15.0, "fit": 15.0}
+    after = {"parse": 18.0, "fit": 15.0}
+    few = [with_samples(make_node(sum(f.values()), **f), 100.0) for f in (before, after)]
+    change = compare_profiles(few[:1], few[1:])
+    assert change is not None
+    assert change.sentence == ""
+    assert 3.0 < change.functions[0].error_s < 5.0
+    many = [with_samples(make_node(sum(f.values()), **f), 1e5) for f in (before, after)]
+    change = compare_profiles(many[:1], many[1:])
+    assert change is not None
+    assert change.sentence == "`parse` +3 s of +3 s"
+    some = [with_samples(make_node(sum(f.values()), **f), 2000.0) for f in (before, after)]
+    change = compare_profiles(some[:1], some[1:])
+    assert change is not None
+    assert change.sentence == "`parse` +3 ± 0.97 s of +3 s"
+
+
+def test_a_function_that_only_one_run_saw_has_an_error_too() -> None:
+    """Ten samples without it do not prove that it did not run."""
+    pair = (
+        with_samples(make_node(10.0, fit=10.0), 10.0),
+        with_samples(make_node(12.0, fit=11.0, save=1.0), 10.0),
+    )
+    change = compare_profiles(pair[:1], pair[1:])
+    assert change is not None
+    save = next(one for one in change.functions if one.function == "save")
+    assert save.error_s > 2.0
+    assert "save" not in change.sentence
+
+
+def test_more_than_the_whole_change_is_explained_by_what_got_faster() -> None:
+    """+46 s of +41 s is true only because another function took less."""
+    change = compare_profiles(
+        [make_node(20.0, work=10.0, wait=10.0)], [make_node(61.0, work=56.0, wait=5.0)]
+    )
+    assert change is not None
+    assert change.sentence == "`work` +46 s of +41 s, but `wait` −5 s"
+
+
+def test_seconds_of_ranks_that_an_older_document_adds_up_are_those_of_one() -> None:
+    """A run of 186 s more cannot have spent 391 s more in a function of its main thread."""
+    change = compare_profiles([make_node(10.0, train=30.0)], [make_node(196.0, train=588.0)])
+    assert change is not None
+    assert change.sentence == "`train` +3 min 06 s of +3 min 06 s"
 
 
 def test_without_a_profile_or_a_change_nothing_is_said() -> None:

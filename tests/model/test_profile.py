@@ -76,6 +76,31 @@ def test_the_main_thread_of_several_ranks_is_their_mean() -> None:
     assert tree.list_own()[0]["main_s"] == 6.0
 
 
+@pytest.mark.parametrize(
+    ("starts", "merged"), [((100.0, 100.0, 100.0), True), ((100.0, 105.0), False)]
+)
+def test_main_threads_never_take_longer_than_the_run(
+    starts: tuple[float, ...], merged: bool
+) -> None:
+    """Three ranks whose samples were merged into one file, and one that began anew half-way."""
+    length = 10.0 / len(set(starts))
+    raws = [
+        _raw(
+            *(
+                (start + i * 0.5, "main thread", (MAIN, FIT), 0.5, 0.5)
+                for i in range(int(2 * length))
+            )
+        )
+        for start in starts
+    ]
+    if merged:
+        cells = [cell for raw in raws for cell in raw.cells]
+        raws = [RawStacks(raws[0].functions, raws[0].stacks, cells)]
+    found = build_profile(raws, started=100.0, duration_sec=10.0)
+    assert found is not None
+    assert [row["main_s"] for row in found["own"]] == [pytest.approx(10.0)]
+
+
 def test_a_part_of_the_run_is_cut_out_of_the_tree() -> None:
     """What was sampled outside of the run is left out, and each bucket has its own time."""
     raw = _raw(

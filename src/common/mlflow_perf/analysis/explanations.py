@@ -17,7 +17,7 @@ from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.model.profile import list_functions
+from mlflow_perf.model.profile import format_share, list_functions
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import get_run
@@ -125,9 +125,9 @@ class Explanation:
             lines += ["", "### Functions"]
         for row in self.functions[:_FUNCTIONS_MAX]:
             where = f"{row.get('function')} ({row.get('file')}:{row.get('line')})"
-            shares = [f"{row.get(key) or 0:.0f}%" for key in ("self_pct", "total_pct", "cpu_pct")]
-            texts = zip(shares, ("itself", "with callees", "computing"), strict=True)
-            lines.append(f"- {_say(where)}: {', '.join(' '.join(pair) for pair in texts)}")
+            own, total = (format_share(row, key) for key in ("self", "total"))
+            shares = f"{own} itself, {total} with callees, {row.get('cpu_pct') or 0:.0f}% computing"
+            lines.append(f"- {_say(where)}: {shares}")
         return _cut(lines)
 
     def _list_rows(self) -> list[Any]:

@@ -42,7 +42,8 @@ def find_function(
     """Return the function that a profile in the document says took most time of the kind.
 
     It is a function of the job's own, with the libraries that it called. Computing counts in all
-    threads and processes, waiting in the main thread, for which everything else waits.
+    threads and processes, waiting in the main thread, for which everything else waits. So few
+    samples that its share may as well be nothing name no function.
 
     Args:
         kind: The kind of finding.
@@ -58,12 +59,17 @@ def find_function(
         rows = None if tree is None else tree.list_own(*part)
     computes = kind in _COMPUTES
     found: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for row in rows if isinstance(rows, list) else ():
         times = (read_number(row.get(key)) or 0.0 for key in ("main_s", "wall_s", "cpu_s"))
         main, wall, cpu = times
         seconds = cpu if computes else max(0.0, main - cpu * (main / wall if wall else 0.0))
         name = str(row.get("function"))
         found[name] = found.get(name, 0.0) + seconds
+        error = read_number(row.get("cpu_error_s" if computes else "main_error_s")) or 0.0
+        errors[name] = max(errors.get(name, 0.0), error)
     best = max(found, key=lambda name: found[name], default=None)
     least = _LEAST_SHARE * sum(found.values())
-    return best if best is not None and found[best] > max(least, 0.0) else None
+    if best is None or found[best] <= max(least, errors[best]):
+        return None
+    return best

@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.exactness import find_share_error
+from mlflow_perf.model.profile import read_samples
 
 _LEAST_SEC = 0.05
 _LEAST_SHARE = 0.1
 _MOST_NAMED = 3
+_ERROR_WORTH_SAYING = 0.1
 
-OwnSeconds = Mapping[tuple[str, str], tuple[float, float]]
-"""Name and file of a function → wall seconds of the main thread, CPU seconds of all threads."""
+
+class Seconds(NamedTuple):
+    """Seconds in a function, and the half width of their 95% interval.
+
+    Attributes:
+        seconds: The seconds.
+        error: The half width; 0 where the number of samples is unknown.
+    """
+
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True)
+class OwnSeconds:
+    """The time that one run spent in the job's own functions.
+
+    Attributes:
+        duration_sec: Duration of the run's longest node.
+        main: Name and file → wall seconds of the main thread; of several ranks, their mean.
+        cpu: The same → CPU seconds of all threads and processes.
+        samples: `main` and `cpu` → number of equal samples; empty if unknown.
+    """
+
+    duration_sec: float
+    main: Mapping[tuple[str, str], float]
+    cpu: Mapping[tuple[str, str], float]
+    samples: Mapping[str, float]
+
+    def find(self, function: tuple[str, str], *, in_main: bool) -> Seconds:
+        """Return the main thread's wall seconds in a function, or the CPU seconds of all."""
+        times = self.main if in_main else self.cpu
+        seconds, whole = times.get(function, 0.0), sum(times.values())
+        samples = self.samples.get("main" if in_main else "cpu")
+        if samples is None or not whole:
+            return Seconds(seconds, 0.0)
+        return Seconds(seconds, whole * find_share_error(seconds / whole, samples))
 
 
 @dataclass(frozen=True)
@@ -29,6 +68,8 @@ class FunctionChange:
         after_s: The same in the last one.
         in_main: False where the main thread had no time in it: the seconds are then CPU time, the
             sum over its threads and processes, and may be more than the run took.
+        error_s: Half width of the 95% interval of the change, by the number of samples; 0 where
+            that is unknown.
     """
 
     function: str
@@ -36,11 +77,18 @@ class FunctionChange:
     before_s: float
     after_s: float
     in_main: bool = True
+    error_s: float = 0.0
 
     @property
     def change_s(self) -> float:
         """How many seconds it took more."""
         return self.after_s - self.before_s
+
+    @property
+    def text(self) -> str:
+        """The change for people: `+38 s`, or `+38 ± 5 s` where the error is worth saying."""
+        error = self.error_s if self.error_s > _ERROR_WORTH_SAYING * abs(self.change_s) else 0.0
+        return format_seconds(self.change_s, error)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""
@@ -80,31 +128,47 @@ class ProfileChange:
     def sentence(self) -> str:
         """Which functions account for the change: "`parse` +38 s of +41 s"; "" if none does.
 
-        The CPU time of functions that only other threads and processes ran follows.
+        A change within its error is no cause. Where the named ones are more than the run's change,
+        the function that made up for most of it follows, and last the CPU time of functions that
+        only other threads and processes ran.
         """
         least = max(_LEAST_SEC, _LEAST_SHARE * abs(self.change_s))
-        same_way = [
-            one
-            for one in self.functions
-            if abs(one.change_s) >= least and (one.change_s > 0) == (self.change_s > 0)
-        ]
+        sure = [f for f in self.functions if abs(f.change_s) >= max(least, f.error_s)]
+        same_way = [f for f in sure if (f.change_s > 0) == (self.change_s > 0)]
         if not same_way or abs(self.change_s) < _LEAST_SEC:
             return ""
-        named = [
-            f"`{one.function}` {format_seconds(one.change_s)}"
-            for one in sorted(same_way, key=lambda one: not one.in_main)
-        ][:_MOST_NAMED]
-        count = min(sum(one.in_main for one in same_way), _MOST_NAMED)
-        whole, beside = format_seconds(self.change_s), ", ".join(named[count:])
-        beside += " of CPU time beside the main thread" if beside else ""
-        if not count:
-            return f"{beside}; the run {whole}"
-        return "; ".join(filter(None, (f"{', '.join(named[:count])} of {whole}", beside)))
+        main = [one for one in same_way if one.in_main][:_MOST_NAMED]
+        beside = [one for one in same_way if not one.in_main][: _MOST_NAMED - len(main)]
+        whole = format_seconds(self.change_s)
+        parts = []
+        if main:
+            parts.append(f"{', '.join(map(_name, main))} of {whole}")
+            against = [one for one in sure if one.in_main and one not in same_way]
+            if against and abs(sum(f.change_s for f in main)) > abs(self.change_s) + least:
+                parts[0] += f", but {_name(against[0])}"
+        if beside:
+            named = ", ".join(map(_name, beside))
+            parts.append(f"{named} of CPU time beside the main thread")
+        return "; ".join(parts if main else [*parts, f"the run {whole}"])
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a change of seconds with its sign: `+38 s`."""
-    return f"{'−' if seconds < 0 else '+'}{format_duration(abs(seconds))}"
+def _name(change: FunctionChange) -> str:
+    return f"`{change.function}` {change.text}"
+
+
+def format_seconds(seconds: float, error: float = 0.0) -> str:
+    """Return a change of seconds with its sign, and its error if there is one: `+38 ± 5 s`."""
+    sign, whole = "−" if seconds < 0 else "+", format_duration(abs(seconds))
+    if not error:
+        return f"{sign}{whole}"
+    short = float(f"{error:.2g}")
+    inexact = f"{short:g} s" if short < 1 <= abs(seconds) else format_duration(short)
+    number, unit = whole.split(" ", 1)
+    return (
+        f"{sign}{number} ± {inexact}"
+        if inexact.endswith(f" {unit}")
+        else f"{sign}{whole} ± {inexact}"
+    )
 
 
 def compare_profiles(
@@ -114,52 +178,58 @@ def compare_profiles(
 
     Of several nodes the longest counts, because the run waits for it.
     """
-    sides = [read_own_seconds(before), read_own_seconds(after)]
-    known = [side for side in sides if side is not None]
-    if len(known) < len(sides):
+    first, last = read_own_seconds(before), read_own_seconds(after)
+    if first is None or last is None:
         return None
-    lined_up = line_up([functions for _, functions in known])
     changes = [
-        FunctionChange(*key, round(first, 3), round(last, 3), in_main)
-        for key, (in_main, (first, last)) in lined_up.items()
+        FunctionChange(
+            *key,
+            round(a.seconds, 3),
+            round(b.seconds, 3),
+            in_main,
+            round(math.hypot(a.error, b.error), 3),
+        )
+        for key, (in_main, (a, b)) in line_up([first, last]).items()
+        if a.seconds or b.seconds
     ]
     changes.sort(key=lambda one: -abs(one.change_s))
-    return ProfileChange(round(known[0][0], 3), round(known[1][0], 3), tuple(changes))
+    return ProfileChange(round(first.duration_sec, 3), round(last.duration_sec, 3), tuple(changes))
 
 
 def line_up(
     runs: Sequence[OwnSeconds],
-) -> dict[tuple[str, str], tuple[bool, tuple[float, ...]]]:
+) -> dict[tuple[str, str], tuple[bool, tuple[Seconds, ...]]]:
     """Return name and file of each function → whether it is in a main thread, its seconds by run.
 
     What the main thread does in one run at least is compared by the main thread's time in all. The
     rest runs beside it: only what it computes can have held the run up, as it waits all the time.
     """
-    keys = dict.fromkeys(key for run in runs for key in run)
-    found = {key: [run.get(key, (0.0, 0.0)) for run in runs] for key in keys}
-    in_main = {key: any(main for main, _ in found[key]) for key in keys}
-    return {
-        key: (in_main[key], tuple(main if in_main[key] else cpu for main, cpu in found[key]))
-        for key in keys
-    }
+    found = {}
+    for key in dict.fromkeys(key for run in runs for key in (*run.main, *run.cpu)):
+        in_main = any(run.main.get(key) for run in runs)
+        found[key] = in_main, tuple(run.find(key, in_main=in_main) for run in runs)
+    return found
 
 
-def read_own_seconds(nodes: Iterable[NodeDocument]) -> tuple[float, OwnSeconds] | None:
-    """Return the duration of the node that took longest, and the seconds in each own function.
-
-    None without a profile.
-    """
-    found = None
+def read_own_seconds(nodes: Iterable[NodeDocument]) -> OwnSeconds | None:
+    """Return the seconds in each own function of the node that took longest; None without any."""
+    longest: tuple[float, dict[str, Any], list[Any]] | None = None
     for node in nodes:
-        rows = (node.extra.get("profile") or {}).get("own")
+        profile = node.extra.get("profile")
+        rows = profile.get("own") if isinstance(profile, dict) else None
         if not isinstance(rows, list) or node.duration_sec is None:
             continue
-        if found is None or node.duration_sec > found[0]:
-            seconds: dict[tuple[str, str], tuple[float, float]] = {}
-            for row in rows:
-                key = str(row.get("function")), str(row.get("file"))
-                main, cpu = (read_number(row.get(name)) or 0.0 for name in ("main_s", "cpu_s"))
-                had = seconds.get(key, (0.0, 0.0))
-                seconds[key] = had[0] + main, had[1] + cpu
-            found = node.duration_sec, seconds
-    return found
+        if longest is None or node.duration_sec > longest[0]:
+            longest = node.duration_sec, profile or {}, rows
+    if longest is None:
+        return None
+    duration_sec, profile, rows = longest
+    times: dict[str, dict[tuple[str, str], float]] = {"main": {}, "cpu": {}}
+    for row in rows:
+        key = str(row.get("function")), str(row.get("file"))
+        for name, had in times.items():
+            had[key] = had.get(key, 0.0) + (read_number(row.get(f"{name}_s")) or 0.0)
+    # The main thread is in one function at a time. Documents that add up ranks say more.
+    excess = max(1.0, sum(times["main"].values()) / duration_sec) if duration_sec > 0 else 1.0
+    main = {key: seconds / excess for key, seconds in times["main"].items()}
+    return OwnSeconds(duration_sec, main, times["cpu"], read_samples(profile))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from mlflow_perf.analysis.change_sentence import list_different
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.phases import Phase, read_phases
-from mlflow_perf.analysis.profile_changes import OwnSeconds, line_up, read_own_seconds
+from mlflow_perf.analysis.profile_changes import Seconds, line_up, read_own_seconds
 from mlflow_perf.analysis.step_runs import StepRuns, list_steps
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 
@@ -134,24 +135,29 @@ def _list_phases(step: str, runs: Sequence[PerfRun | None]) -> Iterator[FactRow]
 
 
 def _list_functions(step: str, runs: Sequence[PerfRun | None], baseline: int) -> Iterator[FactRow]:
-    """Yield the seconds in each own function, libraries that it called included."""
-    known: list[OwnSeconds | None] = []
-    for run in runs:
-        nodes = [] if run is None or run.document is None else run.document.all_nodes()
-        found = read_own_seconds(nodes)
-        known.append(None if found is None else found[1])
-    lined_up = line_up([one or {} for one in known])
-    change = {
-        key: max(
-            abs(seconds - row[baseline])
-            for seconds, one in zip(row, known, strict=True)
-            if one is not None
-        )
-        for key, (_, row) in lined_up.items()
-    }
+    """Yield the seconds in each own function, libraries that it called included.
+
+    Functions whose change is within its error, by the number of samples, are left out.
+    """
+    known = [
+        None if run is None or run.document is None else read_own_seconds(run.document.all_nodes())
+        for run in runs
+    ]
+    lined_up = line_up([one for one in known if one is not None])
+    places = [i for i, one in enumerate(known) if one is not None]
+    change = {}
+    for key, (_, row) in lined_up.items():
+        base = row[places.index(baseline)] if baseline in places else Seconds(0.0, 0.0)
+        sure = [
+            abs(one.seconds - base.seconds)
+            for one in row
+            if abs(one.seconds - base.seconds) >= math.hypot(one.error, base.error)
+        ]
+        change[key] = max(sure, default=0.0)
     ranked = sorted((k for k in change if change[k] >= _LEAST_SEC), key=lambda k: (-change[k], k))
     for key in ranked[:_MOST_FUNCTIONS]:
         in_main, row = lined_up[key]
         where = key[1] if in_main else f"{key[1]}, CPU time"
-        seconds = tuple(None if one is None else row[i] for i, one in enumerate(known))
+        by_place = {place: one.seconds for place, one in zip(places, row, strict=True)}
+        seconds = tuple(by_place.get(i) for i in range(len(known)))
         yield FactRow(step, key[0], seconds, tuple(where for _ in known))

@@ -11,7 +11,7 @@ from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.model.profile import list_functions
+from mlflow_perf.model.profile import format_share, list_functions, read_samples
 from mlflow_perf.reports.speedscope import join_speedscope
 from mlflow_perf.tracking.load import load
 
@@ -79,12 +79,15 @@ def _show_node(node: NodeDocument, count: int) -> None:
     click.echo(_tables.paint(title, "bold"))
     samples, processes = profile.get("samples", 0), profile.get("processes", 1)
     of = f" of {processes} processes" if processes != 1 else ""
-    click.echo(f"{samples:,} samples{of}, {profile.get('rate_hz', 0):g} a second")
+    inexact = "; ±: 95% interval" if read_samples(profile) else ""
+    click.echo(f"{samples:,} samples{of}, {profile.get('rate_hz', 0):g} a second{inexact}")
     rows = [
         [
             row.get("function"),
             f"{row.get('file')}:{row.get('line')}",
-            *(f"{row.get(key) or 0:.1f}%" for key in ("self_pct", "total_pct", "cpu_pct")),
+            format_share(row, "self"),
+            format_share(row, "total"),
+            f"{row.get('cpu_pct') or 0:.0f}%",
         ]
         for row in list_functions(node)[:_ROWS_MAX]
     ]
@@ -104,7 +107,7 @@ def _show_change(change: ProfileChange) -> None:
             one.file if one.in_main else f"{one.file}, CPU time",
             format_duration(one.before_s) if one.before_s else "–",
             format_duration(one.after_s) if one.after_s else "–",
-            format_seconds(one.change_s),
+            one.text,
         ]
         for one in change.functions[:_ROWS_MAX]
     ]

@@ -68,6 +68,6 @@ def _format_row(check: Check) -> tuple[str, ...]:
         check.name,
         *figures,
         f"{check.error_pct or 0.0:+.2f}%",
-        f"±{check.bound_pct:g}%",
+        f"±{check.bound_pct:.2g}%",
         "passed" if check.passed else "FAILED",
     )

@@ -7,10 +7,12 @@ plain data within a node's document, of bounded size, and makes the speedscope f
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlflow_perf.core.json_io import read_number
+from mlflow_perf.model.exactness import find_share_error
 
 if TYPE_CHECKING:
     from mlflow_perf.model.document import NodeDocument
@@ -82,6 +84,24 @@ def list_functions(node: NodeDocument) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
+def read_samples(profile: Any) -> dict[str, float]:
+    """Return the numbers of equal samples in a profile's data: `wall`, `cpu`, `main`; or none."""
+    counts = profile.get("equal_samples") if isinstance(profile, dict) else None
+    rows = counts.items() if isinstance(counts, dict) else ()
+    return {str(key): number for key, n in rows if (number := read_number(n)) is not None}
+
+
+def format_share(row: Mapping[str, Any], key: str) -> str:
+    """Return a share in a row of the profile for people: `48 ± 4%`, or `48.3%` if it is exact.
+
+    Args:
+        row: A row of `functions`.
+        key: `self` or `total`.
+    """
+    share, error = (read_number(row.get(f"{key}{end}")) or 0.0 for end in ("_pct", "_error_pct"))
+    return f"{share:.0f} ± {error:.0f}%" if error >= 0.5 else f"{share:.1f}%"
+
+
 def add_times(into: Times, more: Times, share: float = 1.0) -> None:
     """Add times, or a share of them, to those of the same tree nodes."""
     for node, (wall, cpu) in more.items():
@@ -99,7 +119,9 @@ class Profile:
         names: Of each tree node the index of its function.
         width_sec: Length of a bucket.
         buckets: Of each bucket: tree node → wall and CPU seconds of the node itself.
-        main_threads: How many processes have a main thread in it: the ranks of this node.
+        main_threads: How many main threads it has at a time on average: the ranks of this node.
+        samples: How many equal samples (`model.exactness`) the times come from: `wall`, `cpu`, and
+            `main` for the main thread's wall time; empty if unknown.
     """
 
     functions: list[Function] = field(default_factory=list)
@@ -107,13 +129,15 @@ class Profile:
     names: list[int] = field(default_factory=list)
     width_sec: float = FINEST_SEC
     buckets: list[dict[int, tuple[float, float]]] = field(default_factory=list)
-    main_threads: int = 1
+    main_threads: float = 1.0
+    samples: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the tree as plain data: times in milliseconds."""
         return {
             "width_s": self.width_sec,
-            "main_threads": self.main_threads,
+            "main_threads": round(self.main_threads, 3),
+            "equal_samples": {key: round(count, 1) for key, count in self.samples.items()},
             "functions": [list(function) for function in self.functions],
             "parents": self.parents,
             "names": self.names,
@@ -144,19 +168,21 @@ class Profile:
                     {int(n or 0): ((w or 0.0) / 1e3, (c or 0.0) / 1e3) for n, w, c in triples}
                 )
             width = float(data["width_s"])
-            mains = int(data.get("main_threads", 1))  # those before 0.2.0 do not say
+            mains = float(data.get("main_threads", 1))  # those before 0.2.0 do not say
         except (TypeError, ValueError, KeyError, OverflowError):
             return None
         count = len(parents)
         is_sound = (
             len(names) == count
             and width > 0
-            and mains > 0
+            and 0 < mains < math.inf
             and all(-1 <= parent < i for i, parent in enumerate(parents))
             and all(0 <= name < len(functions) for name in names)
             and all(0 <= node < count for bucket in buckets for node in bucket)
         )
-        return cls(functions, parents, names, width, buckets, mains) if is_sound else None
+        if not is_sound:
+            return None
+        return cls(functions, parents, names, width, buckets, mains, read_samples(data))
 
     def sum_nodes(
         self, start_sec: float = 0.0, end_sec: float = math.inf
@@ -187,10 +213,14 @@ class Profile:
 
         Returns:
             `function`, `file`, `main_s` (wall time of the main thread; of several ranks, the mean
-            of theirs), `wall_s` and `cpu_s` (of all threads and processes), the longest first.
+            of theirs), `wall_s` and `cpu_s` (of all threads and processes), the longest first. If
+            the number of samples is known, also `main_error_s` and `cpu_error_s`: half widths of
+            the 95% intervals.
         """
         credited: dict[Function, list[float]] = {}
-        for node, (wall, cpu) in self.sum_nodes(start_sec, end_sec).items():
+        sums = self.sum_nodes(start_sec, end_sec)
+        part, whole = self.sum_times(sums), self.sum_times(self.sum_nodes())
+        for node, (wall, cpu) in sums.items():
             path = [self.functions[self.names[one]] for one in self.list_path(node)]
             named = [function for function in path if function.file]
             # A lambda or a generator expression is part of the function that has it.
@@ -211,8 +241,24 @@ class Profile:
             }
             for function, (main, wall, cpu) in credited.items()
         ]
+        for row in rows if self.samples else ():
+            for key, times in (("main", self.main_threads), ("cpu", 1.0)):
+                seconds = part[key] / times
+                samples = self.samples.get(key, 0.0) * part[key] / (whole[key] or 1.0)
+                share = row[f"{key}_s"] / (seconds or 1.0)
+                row[f"{key}_error_s"] = round(seconds * find_share_error(share, samples), 3)
         rows.sort(key=lambda row: -max(row["main_s"], row["cpu_s"]))
         return rows
+
+    def sum_times(self, nodes: Times) -> dict[str, float]:
+        """Return the `wall` and `cpu` seconds of tree nodes, and the wall seconds under `main`."""
+        sums = {"wall": 0.0, "cpu": 0.0, "main": 0.0}
+        for node, (wall, cpu) in nodes.items():
+            sums["wall"] += wall
+            sums["cpu"] += cpu
+            if self.functions[self.names[self.list_path(node)[-1]]].name == MAIN_THREAD:
+                sums["main"] += wall
+        return sums
 
     def to_speedscope(self, name: str) -> dict[str, Any]:
         """Return the profile in the format of speedscope: one by wall time and one by CPU time.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from mlflow_perf.model.exactness import count_equal_samples, find_share_error, pool_samples
 from mlflow_perf.model.profile import MAIN_THREAD, Function, Profile, RawStacks, add_times
 
 _MOST_BUCKETS = 64
@@ -19,11 +20,16 @@ _MOST_WHOLE_STACKS = 10_000
 _BEGINNING = 3
 
 
-def describe_functions(raws: Sequence[RawStacks]) -> list[dict[str, Any]]:
+def describe_functions(raws: Sequence[RawStacks], samples: float) -> list[dict[str, Any]]:
     """Return the functions that took most time, as rows of the document.
 
     A function on a stack several times counts once in its total. `cpu_pct` says for how much of the
-    time in the function itself, and in the C code that it called, it computed.
+    time in the function itself, and in the C code that it called, it computed. The true shares are
+    within `self_error_pct` and `total_error_pct` points of these in 95 of 100 cases.
+
+    Args:
+        raws: What each process has sampled.
+        samples: How many equal samples that is.
     """
     own: dict[Function, list[float]] = {}
     total: dict[Function, float] = {}
@@ -47,13 +53,18 @@ def describe_functions(raws: Sequence[RawStacks]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for function, seconds in total.items():
         wall, cpu = own.get(function, (0.0, 0.0))
+        shares = {"self": wall / whole, "total": seconds / whole} if whole else {}
         rows.append(
             {
                 "function": function.name,
                 "file": function.file,
                 "line": hottest[function][1] if function in hottest else function.line,
-                "self_pct": round(100.0 * wall / whole, 2) if whole else 0.0,
-                "total_pct": round(100.0 * seconds / whole, 2) if whole else 0.0,
+                "self_pct": round(100.0 * shares.get("self", 0.0), 2),
+                "total_pct": round(100.0 * shares.get("total", 0.0), 2),
+                **{
+                    f"{key}_error_pct": round(100.0 * find_share_error(share, samples), 2)
+                    for key, share in shares.items()
+                },
                 "cpu_pct": round(min(100.0, 100.0 * cpu / wall), 2) if wall else 0.0,
             }
         )
@@ -73,8 +84,10 @@ def build_profile(
         duration_sec: Its length; samples outside of it are left out.
 
     Returns:
-        `rate_hz`, `samples`, `processes`, `wall_s`, `cpu_s`, `functions`, the job's own functions
-        as `own`, and the tree as `flame`; None without samples.
+        `rate_hz`, `samples` (of all threads), `equal_samples` (how many they count for in a share
+        of the `wall` time, of the `cpu` time and of the `main` thread's time), `processes`,
+        `wall_s`, `cpu_s`, `functions`, the job's own functions as `own`, and the tree as `flame`;
+        None without samples.
     """
     inside = [_cut(raw, started, started + duration_sec) for raw in raws]
     inside = [raw for raw in inside if raw.cells]
@@ -86,15 +99,17 @@ def build_profile(
     rates = [raw.rate_hz for raw in raws if raw.rate_hz is not None]
     reached_hz = round(samples / wall_s, 1) if wall_s > 0 else 0.0
     tree = prune_tree(_grow(inside, started, duration_sec))
+    flame = tree.as_dict()
     return {
         "rate_hz": rates[0] if rates else reached_hz,
         "samples": samples,
+        "equal_samples": flame["equal_samples"],
         "processes": len(inside),
         "wall_s": round(wall_s, 3),
         "cpu_s": round(sum(cell[4] for cell in cells), 3),
-        "functions": describe_functions(inside),
+        "functions": describe_functions(inside, tree.samples["wall"]),
         "own": tree.list_own()[:_MOST_OWN],
-        "flame": tree.as_dict(),
+        "flame": flame,
     }
 
 
@@ -151,6 +166,11 @@ class TreeGrower:
         for parent, name in zip(other.parents, other.names, strict=True):
             under = -1 if parent < 0 else places[parent]
             places.append(self.find_node(under, other.functions[name]))
+        pairs = [(one.sum_times(one.sum_nodes()), one.samples) for one in (self.tree, other)]
+        self.tree.samples = {
+            key: pool_samples((times[key], samples.get(key, 0.0)) for times, samples in pairs)
+            for key in other.samples
+        }
         for i, bucket in enumerate(other.buckets):
             for node, (wall, cpu) in bucket.items():
                 self.add_time(places[node], (i + 0.5) * other.width_sec, wall, cpu)
@@ -160,8 +180,8 @@ def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Pro
     """Return the whole tree of what all processes have sampled."""
     widest = max((cell[1] for raw in raws for cell in raw.cells), default=0.0)
     grower = TreeGrower(widest, duration_sec)
-    ranks = [any(raw.stacks[cell[2]][0] == MAIN_THREAD for cell in raw.cells) for raw in raws]
-    grower.tree.main_threads = max(1, sum(ranks))
+    grower.tree.main_threads = _count_main_threads(raws, duration_sec)
+    grower.tree.samples = count_samples(raws)
     sums: list[dict[int, float]] = []
     for raw in raws:
         sums.append({})
@@ -186,6 +206,40 @@ def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Pro
     return grower.tree
 
 
+def _count_main_threads(raws: Sequence[RawStacks], duration_sec: float) -> float:
+    """Return how many main threads ran at a time, on average over the time in which any ran."""
+    lives = []
+    for raw in raws:
+        cells = [cell for cell in raw.cells if raw.stacks[cell[2]][0] == MAIN_THREAD]
+        if cells:  # a thread is in some stack for as long as it lives
+            begin = min(cell[0] for cell in cells)
+            lives.append((begin, begin + sum(cell[3] for cell in cells)))
+    whole = sum(end - begin for begin, end in lives)
+    covered, until = 0.0, -math.inf
+    for begin, end in sorted(lives):
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    covered = min(covered, duration_sec)
+    return max(1.0, whole / covered) if covered > 0 else 1.0
+
+
+def count_samples(raws: Sequence[RawStacks]) -> dict[str, float]:
+    """Return how many equal samples there are of all wall time, of CPU time, of main threads."""
+    parts: dict[str, list[tuple[float, float]]] = {"wall": [], "cpu": [], "main": []}
+    for raw in raws:
+        roots: dict[str, list[tuple[float, float, int, float, float, int]]] = {}
+        for cell in raw.cells:
+            roots.setdefault(raw.stacks[cell[2]][0], []).append(cell)
+        for root, cells in roots.items():
+            for key, place in (("wall", 3), ("cpu", 4), ("main", 3)):
+                if key == "main" and root != MAIN_THREAD:
+                    continue
+                seen = [(c[0], c[1], float(c[place]), c[5]) for c in cells if c[place] > 0.0]
+                seconds = sum(one[2] for one in seen)
+                parts[key].append((seconds, count_equal_samples(seen)))
+    return {key: pool_samples(found) for key, found in parts.items()}
+
+
 def prune_tree(tree: Profile) -> Profile:
     """Return a tree of bounded size: small branches join one named `(other)` beside them."""
     totals = [[0.0, 0.0] for _ in tree.parents]
@@ -205,6 +259,7 @@ def prune_tree(tree: Profile) -> Profile:
         width_sec=tree.width_sec,
         buckets=[{} for _ in tree.buckets],
         main_threads=tree.main_threads,
+        samples=tree.samples,
     )
     functions: dict[Function, int] = {}
     places: dict[int, int] = {}

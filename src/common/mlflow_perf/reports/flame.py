@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mlflow_perf.analysis.phases import describe_phase, read_phases
@@ -20,7 +20,8 @@ class FlameReader:
         self._first: Profile | None = None
         self._grower: TreeGrower | None = None
         self._phases: list[dict[str, Any]] = []
-        self._facts: Mapping[str, Any] = {}
+        self._rate_hz: float | None = None
+        self._samples = 0.0
 
     def add(self, node: NodeDocument, started: float) -> None:
         """Keep the data of a node that the page shows.
@@ -43,8 +44,10 @@ class FlameReader:
         tree = read_profile(node)
         if tree is None:
             return
+        profile = node.extra["profile"]
+        self._samples += read_number(profile.get("samples")) or 0.0
         if self._first is None:
-            self._first, self._facts = tree, node.extra["profile"]
+            self._first, self._rate_hz = tree, read_number(profile.get("rate_hz"))
             return
         if self._grower is None:
             length = len(self._first.buckets) * self._first.width_sec
@@ -64,7 +67,7 @@ class FlameReader:
             return None
         return {
             **tree.as_dict(),
-            "rate_hz": read_number(self._facts.get("rate_hz")),
-            "samples": read_number(self._facts.get("samples")),
+            "rate_hz": self._rate_hz,
+            "samples": self._samples,
             "phases": list(self.phases),
         }

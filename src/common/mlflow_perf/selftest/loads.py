@@ -25,7 +25,7 @@ from mlflow_perf.selftest.profile_loads import PROFILE_LOADS
 _CHUNK = b"\xa5" * MB
 _HOUR_SEC = 3600.0
 
-Load = Callable[[Path], "tuple[float, float]"]
+Load = Callable[[Path], "tuple[float, ...]"]
 """Takes a folder that it may use; returns the true and the measured figure in the same unit."""
 
 

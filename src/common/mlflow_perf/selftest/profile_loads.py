@@ -1,7 +1,7 @@
 """Known shares of time of functions, compared with the stack sampler's figures.
 
-Each load measures itself with the thread's clocks. It returns 100 and how much of that time, in per
-cent, the profile has in the right function.
+Each load measures itself with the thread's clocks. It returns 100, how much of that time, in per
+cent, the profile has in the right function, and how many points the number of samples leaves open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from mlflow_perf.model.exactness import find_share_error
 from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.model.profile_building import count_samples
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
 
@@ -61,8 +63,12 @@ def _digest(seconds: float) -> None:
         hashlib.sha256(_BLOCK)
 
 
-def _agree(true: Mapping[str, float], raws: list[RawStacks], place: int) -> tuple[float, float]:
-    """Return 100, and the share of the time that is in the right function, in per cent."""
+Agreement = tuple[float, float, float]
+"""100, the share of the time that is in the right function, and the error of one function's."""
+
+
+def _agree(true: Mapping[str, float], raws: list[RawStacks], place: int) -> Agreement:
+    """Return the share of the time that is in the right function, in per cent."""
     found = dict.fromkeys(true, 0.0)
     for raw in raws:
         for cell in raw.cells:
@@ -70,7 +76,10 @@ def _agree(true: Mapping[str, float], raws: list[RawStacks], place: int) -> tupl
             for name in names & found.keys():
                 found[name] += cell[place]
     whole, seen = sum(true.values()), sum(found.values()) or 1.0
-    return 100.0, 100.0 * sum(min(true[name] / whole, found[name] / seen) for name in true)
+    samples = count_samples(raws)["wall" if place == _WALL else "cpu"]
+    errors = [find_share_error(seconds / whole, samples) for seconds in true.values()]
+    right = sum(min(true[name] / whole, found[name] / seen) for name in true)
+    return 100.0, 100.0 * right, 100.0 * max(errors)
 
 
 def _time_parts(
@@ -84,7 +93,7 @@ def _time_parts(
     return took
 
 
-def profile_split(_: Path) -> tuple[float, float]:
+def profile_split(_: Path) -> Agreement:
     """Spend 50, 30 and 20% of the time in three functions, recursion and a generator, in turns."""
     turn: list[tuple[str, Callable[[], object]]] = [
         ("_half", lambda: _half(0.1)),
@@ -98,7 +107,7 @@ def profile_split(_: Path) -> tuple[float, float]:
     return _agree(took, [live.end(window)], _WALL)
 
 
-def profile_short(_: Path) -> tuple[float, float]:
+def profile_short(_: Path) -> Agreement:
     """Spend 200 ms in three functions; of five times the median, because others disturb one."""
     parts: list[tuple[str, Callable[[], object]]] = [
         ("_half", lambda: _half(0.2)),
@@ -113,7 +122,7 @@ def profile_short(_: Path) -> tuple[float, float]:
     return sorted(found)[2]
 
 
-def profile_threads(_: Path) -> tuple[float, float]:
+def profile_threads(_: Path) -> Agreement:
     """Compute in Python, compute in C without the lock, and wait, in three threads at once."""
     took: dict[str, float] = {}
 
@@ -133,7 +142,7 @@ def profile_threads(_: Path) -> tuple[float, float]:
     return _agree(took, [live.end(window)], _CPU)
 
 
-def profile_children(folder: Path) -> tuple[float, float]:
+def profile_children(folder: Path) -> Agreement:
     """Compute in two child processes that are forked, three parts to one."""
     live.offer(folder, None)
     took = {}

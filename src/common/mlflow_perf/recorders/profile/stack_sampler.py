@@ -307,9 +307,9 @@ class StackSampler(Thread):
         watched.count = 0
         if wall > 0.0:
             parts = len(watched.samples)
-            for sample in watched.samples:
+            for i, sample in enumerate(watched.samples):
                 for window in self._windows:
-                    window.add(sample, at, wall / parts, cpu / parts, count)
+                    window.add(sample, at, wall / parts, cpu / parts, 0 if i else count)
 
     def _finish(self) -> None:
         """Put the time since the last sample down to it: now the threads are where they end us."""

@@ -16,6 +16,7 @@ KIND = "stacks"
 """First part of the names of these files."""
 
 _TIME = 99
+_NO_SAMPLE = 98
 _MOST_COUNT = 90
 _STACK = BLOB
 _STEP_SEC = 0.1
@@ -24,8 +25,8 @@ _STEP_SEC = 0.1
 class StackSpool(RecordSpool):
     """Writes each sample into a spool file.
 
-    A record is wall and CPU seconds of a stack, and its kind the number of samples. Records before
-    it say what the stack is, and the time.
+    A record is wall and CPU seconds of a stack, and its kind the number of samples, or that they
+    belong to one before. Records before it say what the stack is, and the time.
 
     Args:
         folder: Spool folder.
@@ -73,7 +74,7 @@ class StackSpool(RecordSpool):
                 writer.append(_MOST_COUNT, stack, 0.0, 0.0)
                 count -= _MOST_COUNT
             if writer.begun == begun:
-                writer.append(max(1, count), stack, wall, cpu)
+                writer.append(count or _NO_SAMPLE, stack, wall, cpu)
         except (OSError, ValueError) as error:
             self.give_up(error)
 
@@ -107,7 +108,8 @@ def read_stacks(file: SpoolFile) -> RawStacks:
         elif record.kind == _TIME:
             at = record.a
         else:
-            raw.cells.append((at, 0.0, record.ident, record.a, record.b, record.kind))
+            count = 0 if record.kind == _NO_SAMPLE else record.kind
+            raw.cells.append((at, 0.0, record.ident, record.a, record.b, count))
     raw.functions = list(numbers)
     raw.stacks = [named.get(i, ("", 0, ())) for i in range(max(named, default=-1) + 1)]
     known = all(0 <= one < len(raw.functions) for _, _, path in raw.stacks for one in path)

@@ -10,11 +10,16 @@ const children = Array.from({ length: count }, () => []), roots = [];
 data.parents.forEach((parent, node) => (parent < 0 ? roots : children[parent]).push(node));
 const functionOf = node => data.functions[data.names[node]];
 const label = ([name, file, line]) => file && name !== file ? `${name} (${file}${line ? ":" + line : ""})` : name;
-let own = [], cpu = [], total = [], whole = 0, focus = -1, span = null;
+let own = [], cpu = [], total = [], whole = 0, samples = 0, focus = -1, span = null;
 
 const { number, time } = perfFormat;
 const seconds = value => value >= 1 ? time(value) : number(value * 1000) + " ms";
 const percent = share => (100 * share).toFixed(share >= .0995 ? 0 : 1) + "%";
+/* A share with its 95% interval by the number of samples: model/exactness.py has the law. */
+const exactly = share => {
+  const middle = (share * samples + 2) / (samples + 4), error = Math.min(1, 1.96 * Math.sqrt(middle * (1 - middle) / samples));
+  return samples && error >= .005 ? `${(100 * share).toFixed(0)} ± ${(100 * error).toFixed(0)}%` : percent(share);
+};
 
 /* Self and total seconds of each node within the chosen part of the run. */
 const add = () => {
@@ -32,10 +37,12 @@ const add = () => {
   total = Float64Array.from(own);
   for (let node = count - 1; node >= 0; node--) if (data.parents[node] >= 0) total[data.parents[node]] += total[node];
   whole = roots.reduce((sum, node) => sum + total[node], 0);
+  const all = data.buckets.reduce((sum, bucket) => { for (let k = 1 + place; k < bucket.length; k += 3) sum += bucket[k] / 1000; return sum; }, 0);
+  samples = (data.equal_samples?.[place ? "cpu" : "wall"] || 0) * (all ? whole / all : 0);
   return wall;
 };
 
-const describe = node => `${label(functionOf(node))}: ${seconds(total[node])}, ${percent(whole ? total[node] / whole : 0)} of all; itself ${seconds(own[node])}`;
+const describe = node => `${label(functionOf(node))}: ${seconds(total[node])}, ${exactly(whole ? total[node] / whole : 0)} of all; itself ${seconds(own[node])}`;
 const matches = node => find.value && functionOf(node).slice(0, 2).join(" ").toLowerCase().includes(find.value.toLowerCase());
 const shade = ([name, file, , library]) => {
   if (!file) return "var(--panel)";
@@ -94,7 +101,7 @@ const draw = keep => {
     else if (matches(node)) { hits.add(node); found += total[node]; }
   }
   const what = by.value === "1" ? "CPU time" : "thread time";
-  said.textContent = !whole ? `No ${what} in this part.` : find.value ? `“${find.value}” is in ${percent(found / whole)} of ${seconds(whole)} of ${what}.` : `${seconds(whole)} of ${what}${data.samples ? `, ${data.samples} samples of the run` : ""}.`;
+  said.textContent = !whole ? `No ${what} in this part.` : find.value ? `“${find.value}” is in ${exactly(found / whole)} of ${seconds(whole)} of ${what}.` : `${seconds(whole)} of ${what}${data.samples ? `, ${data.samples} samples of the run` : ""}${samples ? "; ±: 95% interval" : ""}.`;
 };
 
 /* A function on a stack several times counts once in its total. */
@@ -122,7 +129,7 @@ const list = wall => {
       one.textContent = text;
       return one;
     };
-    row.append(cell(name), cell(line ? `${file}:${line}` : file, 0), cell(percent(self / whole), 1, self / whole), cell(percent(all / whole), 1), cell(passed ? percent(Math.min(1, used / passed)) : "–", 1));
+    row.append(cell(name), cell(line ? `${file}:${line}` : file, 0), cell(exactly(self / whole), 1, self / whole), cell(exactly(all / whole), 1), cell(passed ? percent(Math.min(1, used / passed)) : "–", 1));
     return row;
   }));
 };
