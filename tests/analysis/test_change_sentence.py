@@ -75,6 +75,15 @@ def test_of_a_workflow_the_steps_that_account_for_the_change_are_named(make_run:
     assert said.endswith("; rows a → b")
 
 
+def test_parameters_that_one_run_lacks_do_not_fill_the_sentence(make_run: MakeRun) -> None:
+    """Those with two values come first; of the others only the number."""
+    lone = {f"p{i}": "x" * 50 for i in range(9)}
+    base = make_run({"duration_sec": 10.0}, params={"leaves": "31"})
+    new = make_run({"duration_sec": 20.0}, params={**lone, "leaves": "63"})
+    said = describe_change(side(base), side(new))
+    assert said.endswith("; leaves 31 → 63, 9 parameters in only one run")
+
+
 def test_small_changes_and_others_load_are_no_causes(make_run: MakeRun) -> None:
     """A few points more are noise, and what others did is no figure of the job."""
     new = {**ALONE, "job_run_delay_pct": 6.0, "others_cpu_avg_cores": 1.9}

@@ -194,6 +194,29 @@ def test_the_cause_of_a_wait_comes_before_the_wait() -> None:
     assert "waiting" in kinds
 
 
+def test_the_word_of_slow_steps_is_how_the_time_went_and_the_sentence_names_it() -> None:
+    """A busy job whose memory grew: its slow part is `cpu`, and never `memory` or `balanced`."""
+    document = make_document(make_record({"forward": 60.0}, count=150))
+    document.summary |= {"job_cpu_avg_cores": 1.0, "cpu_limit_cores": 2.0, "max_t_mem_percent": 99}
+    (found,) = [one for one in findings_of(document) if one.kind == "steps"]
+    assert found.bottleneck == "cpu"
+    assert found.evidence.endswith("in 'forward', mostly computing")
+
+
+def test_a_slow_node_comes_before_that_nothing_held_the_job_back() -> None:
+    """`balanced` counts less by the time that the slow node explains."""
+    nodes = {}
+    for index, took in enumerate((20.0, 20.0, 30.0)):
+        nodes[index] = NodeDocument(
+            {"index": index, "cpu_count": 2},
+            duration_sec=took,
+            summary={"duration_sec": took, "job_cpu_avg_cores": 1.6, "cpu_limit_cores": 2.0,
+                     "cpu_avg_utilization_pct": 80.0},
+        )  # fmt: skip
+    kinds = [finding.kind for finding in findings_of(PerfDocument(nodes))]
+    assert kinds.index("straggler") < kinds.index("balanced")
+
+
 def test_a_straggler_on_another_node_is_found() -> None:
     """Ranks are compared over all nodes of the run."""
     nodes = {}

@@ -51,7 +51,7 @@ def test_the_groups_come_most_unused_first(
         assert result.exit_code == 0, result.output
         text = file.read_text()
         assert escaped in text
-        assert "left 15.0 CPU hours unused" in text
+        assert "held 15 CPU h that nobody used" in text
 
 
 def test_an_empty_fleet_is_said(cli: Cli, cli_json: Any, client: MlflowClient) -> None:

@@ -15,6 +15,7 @@ from mlflow_perf.core.format import (
     join_some,
     number,
     quantity,
+    show_spaces,
 )
 
 
@@ -38,6 +39,12 @@ def test_a_change_has_a_sign(change_pct: float | None, text: str) -> None:
 def test_a_count_has_its_noun() -> None:
     """One is singular, all other counts are plural."""
     assert [format_count(n, "run") for n in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+
+
+def test_spaces_that_nobody_sees_are_shown() -> None:
+    """At the ends and where several follow each other; a name's single spaces stay."""
+    assert show_spaces(" my  load ") == "␣my ␣load␣"
+    assert show_spaces("my load") == "my load"
 
 
 def test_a_long_list_of_names_is_cut() -> None:

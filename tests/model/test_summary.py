@@ -143,6 +143,8 @@ def test_memory_that_grows_has_its_slope_per_minute() -> None:
     level = summarise([{**row, "job_mem_mb": 50.0} for row in rows])
     assert level["job_mem_growth_mb_per_min"] == pytest.approx(0.0, abs=1e-9)
     assert "job_mem_growth_mb_per_min" not in summarise(rows[:1])
+    # Half a second of loading 100 MB is no 12,000 MB a minute.
+    assert "job_mem_growth_mb_per_min" not in summarise(rows[:4])
 
 
 def test_memory_of_a_moment_has_no_growth() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.sketch import Sketch
+from mlflow_perf.reports.html import render
 from mlflow_perf.reports.operation_rows import (
     MOST_ROWS,
     Places,
@@ -36,6 +37,22 @@ def test_operations_come_from_the_summary_too() -> None:
     report = build_run_page(PerfDocument({0: node}))
     assert {row["name"] for row in report.operations["rows"]} == {"load", "a/b"}
     assert report.counters == [("n", "3"), ("rows", "7")]
+
+
+def test_names_that_share_a_metric_have_one_row_each_and_visible_spaces() -> None:
+    """The metric has the sum of `load` and `load `, which is no third row; nor is `a*b` two."""
+    times = {name: {"count": 1, "total_ms": 4.0} for name in ("load", "load ", "a*b")}
+    node = NodeDocument(
+        summary={"ops/load/count": 2.0, "ops/load/total_ms": 8.0, "ops/a_b/count": 1.0,
+                 "ops/a_b/p50_ms": 4.0, "ops/r_s/count": 7.0},
+        operations={"times": times, "counters": {"r*s": 7}},
+    )  # fmt: skip
+    report = build_run_page(PerfDocument({0: node}))
+    assert [(row["name"], row["count"]) for row in report.operations["rows"]] == [
+        ("load", "1"), ("load ", "1"), ("a*b", "1"),
+    ]  # fmt: skip
+    assert report.counters == [("r*s", "7")]
+    assert "<bdi>load␣</bdi>" in render(PerfDocument({0: node}))
 
 
 def test_a_counter_beyond_floats_does_not_cost_the_report() -> None:

@@ -28,6 +28,20 @@ def test_what_a_run_says_of_itself(client: MlflowClient, experiment: str) -> Non
     assert run.status == "FINISHED"
 
 
+@pytest.mark.parametrize(
+    ("word", "advice", "shown"),
+    [
+        ("balanced", "The block took 510 ms: too short to say what held it back.", "too short"),
+        ("balanced", "No single resource held the job back.", "balanced"),
+        ("cpu", "Steps are too short.", "cpu"),
+    ],
+)
+def test_a_block_below_a_second_is_too_short_everywhere(word: str, advice: str, shown: str) -> None:
+    """Its tag says `balanced`; people read on each page that there is no verdict."""
+    tags = {"mlflow_perf.bottleneck": word, "mlflow_perf.advice": advice}
+    assert PerfRun("a", tags=tags).verdict == shown
+
+
 @pytest.mark.parametrize("statuses", [("FINISHED", "FAILED"), ("FAILED", "FINISHED")])
 def test_a_folder_is_as_bad_as_its_worst_node(tmp_path: Path, statuses: tuple[str, str]) -> None:
     """A job of which one node failed has failed, whichever node it was: a gate must not pass it."""

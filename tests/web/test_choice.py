@@ -9,8 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.web.choice import RUNNING, Choice, build_search
+from mlflow_perf.web.choice import RUNNING, Choice, build_search, explain_condition
 from mlflow_perf.web.fields import COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("metrics.auc == 1", "equality is written ="),
+        ("metrics.auc > 1 or metrics.b > 1", "joined by AND"),
+        ("auc > 0.9", "in front of it"),
+        ("params.leaves = 31", "a text in quotes"),
+        ("params.leaves > '31'", "are texts"),
+        ("metrics.`a or b == c` >", "not in MLflow's search language"),
+    ],
+)
+def test_a_wrong_condition_is_explained(query: str, why: str) -> None:
+    """The sentence has the condition, the likely mistake and an example; not MLflow's own text."""
+    said = explain_condition(query)
+    assert said.startswith(f"Invalid condition {query!r}: ")
+    assert why in said
+
 
 SORTS = ["started", "name", "component", "metrics.auc", "params.a b", *(c.key for c in COLUMNS)]
 

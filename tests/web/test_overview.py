@@ -29,12 +29,27 @@ def test_totals_are_compared_with_the_time_before() -> None:
     assert view is not None
     tiles = {tile.label: (tile.value, tile.detail) for tile in view.tiles}
     assert tiles["Runs"] == ("10", "+100% on the time before")
-    assert tiles["CPU time held"] == ("20.0 h", "+100% on the time before")
-    assert tiles["CPU time unused"] == ("7.0 h", "35% of it")
+    assert tiles["CPU time held"] == ("20 CPU h", "+100% on the time before")
+    assert tiles["CPU time used by nobody"] == ("7 CPU h", "35% of it")
     assert [name for name, *_ in view.rows] == ["fit", "load"]
     assert view.rows[0][1] == {"component": "fit"}
     assert [round(week.used_pct + week.unused_pct) for week in view.weeks] == [50, 100]
     assert ("component", _NOW - WEEK_SEC, None) in asked
+
+
+def test_short_times_have_a_unit_that_shows_them() -> None:
+    """Two minutes of CPU time are no `0.0 h`: neither in a tile, nor in a row, nor in a week."""
+
+    def sum_runs(by: str, since: float | None, until: float | None) -> list[Sums]:
+        return [] if until is not None else [_sums("2966", 2, 0.04, 0.01)]
+
+    view = build_overview(sum_runs, {}, by="component", span_sec=WEEK_SEC, now=_NOW)
+    assert view is not None
+    tiles = {tile.label: tile.value for tile in view.tiles}
+    assert (tiles["CPU time held"], tiles["CPU time used by nobody"]) == ("144 CPU s", "36 CPU s")
+    assert "CPU s held" in view.header
+    assert [text for text, _ in view.rows[0][2]][2:4] == ["144.0", "36.0"]
+    assert view.weeks[0].text.startswith("144 CPU s held, 36 CPU s used by nobody")
 
 
 def test_a_store_without_tables_has_no_overview() -> None:

@@ -114,8 +114,8 @@ def test_the_overview_sums_what_the_user_may_read(
 ) -> None:
     """Totals, groups, what got worse and what would help are of the readable experiments only."""
     text = html.unescape(client.get("/perf/fleet?by=component&since=7d").text)
-    assert "24.0 h" in text
-    assert "fit left 18.0 CPU hours unused" in text
+    assert "24 CPU h" in text
+    assert "fit held 18 CPU h that nobody used" in text
     assert "takes longer since" in text
     assert client.get("/perf/fleet?by=experiment").text.count("forecast") >= 2
     secret = {store.experiments["secret"]: "secret"}
@@ -124,4 +124,4 @@ def test_the_overview_sums_what_the_user_may_read(
     assert "fit" not in re.sub("<style>.*</style>", "", hidden, flags=re.DOTALL).replace(
         "benefit", ""
     )
-    assert "24.0 h" not in hidden
+    assert "24 CPU h" not in hidden

@@ -177,7 +177,13 @@ def _describe_parameters(base: StepRuns, new: StepRuns, step: str | None) -> str
     for name in sorted(names, key=lambda name: name != step):
         found = {**found, **list_different(base.steps[name].params, new.steps[name].params)}
     found = {**found, **list_different(base.run.params, new.run.params)}
-    texts = [f"{_cut(name)} {_cut(a)} → {_cut(b)}" for name, (a, b) in found.items()]
+    texts = [
+        f"{_cut(name)} {_cut(a)} → {_cut(b)}" for name, (a, b) in found.items() if "–" not in (a, b)
+    ]
+    lone = [name for name, pair in found.items() if "–" in pair]
+    if lone:
+        which = _cut(lone[0]) if len(lone) == 1 else f"{len(lone)} parameters"
+        texts.append(f"{which} in only one run")
     return join_some(texts, _MOST_PARAMETERS)
 
 

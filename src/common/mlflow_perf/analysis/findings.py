@@ -20,6 +20,7 @@ from mlflow_perf.analysis.usage import Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import TOO_SHORT
 
 if TYPE_CHECKING:
     from mlflow_perf.recorders.steps.stats import LoopRecord
@@ -46,10 +47,22 @@ BOTTLENECK_OF_KIND: Mapping[str, str] = {
     "balanced": "balanced",
 }
 """Kind of finding → the word of the tag `mlflow_perf.bottleneck`; a quota's word is `throttled`,
-and that of `steps` is the word of the resource that held the job back."""
+and that of `steps` is the word of how the job spent its time, which its evidence names."""
 
 KINDS = tuple(BOTTLENECK_OF_KIND)
 _OF_STEPS = ("input", "straggler", "steps")
+
+_SPENT_TIME = {
+    "cpu": "computing",
+    "throttled": "held back by the CPU quota",
+    "waiting": "waiting",
+    "disk": "reading and writing",
+    "network": "receiving and sending",
+    "gpu": "on the GPU",
+}
+"""Word of the tag → how the job spent most of its time, for the evidence of slow steps."""
+
+_WORD_OF_CAUSE = {**BOTTLENECK_OF_KIND, "garbage": "cpu", "page_faults": "memory"}
 
 _WEIGHTS = {
     "contended": 1.3,
@@ -101,7 +114,7 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict as one word for people, which is `too short` for a block under a second."""
-        return "too short" if self.kind == "too_short" else self.bottleneck
+        return TOO_SHORT if self.kind == "too_short" else self.bottleneck
 
     @property
     def sentence(self) -> str:
@@ -227,11 +240,11 @@ def merge_findings(
 
 
 def _join_steps(others: Sequence[Finding], of_steps: Sequence[Finding]) -> list[Finding]:
-    """Return both kinds of findings; waiting that the steps explain counts less."""
+    """Return both kinds of findings; time that the steps explain counts less elsewhere."""
     explained = sum(f.share for f in of_steps if f.kind in _OF_STEPS)
     joined = [
         replace(f, confidence=max(0.1, 1.0 - explained / f.share))
-        if f.kind in ("waiting", "idle")
+        if f.kind in ("waiting", "idle", "balanced")
         else f
         for f in others
     ]
@@ -250,7 +263,9 @@ def _find_in_steps(
         length_sec: Length of the job; 0 where it is that of its longest loop.
         others: The findings of the same nodes that are not of loops.
     """
-    worst = _rank(others)[0].bottleneck if others else "balanced"
+    # A slow step is no resource: its word is where the time went, and its evidence says so.
+    resources = [finding for finding in others if finding.bottleneck in _SPENT_TIME]
+    worst = _rank(resources)[0].bottleneck if resources else "balanced"
     known = {finding.kind for finding in others}
     found = []
     in_loop_sec = {
@@ -263,17 +278,20 @@ def _find_in_steps(
         if share < _LEAST_SHARE or (cause.cause == "contended" and "contended" in known):
             continue
         kind = cause.cause if cause.cause in ("input", "straggler", "contended") else "steps"
+        word = _WORD_OF_CAUSE.get(cause.cause, worst)
+        is_known = cause.cause in _WORD_OF_CAUSE or not resources
+        how = "" if is_known else f", mostly {_SPENT_TIME[word]}"
         found.append(
             Finding(
                 kind,
                 "low",
                 share,
-                cause.evidence,
+                f"{cause.evidence}{how}",
                 cause.do,
                 confidence=cause.weight,
                 rank=cause.rank,
                 part=cause.part,
-                bottleneck=worst if kind == "steps" else BOTTLENECK_OF_KIND[kind],
+                bottleneck=word,
             )
         )
     return found
@@ -283,7 +301,7 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
     usage = Usage(document.summary, document.node)
     length = document.duration_sec or usage["duration_sec"]
     if 0 < length < TOO_SHORT_SEC and not usage["oom_kills"]:
-        text = f"The block took {format_duration(length)}: too short to say what held it back"
+        text = f"The block took {format_duration(length)}: {TOO_SHORT} to say what held it back"
         return [Finding("too_short", "low", 1.0, text, "", bottleneck="balanced")]
     spans = read_spans(document)
     shares = [split_time(span) for span in spans]

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mlflow_perf.analysis.rightsize import right_size
-from mlflow_perf.core.format import quantity
+from mlflow_perf.core.format import format_count, format_for_people, quantity
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
@@ -156,7 +156,7 @@ def find_worse(week: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str
             continue
         old, new = (r.figures["unused_cpu_hours"] or 0.0 for r in (past, row))
         if new > old * (1 + _WORSE_PCT / 100) and new - old >= 0.1:
-            worse.append(f"{row.group}: {old:,.1f} → {new:,.1f} unused CPU hours.")
+            worse.append(f"{row.group}: {old:,.1f} → {new:,.1f} CPU h that nobody used.")
         if row.failed * past.runs > past.failed * row.runs and row.failed > past.failed:
             worse.append(
                 f"{row.group}: {past.failed} of {past.runs} → {row.failed} of {row.runs} "
@@ -173,17 +173,19 @@ def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:
         runs: Its newest runs.
     """
     unused = row.figures["unused_cpu_hours"] or 0.0
-    text = f"{row.group} left {unused:,.1f} CPU hours unused"
-    words = Counter(w for run in runs if (w := run.tags.get(f"{TAG}bottleneck")))
-    if words:
-        word, count = words.most_common(1)[0]
-        text += f"; {count} of its newest {len(runs)} runs were held back by: {word}"
-    advice = next((a for run in runs if (a := run.tags.get(f"{TAG}advice"))), "")
+    (idle,) = format_for_people([unused], "CPU h", cpu_hours=[row.figures["cpu_hours"] or 0.0])
+    text = f"{row.group} held {idle} that nobody used"
+    words = Counter(run.verdict for run in runs if run.verdict)
+    word, count = words.most_common(1)[0] if words else ("", 0)
+    if word:
+        text += f"; verdict on {count} of its newest {format_count(len(runs), 'run')}: {word}"
+    said = (run.tags.get(f"{TAG}advice", "") for run in runs if run.verdict == word)
+    advice = next(filter(None, said), "")
     try:
         size = right_size(runs)
     except MlflowPerfError:  # no figures of nodes: the verdict alone is said
         return f"{text}. {advice}".strip()
-    asks = [f"{size.cpus:g} CPUs" if size.cpus else ""]
+    asks = [f"{size.cpus:g} CPU{'s' * (size.cpus != 1)}" if size.cpus else ""]
     asks.append(quantity(size.memory_mb, "MB") if size.memory_mb else "")
     had = size.had.get("cpus")
     of = f" instead of {had:g} CPUs" if had and size.cpus and had > size.cpus else ""

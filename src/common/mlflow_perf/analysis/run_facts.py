@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -106,11 +105,7 @@ def _list_verdicts(step: str, runs: Sequence[PerfRun | None]) -> Iterator[FactRo
 
 def read_verdict(run: PerfRun) -> tuple[str, str]:
     """Return what held a run back, in a word, and the advice: as its tags or documents say."""
-    word, advice = (run.tags.get(f"{TAG}{name}", "") for name in ("bottleneck", "advice"))
-    nodes = [] if run.document is None else run.document.all_nodes()
-    kinds = Counter(str(node.extra["kind"]) for node in nodes if node.extra.get("kind"))
-    if kinds:
-        word = kinds.most_common(1)[0][0].replace("_", " ")
+    word, advice = run.verdict, run.tags.get(f"{TAG}advice", "")
     if not word and run.document is not None and run.document.nodes:
         first = findings_of(run.document)[0]
         word, advice = first.word, first.sentence

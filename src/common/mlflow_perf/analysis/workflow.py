@@ -139,7 +139,7 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         figures=run.figures,
         depends_on=run.depends_on,
         advice=run.tags.get("mlflow_perf.advice", ""),
-        bottleneck=run.tags.get("mlflow_perf.bottleneck", ""),
+        bottleneck=run.verdict,
         params=dict(run.params),
     )
 

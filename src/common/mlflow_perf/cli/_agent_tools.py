@@ -22,7 +22,6 @@ from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, RunNotFoundError
 from mlflow_perf.model.profile import list_functions
 from mlflow_perf.tracking.load import bare_id, is_run_id
-from mlflow_perf.tracking.perf_run import TAG
 from mlflow_perf.tracking.search import find_runs, get_run
 
 ANSWER_MAX = 8000
@@ -54,7 +53,7 @@ def search_runs(component: str = "", filter: str = "", limit: int = 10) -> Any: 
             "status": run.status,
             "started": clock_time(run.started),
             "duration_sec": run.metrics.get("run_duration_sec", run.duration_sec),
-            "held_back_by": run.tags.get(f"{TAG}bottleneck"),
+            "held_back_by": run.verdict or None,
         }
         for run in found
     ]

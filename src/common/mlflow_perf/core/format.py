@@ -199,6 +199,11 @@ def cut_text(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def show_spaces(name: str) -> str:
+    """Return a name with a sign for the spaces that nobody sees: at its ends, and repeated ones."""
+    return re.sub(r"^ +| +$|(?<= ) +", lambda spaces: "␣" * len(spaces[0]), name)
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: `: did you mean 'x'?`, else a stop."""
     from difflib import get_close_matches

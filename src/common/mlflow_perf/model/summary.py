@@ -21,6 +21,9 @@ from mlflow_perf.records import Kind
 _LINE_COLUMNS = ("job_mem_mb",)
 """The columns whose growth over the block is a metric."""
 
+_LEAST_SLOPE_SEC = 5.0
+"""A rate per minute needs some seconds: over less it is that of loading, times a hundred."""
+
 
 @dataclass(slots=True)
 class _Line:
@@ -45,11 +48,12 @@ class _Line:
         self.shared += weight * later * (value - self.mean)
 
     def slope(self) -> float | None:
-        """Return the growth per second; None where the values span less than a second.
+        """Return the growth per second; None where the values span less than `_LEAST_SLOPE_SEC`.
 
-        Of values at equal distances over a second, the variance of the times is 1/12 s².
+        Of values at equal distances over that time, the variance of the times is its square / 12.
         """
-        return self.shared / self.spread if self.spread >= self.weight / 12 > 0 else None
+        least = self.weight * _LEAST_SLOPE_SEC**2 / 12
+        return self.shared / self.spread if self.spread >= least > 0 else None
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from mlflow_perf.core.json_io import read_numbers
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.sketch import Sketch
+from mlflow_perf.recorders.operations.names import metric_name
 
 MOST_ROWS = 200
 """Most operations that are shown; the rest is counted."""
@@ -37,10 +38,16 @@ def read_figures(node: NodeDocument, prefix: str) -> Figures:
         numbers = {_ALIASES.get(k, k): v for k, v in read_numbers(stats).items()}
         if numbers:
             found[str(name)] = numbers
+    in_keys: dict[str, list[str]] = {}
+    for name in found:
+        in_keys.setdefault(metric_name(name), []).append(name)
     for key, value in node.summary.items():
         if key.startswith(f"{prefix}/") and key.count("/") > 1:
             name, figure = key[len(prefix) + 1 :].rsplit("/", 1)
-            found.setdefault(name, {})[figure] = value
+            own = in_keys.get(name, [name])
+            # A key that several names share has their sum, which is no row of its own.
+            if len(own) == 1:
+                found.setdefault(own[0], {})[figure] = value
     if prefix != "ops":
         return found
     # An operation without times is a counter.
@@ -54,12 +61,14 @@ def read_counters(node: NodeDocument, timed: Figures) -> dict[str, float]:
         node: The node.
         timed: Its operations from `read_figures`; their counts are no counters.
     """
+    counters = read_numbers(node.operations.get("counters"))
+    known = {metric_name(name) for name in (*timed, *counters)}
     counts = {
         name: value
         for key, value in node.summary.items()
-        if key.startswith("ops/") and key.endswith("/count") and (name := key[4:-6]) not in timed
+        if key.startswith("ops/") and key.endswith("/count") and (name := key[4:-6]) not in known
     }
-    return {**counts, **read_numbers(node.operations.get("counters"))}
+    return {**counts, **counters}
 
 
 class Places:

@@ -20,6 +20,8 @@ TAG = "mlflow_perf."
 PARENT_TAG = "mlflow.parentRunId"
 """MLflow's tag that names the run of which a run is a child."""
 
+TOO_SHORT = "too short"
+"""The verdict on a block of less than a second; its tag says `balanced`, and its advice this."""
 
 _OLDER_METRICS = frozenset({"cpu_avg_utilization_pct", "max_t_mem_percent", "node_cpu_hours"})
 """Metrics that every run of lightgbm-benchmark's classes has, and every one of ours."""
@@ -145,6 +147,13 @@ class PerfRun:
     def parent_id(self) -> str | None:
         """The run that this one is a child of."""
         return self.tags.get(PARENT_TAG)
+
+    @property
+    def verdict(self) -> str:
+        """What held the run back, in one word for people; empty where nothing says it."""
+        word = self.tags.get(f"{TAG}bottleneck", "")
+        is_short = word == "balanced" and TOO_SHORT in self.tags.get(f"{TAG}advice", "")
+        return TOO_SHORT if is_short else word
 
     @property
     def is_baseline(self) -> bool:

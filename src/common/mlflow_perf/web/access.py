@@ -55,6 +55,7 @@ _MOST_COMPONENTS = 100
 _MB = 1 << 20
 _MOST_DOCUMENT_MB = 8  # a document takes 30 times its size while it is read; 1,000 reports: 0.4 MB
 _MOST_REQUEST_MB = 512  # 1,000 nodes of 1,000 reports each take 400 MB
+_WHOLE_ID = "An address takes a run's whole id, 32 characters: choose the run in the list."
 _WORKSPACES = "ajax-api/3.0/mlflow/workspaces"
 _WORKSPACE_HEADER = "HTTP_X_MLFLOW_WORKSPACE"
 
@@ -303,6 +304,8 @@ class Access:
                 reason = "MLflow does not let you read this, or there is no such run."
             with suppress(ValueError, KeyError, TypeError):
                 reason = str(json.loads(answer.get_data())["message"])
+            if answer.status_code == 404 and "run_id" in query:
+                reason = f"The run {query['run_id'][:60]!r} was not found. {_WHOLE_ID}"
             raise NotAllowedError(reason, answer.status_code)
         data = json.loads(answer.get_data())
         return data if isinstance(data, dict) else {}

@@ -5,6 +5,7 @@ The address holds the whole choice, so that it can be kept and sent.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -144,6 +145,26 @@ class Choice:
     def address(self, **changes: Any) -> str:
         """Return the query of the address, with changes; an empty value leaves a name out."""
         return urlencode(self.pairs(**changes))
+
+
+def explain_condition(query: str) -> str:
+    """Return why MLflow's search language does not take a condition, and how to write one."""
+    outside = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "x", query)
+    reason = "it is not in MLflow's search language"
+    if "==" in outside:
+        reason = "equality is written = there"
+    elif re.search(r"\b(or|not)\b", outside, re.IGNORECASE):
+        reason = "comparisons can only be joined by AND"
+    elif not re.search(r"\b(metrics?|params?|tags?|attributes?)\.", outside):
+        reason = "a name needs metrics., params., tags. or attributes. in front of it"
+    elif re.search(r"\b(params?|tags?)\.[^=<>! ]+ *(=|!=) *[^\s=x]", outside):
+        reason = "a value of a parameter or a tag is a text in quotes"
+    elif re.search(r"\b(params?|tags?)\.[^=<>! ]+ *[<>]", outside):
+        reason = "parameters and tags are texts, which can only be compared by =, != and LIKE"
+    return (
+        f"Invalid condition {query[:200]!r}: {reason}. "
+        "Write it like: metrics.auc > 0.9 AND params.leaves = '63'."
+    )
 
 
 def build_search(choice: Choice, ours: str = MEASURED) -> tuple[str, list[str]]:

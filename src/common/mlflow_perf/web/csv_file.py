@@ -42,7 +42,7 @@ def write_csv(pages: Sequence[Found], choice: Choice, experiments: Mapping[str, 
             run.component or run.tags.get(f"{TAG}pipeline"),
             started,
             run.status,
-            run.tags.get(f"{TAG}bottleneck"),
+            run.verdict,
             experiments.get(str(run.experiment_id), run.experiment_id),
         )
         values = [field.read(run) for field in fields]

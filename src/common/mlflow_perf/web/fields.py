@@ -143,7 +143,8 @@ class Field:
         if self.kind == "metric":
             return read_figure(run, self.key)
         if self.kind == "tag":
-            return run.component if self.name == "component" else run.tags.get(self.key)
+            own = {"component": run.component, "bottleneck": run.verdict or None}
+            return own.get(self.name, run.tags.get(self.key))
         return {"started": run.started, "name": run.name, "status": run.status}[self.name]
 
 

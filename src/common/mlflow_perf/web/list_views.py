@@ -13,7 +13,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import HEADERS, handle_errors, render
-from mlflow_perf.web.choice import MOST_RUNS, Choice
+from mlflow_perf.web.choice import MOST_RUNS, Choice, explain_condition
 from mlflow_perf.web.csv_file import MOST_ROWS, write_csv
 from mlflow_perf.web.fields import COLUMNS, read_field, read_number
 from mlflow_perf.web.listing import build_listing, prepare_runs
@@ -49,8 +49,7 @@ def find_runs(
     except MlflowException as error:
         if error.error_code not in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
             raise
-        return Found([]), error.message
-    order = choice.order
+        return Found([]), explain_condition(choice.query) if choice.query else str(error.message)
     order, named = choice.order, choice.sort.removeprefix("-")
     is_known = order.kind != "metric" or find_metric(order.key) is not None
     # Runs without a value come last: if the first page has none, no run has one.

@@ -279,7 +279,7 @@ def _build_row(
         or run.tags.get(f"{TAG}pipeline", ""),
         "started": clock_time(run.started)[: len("2026-11-22 17:05")],
         "status": run.status if run.status in _STATUSES else "",
-        "bottleneck": run.tags.get(f"{TAG}bottleneck", ""),
+        "bottleneck": run.verdict,
         "advice": (run.tags.get(f"{TAG}advice") or _quote_longest_step(steps))[:_LONGEST_TITLE],
         "parent": run.parent_id or "",
         "is_baseline": run.is_baseline,
@@ -291,7 +291,7 @@ def _build_row(
 def _quote_longest_step(steps: Sequence[PerfRun]) -> str:
     """Return what held back the longest step of a workflow, which has no verdict of its own."""
     longest = max(steps, key=lambda step: step.duration_sec or 0.0, default=None)
-    verdict = longest.tags.get(f"{TAG}bottleneck", "") if longest is not None else ""
+    verdict = longest.verdict if longest is not None else ""
     if longest is None or not verdict:
         return ""
     return f"{longest.name} (longest step): {verdict}. {longest.tags.get(f'{TAG}advice', '')}"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlflow_perf.analysis.fleet import NO_GROUP, FleetRow, add_rows, build_rows, find_worse
-from mlflow_perf.core.format import MISSING, format_change
-from mlflow_perf.reports.digest import FIGURE_HEADS, list_known_figures
+from mlflow_perf.core.format import MISSING, format_change, format_for_people
+from mlflow_perf.reports.digest import build_columns
 from mlflow_perf.reports.tables import Tile
 from mlflow_perf.tracking.fleet_sums import Sums
 from mlflow_perf.web.trends import Trend
@@ -129,16 +129,17 @@ def _build_tiles(whole: FleetRow, before: FleetRow) -> list[Tile]:
         Tile("Failed or killed", f"{whole.failed:,}", share),
     ]
     for name, label, kind, unit in (
-        ("cpu_hours", "CPU time held", "CPU time unused", " h"),
-        ("gpu_hours", "GPU time held", "GPU time unused", " h"),
+        ("cpu_hours", "CPU time held", "CPU time used by nobody", "CPU h"),
+        ("gpu_hours", "GPU time held", "GPU time unused", "GPU h"),
         ("cost", "Cost", "Cost of what was unused", ""),
     ):
         held, unused = figures[name], figures[f"unused_{name}"]
         if held is not None:
-            tiles.append(Tile(label, f"{held:,.1f}{unit}", compare(held, past[name])))
+            (text,) = format_for_people([held], unit)
+            tiles.append(Tile(label, text, compare(held, past[name])))
         if held and unused is not None:
             part = f"{100.0 * unused / held:.0f}% of it"
-            tiles.append(Tile(kind, f"{unused:,.1f}{unit}", part))
+            tiles.append(Tile(kind, format_for_people([unused], unit, cpu_hours=[held])[0], part))
     return tiles
 
 
@@ -150,9 +151,14 @@ def _build_weeks(rows: Sequence[FleetRow]) -> list[Week]:
     for row in ordered:
         held = row.figures["cpu_hours"] or 0.0
         unused = min(held, row.figures["unused_cpu_hours"] or 0.0)
-        text = f"{held:,.1f} CPU h held, {unused:,.1f} unused; {row.runs:,} runs, {row.failed:,} "
+        hours = [
+            format_for_people([value], "CPU h", cpu_hours=[most])[0] for value in (held, unused)
+        ]
+        text = (
+            f"{hours[0]} held, {hours[1]} used by nobody; {row.runs:,} runs, {row.failed:,} failed"
+        )
         scale = 100.0 / most if most else 0.0
-        weeks.append(Week(row.group, scale * (held - unused), scale * unused, f"{text}failed"))
+        weeks.append(Week(row.group, scale * (held - unused), scale * unused, text))
     return weeks
 
 
@@ -160,10 +166,10 @@ def _build_table(
     by: str, rows: Sequence[FleetRow]
 ) -> tuple[list[str], list[list[tuple[str, int]]]]:
     """Return the headings, and of each row its texts with the length of their bars."""
-    keys = list_known_figures(rows)
-    columns: list[list[float | None]] = [[float(row.runs) for row in rows]]
+    figures = build_columns(rows)
+    columns: list[Sequence[float | None]] = [[float(row.runs) for row in rows]]
     columns.append([float(row.failed) for row in rows])
-    columns += [[row.figures[key] for row in rows] for key in keys]
+    columns += [column.values for column in figures]
     texts: list[list[tuple[str, int]]] = []
     for i, values in enumerate(columns):
         most = max((value or 0.0 for value in values), default=0.0)
@@ -171,5 +177,5 @@ def _build_table(
         shown = [MISSING if value is None else shape.format(value) for value in values]
         shares = [round(100 * (value or 0.0) / most) if most else 0 for value in values]
         texts.append(list(zip(shown, shares, strict=True)))
-    header = [by, "runs", "failed", *(FIGURE_HEADS[key] for key in keys)]
+    header = [by, "runs", "failed", *(column.head for column in figures)]
     return header, [list(row) for row in zip(*texts, strict=True)]

@@ -168,7 +168,7 @@ METRICS: tuple[Metric, ...] = (
            by.total("job_write_calls"), "lower"),
     Metric("job_mem_growth_mb_per_min", "MB/min", "processes",
            "slope of the straight line through `job_mem_mb`",
-           "How fast the memory of the job's own processes grew over the block.",
+           "How fast the memory of the job's own processes grew over the block; from 5 s on.",
            by.growth_per_min("job_mem_mb")),
     Metric("job_threads_max", "", "processes", "max over time of `job_threads`",
            "Most threads of the job's own processes at any sample.", by.peak("job_threads")),

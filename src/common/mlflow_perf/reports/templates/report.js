@@ -193,6 +193,13 @@ const rescale = drawing => {
   drawing.series = drawing.series.map(s => ({ ...s, values: times(s.values), peak: times(s.peak), drawn: times(s.drawn) }));
   return drawing;
 };
+/* A limit may be far above the curves: it has the unit that suits itself, as in the tiles. */
+const sized = (value, unit) => {
+  const own = UNITS.find(([name]) => name === unit);
+  if (!own || value == null) return withUnit(value, unit);
+  const size = value / own[1], [name, factor] = UNITS.find(([, f]) => size * f < 1024) || UNITS[3];
+  return withUnit(size * factor, name);
+};
 const drawingsOf = chart => {
   const node = chooser && chooser.value !== "" ? +chooser.value : null;
   const one = data.nodes.length === 1 && !data.names ? 0 : node;
@@ -372,8 +379,9 @@ const legendOf = (drawing, redraw) => {
   for (const series of drawing.series) {
     if (series.look && series.look !== "limit") continue;
     const peak = peakOf(series), mean = meanOf(series);
-    const resting = series.look ? withUnit(series.values.findLast(v => v != null), unit) : short || drawing.spread && !series.thin ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : `${unit === "%" ? withUnit(mean, unit) : number(mean)}, peak ${withUnit(peak, unit)}`;
-    entry(series, short && !series.look ? series.short : series.label, index => index == null ? resting : withUnit(series.values[index], unit));
+    const show = series.look ? sized : withUnit;
+    const resting = series.look ? show(series.values.findLast(v => v != null), unit) : short || drawing.spread && !series.thin ? withUnit(mean, unit) : series.thin ? withUnit(peak, unit) : `${unit === "%" ? withUnit(mean, unit) : number(mean)}, peak ${withUnit(peak, unit)}`;
+    entry(series, short && !series.look ? series.short : series.label, index => index == null ? resting : show(series.values[index], unit));
   }
   if (edges.length) {
     const [high, low] = edges, label = drawing.spread ? "10–90% of nodes" : "least–most busy";
