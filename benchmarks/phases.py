@@ -152,7 +152,7 @@ def print_rows(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     folder = parser.parse_args().data
     methods = list_methods()

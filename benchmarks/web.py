@@ -1,163 +1,179 @@
-"""How long the page `/perf` takes to list many runs, on sqlite and on PostgreSQL.
+"""How long the pages below `/perf` take in a large store, on sqlite and on PostgreSQL.
 
-`python -m benchmarks.web [RUNS]` fills a store of its own and prints a table: the shortest of three
-answers with its size, through MLflow's own app in this process, and what MLflow's own search takes
-for 1,000 of the runs. Targets: a list of 1,000 runs with ten columns of parameters 1 s, and 2 s in
-a store of 100,000 runs; no page above 2 MB. PostgreSQL needs Debian's package and `psycopg2`.
+`python -m benchmarks web [--runs N] [--store URI …]` fills stores of its own, or the empty ones at
+the addresses, and starts `mlflow server --app-name mlflow-perf` on each. It prints, of each page,
+the first answer, the shortest of three further ones, the size, and the longest wait of requests to
+MLflow's own API meanwhile. Ten runs with curves (1,000 reports each, uploaded through the server)
+are compared. Targets: 1 s for 1,000 runs, 2 s for 100,000 and for the comparison; no page above
+2 MB. PostgreSQL needs Debian's package and `psycopg2`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import argparse
 import sys
 import tempfile
+import threading
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlencode
 
 from benchmarks._timing import best_of
+from benchmarks._web_store import PARAMS, fill, run_postgres
+from tests.reports import html_samples
+from tests.web.web_store import Filled, get, server
 
-from mlflow_perf.model.metrics import METRICS, RUN_METRICS
-
-TARGET_SEC, TARGET_LARGE_SEC = 1.0, 2.0
-STEPS = 4  # of each workflow
-PARAMS = 10
-AT_ONCE = 5000
-
-
-def fill(store: Any, experiment: str, count: int) -> None:
-    """Write runs as the session logs them, one in five of them a workflow, straight into tables."""
-    from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import insert
-
-    # A large store has the run's own metrics only, which the pages read; all of them take minutes.
-    keys = ["duration_sec", *(m.key for m in RUN_METRICS)]
-    keys += [m.key for m in METRICS if count <= AT_ONCE and m.key not in keys]
-    parent, now = "", int(time.time() * 1000)
-    for at in range(0, count, AT_ONCE):
-        rows: dict[Any, list[dict[str, Any]]] = {
-            table: [] for table in (models.SqlRun, models.SqlTag, models.SqlParam,
-                                    models.SqlLatestMetric)
-        }  # fmt: skip
-        for i in range(at, min(count, at + AT_ONCE)):
-            run_id, is_parent = uuid.uuid4().hex, i % (STEPS + 1) == 0
-            parent = run_id if is_parent else parent
-            start = now - (count - i) * 60_000
-            rows[models.SqlRun].append(
-                {"run_uuid": run_id, "name": f"run-{i}", "experiment_id": int(experiment),
-                 "status": "FINISHED", "start_time": start, "end_time": start + 1,
-                 "lifecycle_stage": "active", "user_id": "bench", "source_type": "LOCAL",
-                 "artifact_uri": "/nowhere"}
-            )  # fmt: skip
-            tags = {
-                "mlflow.runName": f"run-{i}",
-                "mlflow_perf.bottleneck": "cpu",
-                "mlflow_perf.advice": "One core busy of several: use more threads.",
-            }
-            own = {"mlflow_perf.component": f"train {i % 40}", "mlflow.parentRunId": parent}
-            tags |= {"mlflow_perf.pipeline": "flow"} if is_parent else own
-            params = {f"param_{n}": f"{i % (7 + n)}" for n in range(PARAMS)}
-            metrics = {**dict.fromkeys(keys, i % 97), "auc": 1 / (1 + i % 89)}
-            for table, values in ((models.SqlTag, tags), (models.SqlParam, params)):
-                rows[table] += [
-                    {"run_uuid": run_id, "key": k, "value": v} for k, v in values.items()
-                ]
-            rows[models.SqlLatestMetric] += [
-                {"run_uuid": run_id, "key": k, "value": v, "timestamp": start, "step": 0,
-                 "is_nan": False} for k, v in metrics.items()
-            ]  # fmt: skip
-        with store.ManagedSessionMaker() as session:
-            for table, some in rows.items():
-                session.execute(insert(table), some)
+_COMPARED, _REPORTS = 10, 1000
+_MANY = 5000
+_TARGET_MB = 2.0
+_TEN = [("col", f"params.param_{n}") for n in range(PARAMS)]
+PAGES: dict[str, list[tuple[str, str]]] = {
+    "list": [],
+    "list, ten parameters": _TEN,
+    "page 2": [("page", "1000")],
+    "text search": [("q", "run-9")],
+    "condition": [("filter", "metrics.run_cpu_hours > 1")],
+    "component and status": [("component", "train 7"), ("status", "FINISHED")],
+    "sort by a metric": [("sort", "-run_cpu_hours")],
+    "sort by auc": [("sort", "-metrics.auc")],
+    "sort by a parameter": [("sort", "params.param_3")],
+    "sort by time": [("sort", "started")],
+    "grouped": [("group", "params.param_3"), ("since", "30d")],
+}
+OTHERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "CSV": ("/runs.csv", []),
+    "scatter plot": ("/scatter", [("x", "params.param_1"), ("y", "run_cost")]),
+    "overview": ("/fleet", []),
+    "overview of a year, by user": ("/fleet", [("by", "user"), ("since", "365d")]),
+    "trends": ("/trend", []),
+    "component's history": ("/trend", [("component", "train 7")]),
+}
 
 
-def measure(name: str, uri: str, count: int) -> None:
-    """Print the rows of one kind of store."""
-    from mlflow.entities import ViewType
-    from mlflow.server import app, handlers
-    from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
+class _Api(threading.Thread):
+    """Asks MLflow's own API again and again, and keeps the longest wait since the last look."""
 
-    from mlflow_perf.web.app import register
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self._address = f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"
+        self._ended = threading.Event()
+        self._longest = 0.0
 
-    os.environ[BACKEND_STORE_URI_ENV_VAR] = uri
-    handlers._tracking_store = None
-    store: Any = handlers._get_tracking_store(uri, "/nowhere")
-    experiment = store.create_experiment("bench")
-    fill(store, experiment, count)
-    register(app)
-    client = app.test_client()
-    columns = "&".join(f"col=params.param_{n}" for n in range(PARAMS))
-    for label, path in (
-        ("list", "/perf"),
-        ("ten parameters", f"/perf?{columns}&col=run_duration_sec"),
-        ("sorted by a metric", "/perf?sort=-run_cpu_hours"),
-        ("sorted by auc", "/perf?sort=-metrics.auc"),
-        ("sorted by a parameter", "/perf?sort=params.param_3"),
-        ("filtered", "/perf?component=train+7&status=FINISHED"),
-        ("a text", "/perf?q=run-9"),
-        ("overview", "/perf/fleet?since=365d"),
-        ("trend", "/perf/trend?component=train+7"),
-        ("scatter plot", "/perf/scatter?x=params.param_1"),
-    ):
-        answer = client.get(path)
-        assert answer.status_code == 200, answer.text[:500]
-        took = best_of(3, partial(client.get, path))
-        print(f"{name:10} {label:24} {took:6.2f} s  {len(answer.data) / 1e6:5.2f} MB", flush=True)
-    search = best_of(
-        3, lambda: store.search_runs([experiment], "", ViewType.ACTIVE_ONLY, 1000, [], None)
-    )
-    print(f"{name:10} {'MLflow search_runs':24} {search:6.2f} s")
+    def run(self) -> None:
+        while not self._ended.wait(0.02):
+            began = time.perf_counter()
+            get(self._address)
+            self._longest = max(self._longest, time.perf_counter() - began)
+
+    def take_longest(self) -> float:
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def measure(name: str, uri: str, count: int) -> bool:
+    """Print the rows of one store; return whether every target is met."""
+    is_met = True
+    with _serve(uri) as address:
+        compared = _add_compared(address)
+        parents = _list_workflows(uri)
+        pages = {label: f"/perf?{urlencode(query)}" for label, query in PAGES.items()}
+        pages |= {k: f"/perf{path}?{urlencode(query)}" for k, (path, query) in OTHERS.items()}
+        pages["steps of a workflow"] = f"/perf?workflow={parents[0]}"
+        pages["a workflow"] = f"/perf/run?id={parents[0]}"
+        pages["a run with curves"] = f"/perf/run?id={compared[0]}"
+        pages["ten runs with curves"] = f"/perf/compare?{urlencode([('run', i) for i in compared])}"
+        api = _Api(address)
+        api.start()
+        for label, path in pages.items():
+            api.take_longest()
+            began = time.perf_counter()
+            status, text = get(address + path)
+            first = time.perf_counter() - began
+            assert status == 200, text[:2000]
+            took = best_of(3, lambda path=path: get(address + path))  # type: ignore[misc]
+            size, waited = len(text.encode()) / 1e6, api.take_longest()
+            target = 1.0 if count <= _MANY and label.startswith("list") else 2.0
+            missed = took > target or (size > _TARGET_MB and label != "CSV")
+            is_met = is_met and not missed
+            print(
+                f"{name:10} {label:28} {first:6.2f} {took:6.2f} s {size:6.2f} MB  API {waited:5.2f}"
+                f" s  ≤ {target:g} s{'  MISSED' if missed else ''}",
+                flush=True,
+            )
+        api.end()
+    return is_met
 
 
 @contextmanager
-def postgres() -> Iterator[str | None]:
-    """Run a PostgreSQL of its own on a socket; None where there is none."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        yield None
-        return
-    prefix = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    folder = Path(tempfile.mkdtemp(prefix="perf-pg-"))
-    if prefix:
-        shutil.chown(folder, "postgres")
-
-    def run(*command: str) -> None:
-        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/")
-
-    run(str(found[-1]), "-D", f"{folder}/data", "-U", "perf", "-A", "trust")
-    control = [
-        str(found[-1].parent / "pg_ctl"),
-        "-D",
-        f"{folder}/data",
-        "-w",
-        "-l",
-        f"{folder}/log",
-    ]
-    run(*control, "-o", f"-k {folder} -c listen_addresses= -c fsync=off", "start")
-    try:
-        yield f"postgresql+psycopg2://perf@/postgres?host={folder}"
-    finally:
-        run(*control, "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def main(count: int) -> None:
-    """Print the table."""
-    print(f"{count:,} runs, target {TARGET_SEC if count <= AT_ONCE else TARGET_LARGE_SEC:g} s")
+def _serve(uri: str) -> Iterator[str]:
+    """Run MLflow's server with the page on a store; its artifacts go through the server."""
     with tempfile.TemporaryDirectory() as folder:
-        measure("sqlite", f"sqlite:///{folder}/mlflow.db", count)
-    with postgres() as uri:
-        if uri is None:
-            print("PostgreSQL is not installed (Debian: postgresql)")
-        else:
-            measure("PostgreSQL", uri, count)
+        options = ("--artifacts-destination", f"{folder}/artifacts")
+        with server(Filled(uri, {}, {}), Path(folder), *options) as address:
+            yield address
+
+
+def _add_compared(address: str) -> list[str]:
+    """Upload runs with curves through the server and return their ids."""
+    from mlflow import MlflowClient
+    from mlflow.entities import RunTag
+
+    client, made = MlflowClient(address), []
+    name = f"curves {time.time():.0f}"
+    experiment = client.create_experiment(name)
+    for index in range(_COMPARED):
+        run_id = client.create_run(experiment, run_name=f"run {index}").info.run_id
+        document = html_samples.document(rows=_REPORTS)
+        document.nodes[0].run_id, document.nodes[0].component = run_id, "curves"
+        with tempfile.TemporaryDirectory() as folder:
+            document.save(Path(folder) / "node-0.json")
+            client.log_artifacts(run_id, folder, "perf")
+        client.log_batch(run_id, tags=[RunTag("mlflow_perf.component", "curves")])
+        client.set_terminated(run_id)
+        made.append(run_id)
+    return made
+
+
+def _list_workflows(uri: str) -> list[str]:
+    """Return the ids of some workflows."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("bench 0")
+    assert experiment is not None
+    query = "tags.mlflow_perf.pipeline = 'flow'"
+    return [
+        run.info.run_id
+        for run in client.search_runs([experiment.experiment_id], query, max_results=3)
+    ]
+
+
+def main() -> int:
+    """Print the table; return 1 if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks web", description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--store", action="append", help="an empty store, or one filled before")
+    options = parser.parse_args()
+    met = []
+    with ExitStack() as stack:
+        stores: list[str | None] = options.store
+        if not stores:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            stores = [f"sqlite:///{folder}/mlflow.db", stack.enter_context(run_postgres())]
+        for uri in stores:
+            if uri is None:
+                print("PostgreSQL is not installed (Debian: postgresql)")
+                continue
+            fill(uri, options.runs)
+            met.append(measure(uri.partition(":")[0].partition("+")[0], uri, options.runs))
+    return int(not all(met))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    sys.exit(main())

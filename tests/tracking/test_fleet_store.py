@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from sqlalchemy.dialects import postgresql
 from mlflow_perf.tracking import fleet_sql, fleet_store
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.fleet_sql import build_sums
-from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, Choice, Sums
+from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, Choice, Sums, add_up
 
 _DAY = 86_400.0
 _WEEK_1 = MONDAY_MS / 1000 + 2900 * 7 * _DAY
@@ -90,6 +91,28 @@ def test_sql_and_search_give_the_same_sums(
     assert total.figures["gpu_hours"] == 6.0
     assert total.figures["unused_gpu_hours"] is None
     assert total.figures["cost"] is None
+
+
+@pytest.mark.parametrize("is_sqlite", [True, False])
+@pytest.mark.parametrize("by", ["component", "workflow"])
+def test_moments_divide_the_groups(
+    filled: str, by: str, is_sqlite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pass has the sums of each week and of the runs after each moment."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
+    monkeypatch.setattr(fleet_sql, "_is_sqlite", lambda _: is_sqlite)
+    client = MlflowClient()
+    first, later = int(_WEEK_1 * 1000), int(_WEEK_1 * 1000) + 7 * 86_400_000
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    choice = Choice(by, experiments, first, edges_ms=(first, later))
+    found = fleet_sql.query_sums(fleet_store.find_sql_store(client), choice)
+    for part, bounds in ((1, {"since_ms": first, "until_ms": later}), (2, {"since_ms": later})):
+        parts = [replace(one, week=0, part=0) for one in found if one.part == part]
+        sums = {one.group: one for one in add_up(parts)}
+        assert sums == _read(by, monkeypatch, "sqlite", **bounds)
+    by_week = add_up(replace(one, group=one.week, week=0, part=0) for one in found)
+    weeks = _read("week", monkeypatch, "sqlite", since_ms=first)
+    assert {one.group: one for one in by_week} == weeks
 
 
 @pytest.mark.parametrize("cpus", [1, 3, 64])

@@ -13,7 +13,7 @@ from tests.reports import html_samples as samples
 from tests.web.web_store import Filled, list_shown
 
 from mlflow_perf.tracking.page_probe import PAGE_HEADER
-from mlflow_perf.web import pages
+from mlflow_perf.web import list_views, pages, table
 from mlflow_perf.web.access import Access
 
 
@@ -95,6 +95,42 @@ def test_pages_follow_each_other(client: Any, store: Filled) -> None:
     assert len(seen) == len(set(seen)) == len(store.runs)
 
 
+@pytest.mark.parametrize("path", ["/perf", "/perf/fleet", "/perf/trend", "/perf/scatter"])
+def test_pages_of_many_runs_read_no_document(
+    client: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists and sums come from the tables: MLflow is asked for no artifact."""
+    asked: list[str] = []
+    ask = Access._ask
+
+    def count(access: Access, route: str, *more: Any, **options: Any) -> Any:
+        asked.append(route)
+        return ask(access, route, *more, **options)
+
+    monkeypatch.setattr(Access, "_ask", count)
+    assert client.get(f"{path}?since=3650d").status_code == 200
+    assert asked == ["/ajax-api/2.0/mlflow/experiments/search"]
+
+
+def test_a_list_is_cut_at_the_largest_size(
+    client: Any, store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that would be too large has fewer runs, and the next page goes on after them."""
+    monkeypatch.setattr(list_views, "_FEWEST_RUNS", 2)
+    whole = client.get("/perf")
+    most = len(whole.data) * 8 // 10
+    monkeypatch.setattr(list_views, "_MOST_BYTES", most)
+    seen, address, pages = [], "/perf", 0
+    while address:
+        answer = client.get(address)
+        assert len(answer.data) <= most
+        seen += list_shown(answer.text)
+        found = re.search(r'href="([^"]*)">More runs', answer.text)
+        address, pages = html.unescape(found.group(1)) if found else "", pages + 1
+    assert seen == list_shown(whole.text)
+    assert pages > 1
+
+
 def test_one_run_shows_its_report(client: Any, store: Filled) -> None:
     """A run's page is its report with every node's curves, and links to MLflow and its workflow."""
     text = client.get(f"/perf/run?id={store.runs['train']}").text
@@ -160,7 +196,6 @@ def test_a_compared_workflow_has_what_the_documents_of_its_steps_tell(
         ("/perf/runs.csv?sort=nothing", 400, "no column"),
         ("/perf?filter=a+condition", 400, "a name needs metrics."),
         ("/perf?limit=" + "9" * 5000, 400, "must be a whole number"),
-        ("/perf?filter=attributes.status+%3D+%27X%27&page=%C2%B2", 400, "no such page"),
         ("/perf/run?id=%3Cimg%20src=x%20onerror=alert(1)%3E", 404, "not found"),
     ],
 )
@@ -178,6 +213,15 @@ def test_a_page_that_is_none_is_the_first(client: Any, page: str) -> None:
     answer = client.get(f"/perf?limit=3&page={page}")
     assert answer.status_code == 200
     assert len(list_shown(answer.text)) == 3
+
+
+def test_a_wrong_page_of_mlflows_search_is_named(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where MLflow's own search answers, the page is its token; a wrong one gets a sentence."""
+    monkeypatch.setattr(table, "can_search", lambda _: False)
+    answer = client.get("/perf?filter=attributes.status+%3D+%27X%27&page=%C2%B2")
+    assert (answer.status_code, "no such page" in answer.text) == (400, True)
 
 
 @pytest.mark.parametrize("path", ["/perf", "/perf/scatter", "/perf/trend", "/perf/fleet"])

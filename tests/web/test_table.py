@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.web.web_store import Filled
 
+from mlflow_perf.web import table
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import COLUMNS, read_figure
@@ -17,16 +19,27 @@ from mlflow_perf.web.fields import COLUMNS, read_figure
 )
 @pytest.mark.parametrize("equal", [{}, {"component": "train"}, {"status": "FINISHED"}])
 def test_the_tables_agree_with_mlflows_search(
-    client: Any, store: Filled, sort: str, equal: dict[str, str]
+    client: Any,
+    store: Filled,
+    sort: str,
+    equal: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The fast way finds the same runs with the same figures as MLflow's own search."""
+    """The fast way finds the same runs with the same figures as MLflow's own search.
+
+    So does the fast way with a condition, for which an MLflow of other functions is searched.
+    """
     choice = Choice(sort=sort, equal=equal)
-    # A condition that always holds makes `Access` take MLflow's search.
-    general = Choice(sort=sort, equal=equal, query="attributes.run_id != 'x'")
+    general = replace(
+        choice, query="attributes.run_id != 'x' AND tags.`mlflow_perf.component` LIKE '%'"
+    )
     experiments = list(store.experiments.values())
     with client.application.test_request_context():
         fast = Access("").runs(experiments, choice).runs
+        narrowed = Access("").runs(experiments, general).runs
+        monkeypatch.setattr(table, "can_search", lambda _: False)
         slow = Access("").runs(experiments, general).runs
+    assert {r.run_id for r in narrowed} == {r.run_id for r in slow}
     # A condition of MLflow's search cannot ask for the workflows of what it finds.
     assert {r.run_id for r in fast} - {r.run_id for r in slow} <= {store.runs["training"]}
     fast = [r for r in fast if r.component]
@@ -47,9 +60,10 @@ def test_the_tables_agree_with_mlflows_search(
 
 @pytest.mark.parametrize("query", ["", "attributes.run_id != 'x'"])
 def test_a_run_of_several_components_is_found_and_sorted_by_each(
-    client: Any, store: Filled, query: str
+    client: Any, store: Filled, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filter by a component shows the run with that component's figures, and sorts by them."""
+    monkeypatch.setattr(table, "can_search", lambda _: False)  # a condition goes to MLflow's search
     from mlflow import MlflowClient
 
     mlflow, made = MlflowClient(store.uri), {}
@@ -72,6 +86,15 @@ def test_a_run_of_several_components_is_found_and_sorted_by_each(
         assert query or list(seconds_of) == [made["train"], made["other"], made["exam 100%"]]
         assert {run.component for run in found} == {"exam 100%"}
         assert "train, a, exam 100%" in client.get("/perf").text
+        experiments, names = list(store.experiments.values()), ["exam 100%", "train"]
+        keys = ["run_duration_sec"]
+        with client.application.test_request_context():
+            newest = Access("").newest_runs(experiments, Choice(limit=2), names, keys)
+            for name in names:
+                alone = Choice(limit=2, equal={"component": name})
+                one = Access("").runs(experiments, alone, keys).runs
+                assert [r.run_id for r in newest[name]] == [r.run_id for r in one]
+                assert [r.metrics for r in newest[name]] == [r.metrics for r in one]
     finally:
         for run_id in made.values():
             mlflow.delete_run(run_id)

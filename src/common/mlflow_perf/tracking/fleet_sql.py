@@ -79,6 +79,7 @@ def _read_sums(session: Any, statement: Any) -> list[Sums]:
             row.runs,
             int(row.failed or 0),
             {name: getattr(row, name, None) for name in FIGURES},
+            *_read_time(row),
         )
         for row in session.execute(statement)
     ]
@@ -120,7 +121,8 @@ def build_lookup(
     each = (chosen.limit(-1) if figures else chosen).subquery()
     counts = [func.count().label("runs"), func.sum(each.c.broken).label("failed")]
     sums = [func.sum(each.c[name]).label(name) for name in logged]
-    return select(each.c.grp, *counts, *sums).group_by(each.c.grp)
+    groups = _list_groups(each, choice)
+    return select(*groups, *counts, *sums).group_by(*groups)
 
 
 def build_sums(choice: Choice, prefixes: Mapping[str | None, str]) -> Any:
@@ -157,24 +159,26 @@ def build_sums(choice: Choice, prefixes: Mapping[str | None, str]) -> Any:
     for i, key in enumerate(of_node):
         whole = _add_nodes(rows.c.run_uuid, key, rows.c[f"step_{i}"], rows.c[f"node_{i}"])
         sums.append(func.sum(func.coalesce(rows.c[f"run_{i}"], whole)))
-    counts = [func.count(), func.sum(chosen.c.broken)]
-    statement = select(chosen.c.grp, *counts, *sums).select_from(chosen)
+    counts = [func.count().label("runs"), func.sum(chosen.c.broken).label("failed")]
+    groups = _list_groups(chosen, choice)
+    statement = select(*sums, *groups, *counts).select_from(chosen)
     statement = statement.outerjoin(rows, rows.c.run_uuid == chosen.c.run_uuid)
-    return statement.group_by(chosen.c.grp)
+    return statement.group_by(*groups)
 
 
 def _sum_values(session: Any, choice: Choice, prefixes: Mapping[str | None, str]) -> list[Sums]:
     """Return the sums of `build_sums`; the runs of further components are not counted."""
     found = []
-    for group, runs, failed, *values in session.execute(build_sums(choice, prefixes)):
+    for row in session.execute(build_sums(choice, prefixes)):
         for i, component in enumerate(prefixes):
-            mine = values[i * len(FIGURES) : (i + 1) * len(FIGURES)]
+            mine = row[i * len(FIGURES) : (i + 1) * len(FIGURES)]
             figures = dict(zip(FIGURES, mine, strict=True))
             if component is None:
-                found.append(Sums(group, runs, int(failed or 0), figures))
+                counts = row.runs, int(row.failed or 0)
+                found.append(Sums(row.grp, *counts, figures, *_read_time(row)))
             elif any(value is not None for value in mine):
-                own_group = component if choice.by == "component" else group
-                found.append(Sums(own_group, 0, 0, figures))
+                own_group = component if choice.by == "component" else row.grp
+                found.append(Sums(own_group, 0, 0, figures, *_read_time(row)))
     return found
 
 
@@ -186,7 +190,7 @@ def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, An
         with_further: Whether only runs with several components are meant.
     """
     from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import and_, case, func, or_, select
+    from sqlalchemy import and_, case, func, literal, or_, select
     from sqlalchemy.orm import aliased
 
     run = models.SqlRun
@@ -208,22 +212,37 @@ def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, An
         # A run is a step only of a parent in its own experiment, as MLflow's permissions are.
         is_home = parent_run.experiment_id == run.experiment_id
         joins.append((parent_run, is_home & (parent_run.run_uuid == parent.value), False))
+    week = (run.start_time - MONDAY_MS) // WEEK_MS
     group = {
         "experiment": run.experiment_id,
         "user": func.coalesce(user.value, run.user_id),
         "component": component.value,
         "workflow": func.coalesce(parent_run.name, parent.value),
-        "week": (run.start_time - MONDAY_MS) // WEEK_MS,
+        "week": week,
     }[choice.by]
     broken = case((or_(run.status.in_(FAILED), status.value.in_(FAILED)), 1), else_=0)
     if with_further:
         joins.append((*join_tag(f"{TAG}components"), True))
     chosen = select(run.run_uuid, group.label("grp"), broken.label("broken")).select_from(run)
+    if choice.edges_ms:
+        part = sum((case((run.start_time >= e, 1), else_=0) for e in choice.edges_ms), literal(0))
+        chosen = chosen.add_columns(week.label("week"), part.label("part"))
     for table, condition, needed in joins:
         chosen = chosen.join(table, condition, isouter=not needed)
     experiments = [int(experiment) for experiment in choice.experiments]
     chosen = chosen.where(run.lifecycle_stage == "active", run.experiment_id.in_(experiments))
     return chosen.where(*_bound_time(choice)), run
+
+
+def _list_groups(chosen: Any, choice: Choice) -> list[Any]:
+    """Return the columns of `_choose_runs` by which its runs are grouped."""
+    names = ("grp", "week", "part") if choice.edges_ms else ("grp",)
+    return [chosen.c[name] for name in names]
+
+
+def _read_time(row: Any) -> tuple[int, int]:
+    """Return the week and the part of a group."""
+    return int(getattr(row, "week", None) or 0), int(getattr(row, "part", None) or 0)
 
 
 def _bound_time(choice: Choice) -> list[Any]:
@@ -297,10 +316,12 @@ def _count_further(session: Any, choice: Choice) -> list[Sums]:
     chosen = _choose_runs(choice, with_further=True)[0].subquery()
     has_list = and_(listed.run_uuid == chosen.c.run_uuid, listed.key == f"{TAG}components")
     failed = func.sum(chosen.c.broken).label("failed")
-    statement = select(listed.value, func.count().label("runs"), failed).join(chosen, has_list)
+    times = _list_groups(chosen, choice)[1:]
+    statement = select(listed.value, *times, func.count().label("runs"), failed)
+    statement = statement.join(chosen, has_list).group_by(listed.value, *times)
     return [
-        Sums(name, row.runs, int(row.failed or 0), dict.fromkeys(FIGURES))
-        for row in session.execute(statement.group_by(listed.value))
+        Sums(name, row.runs, int(row.failed or 0), dict.fromkeys(FIGURES), *_read_time(row))
+        for row in session.execute(statement)
         for name in _parse_names(row.value)
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 FIGURES = ("cpu_hours", "unused_cpu_hours", "gpu_hours", "unused_gpu_hours", "cost", "unused_cost")
@@ -32,12 +32,14 @@ class Choice:
         experiments: Ids of the experiments that may be read.
         since_ms: Only runs that started then or later, Unix time in milliseconds.
         until_ms: Only runs that started before.
+        edges_ms: Moments in their order that divide the groups; with any, weeks divide them too.
     """
 
     by: str
     experiments: Sequence[str]
     since_ms: int | None = None
     until_ms: int | None = None
+    edges_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,16 @@ class Sums:
         runs: How many runs.
         failed: How many of them failed or were killed.
         figures: Each of `FIGURES`; None where no run has it.
+        week: The number of the week; only if moments divide the groups.
+        part: How many of the moments came before the runs started.
     """
 
     group: Any
     runs: int
     failed: int
     figures: Mapping[str, float | None]
+    week: int = 0
+    part: int = 0
 
     def add(self, other: Sums) -> Sums:
         """Return the sums of both, as one group."""
@@ -63,12 +69,14 @@ class Sums:
         for name in FIGURES:
             known = [s.figures[name] or 0.0 for s in (self, other) if s.figures[name] is not None]
             figures[name] = sum(known) if known else None
-        return Sums(self.group, self.runs + other.runs, self.failed + other.failed, figures)
+        runs, failed = self.runs + other.runs, self.failed + other.failed
+        return replace(self, runs=runs, failed=failed, figures=figures)
 
 
 def add_up(sums: Iterable[Sums]) -> list[Sums]:
-    """Return the sums with those of one group added up."""
+    """Return the sums with those of one group, week and part added up."""
     found: dict[Any, Sums] = {}
     for one in sums:
-        found[one.group] = found[one.group].add(one) if one.group in found else one
+        key = (one.group, one.week, one.part)
+        found[key] = found[key].add(one) if key in found else one
     return list(found.values())

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -26,20 +25,20 @@ from flask import current_app, request
 from werkzeug.wrappers import Response
 
 from mlflow_perf.core.json_io import from_json
-from mlflow_perf.errors import DocumentError, SettingError
+from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking import fleet_sums
 from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
-from mlflow_perf.web.choice import RUNNING, Choice, build_search
-from mlflow_perf.web.fields import offer_fields
+from mlflow_perf.web.choice import Choice
+from mlflow_perf.web.run_search import search, search_choice
 from mlflow_perf.web.running_job import build_live_nodes, query_samples
 from mlflow_perf.web.table import (
     OUR_KEYS,
     Found,
-    choose_columns,
     drop_foreign_parents,
     load_models,
+    query_newest,
     query_runs,
     query_steps,
 )
@@ -136,49 +135,54 @@ class Access:
             experiments = [home] if home in experiments else []
         if not experiments:
             return Found([])
-        if not choice.query:
-            listed = query_runs(_open_store(), experiments, choice, keys)
-            if listed is not None:
-                # Trends and advice need no steps, which cost a large store 0.2 s to find.
-                return _add_family(listed) if keys is OUR_KEYS else listed
-        from mlflow.exceptions import MlflowException
+        listed = query_runs(_open_store(), experiments, choice, keys)
+        if listed is not None:
+            # Trends and advice need no steps, which cost a large store 0.2 s to find.
+            return _add_family(listed) if keys is OUR_KEYS else listed
+        return _add_family(search_choice(_open_store(), experiments, choice))
 
-        condition, order = build_search(choice)
-        try:
-            found = _search(experiments, condition, choice.limit, order_by=order, page=choice.page)
-            if not choice.page:
-                found = replace(found, runs=[*_search_running(experiments, choice), *found.runs])
-        except MlflowException as error:
-            # MLflow reports an invalid token as an internal error.
-            if not choice.page or error.error_code != "INTERNAL_ERROR":
-                raise
-            raise SettingError("There is no such page of runs: open the list anew.") from error
-        if component := choice.equal.get("component"):
-            own = [run.find_component(component) for run in found.runs]
-            found = replace(found, runs=[run for run in own if run is not None])
-        if wanted := choice.text.casefold():
-            parts = [(r, (r.name, r.component, *r.components, r.run_id)) for r in found.runs]
-            runs = [r for r, names in parts if any(wanted in (n or "").casefold() for n in names)]
-            found = replace(found, runs=runs)
-        metrics = Counter(key for run in found.runs for key in run.metrics)
-        offered = offer_fields(metrics, Counter(key for run in found.runs for key in run.params))
-        return _add_family(replace(found, offered=offered, columns=choose_columns(choice, offered)))
+    def newest_runs(
+        self,
+        experiments: Sequence[str],
+        choice: Choice,
+        components: Sequence[str],
+        keys: Sequence[str],
+    ) -> dict[str, list[PerfRun]]:
+        """Return the newest runs of each component: `limit` of the choice for each.
+
+        Args:
+            experiments: Ids that `experiments` returned.
+            choice: Which runs.
+            components: The components.
+            keys: The metrics to read.
+        """
+        if not components:
+            return {}
+        found = None
+        if "workflow" not in choice.equal:  # `runs` checks whose workflow it is
+            found = query_newest(_open_store(), experiments, choice, components, keys)
+        if found is None:
+            equal = [{**choice.equal, "component": name} for name in components]
+            pages = [self.runs(experiments, replace(choice, equal=one), keys) for one in equal]
+            found = {name: page.runs for name, page in zip(components, pages, strict=True)}
+        return found
 
     def sums(
-        self, experiments: Sequence[str], by: str, since_ms: int | None, until_ms: int | None
+        self, experiments: Sequence[str], by: str, edges_ms: Sequence[int]
     ) -> list[fleet_sums.Sums] | None:
         """Return the hours and costs of runs by group; None if this store has no tables.
 
         Args:
             experiments: Ids that `experiments` returned.
             by: As in `fleet_store.sum_runs`.
-            since_ms: As there.
-            until_ms: As there.
+            edges_ms: Moments in their order that divide the groups, Unix time in milliseconds;
+                runs that started before the first do not count.
         """
         store = _open_store()
         if load_models(store) is None:
             return None
-        return query_sums(store, fleet_sums.Choice(by, list(experiments), since_ms, until_ms))
+        choice = fleet_sums.Choice(by, list(experiments), edges_ms[0], edges_ms=tuple(edges_ms))
+        return query_sums(store, choice)
 
     def run(self, run_id: str) -> PerfRun:
         """Return one run, without its document.
@@ -198,7 +202,8 @@ class Access:
         """Return the runs whose parent is a run that the user may read."""
         query = f"tags.`{PARENT_TAG}` = '{run.run_id}'"
         order = ["attributes.start_time ASC"]
-        return _search([str(run.experiment_id)], query, _MOST_CHILDREN, order_by=order).runs
+        home = [str(run.experiment_id)]
+        return search(_open_store(), home, query, _MOST_CHILDREN, order_by=order).runs
 
     def with_document(self, run: PerfRun) -> PerfRun:
         """Return the run with the documents of its nodes but without their curves."""
@@ -354,34 +359,6 @@ class Access:
 
         # In its own context, so that the end of the inner request does not end this one.
         return contextvars.copy_context().run(read_answer)
-
-
-def _search(
-    experiments: Sequence[str],
-    query: str,
-    limit: int,
-    *,
-    order_by: Sequence[str] = (),
-    page: str = "",
-) -> Found:
-    from mlflow.entities import ViewType
-
-    active = ViewType.ACTIVE_ONLY
-    runs = _open_store().search_runs(
-        list(experiments), query, active, limit, list(order_by), page or None
-    )
-    return Found([PerfRun.from_mlflow(run) for run in runs], runs.token or None)
-
-
-def _search_running(experiments: Sequence[str], choice: Choice) -> list[PerfRun]:
-    """Return the jobs that run now and match a condition, and hold no performance data yet."""
-    found: dict[str | None, PerfRun] = {}
-    for ours in RUNNING:
-        condition, order = build_search(choice, ours)
-        for run in _search(experiments, condition, choice.limit, order_by=order).runs:
-            if run.component is None:
-                found[run.run_id] = run
-    return list(found.values())
 
 
 def _add_family(found: Found) -> Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from mlflow_perf.tracking.perf_run import TAG
@@ -18,16 +18,16 @@ _FIRST = ("run_id", "name", "component", "started", "status", "verdict", "experi
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write_csv(pages: Sequence[Found], choice: Choice, experiments: Mapping[str, str]) -> str:
+def write_csv(found: Found, choice: Choice, experiments: Mapping[str, str]) -> str:
     """Return the runs as CSV with a heading; the columns are those of the list.
 
     Args:
-        pages: The pages of runs, in their order.
+        found: The runs.
         choice: The user's choice.
         experiments: The experiments that the user may read: id → name.
     """
-    runs = [run for page in pages for run in prepare_runs(page)]
-    fields = list_columns(pages[0], choice, runs)
+    runs = prepare_runs(found)
+    fields = list_columns(found, choice, runs)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*_FIRST, *(_guard(field.name) for field in fields)])

@@ -15,13 +15,13 @@ from mlflow_perf.analysis.fleet import RUNS_OF_EACH, FleetRow, advise_component,
 from mlflow_perf.core.format import parse_age
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
-from mlflow_perf.tracking.fleet_sums import GROUPS, Sums
+from mlflow_perf.tracking.fleet_sums import GROUPS, Sums, add_up
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import handle_errors
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import Field, is_users_metric, read_field
 from mlflow_perf.web.list_views import find_runs, read_choice, render_form
-from mlflow_perf.web.overview import WEEK_SEC, SumRuns, build_overview
+from mlflow_perf.web.overview import WEEK_SEC, SumRuns, build_overview, list_edges
 from mlflow_perf.web.table import Found
 from mlflow_perf.web.trends import HISTORY_KEYS, Trend, build_trend
 
@@ -43,14 +43,16 @@ def fleet(access: Access) -> Response:
     experiments = access.experiments()
     names = _narrow(experiments, choice)
     now, since = time.time(), choice.since or _SPAN
-    view, worse, sum_runs = None, [], _make_sum_runs(access, names)
+    span_sec = parse_age(since)
+    sum_runs = _make_sum_runs(access, names, list_edges(span_sec, now))
+    view, worse = None, []
     if not problem:
-        view = build_overview(sum_runs, names, by=by, span_sec=parse_age(since), now=now)
+        view = build_overview(sum_runs, names, by=by, span_sec=span_sec, now=now)
     if view is not None:
         plain = replace(choice, since="", equal={}, query="", text="", group="", columns=())
-        wasting = _list_components(sum_runs, now - parse_age(since))
-        trends = _draw_trends(access, experiments, plain, wasting[:_SHOWN_TRENDS])
-        advice = _advise(access, experiments, plain, wasting[:_ADVISED])
+        wasting = _list_components(sum_runs, now - span_sec)
+        trends = _draw_trends(access, names, plain, wasting[:_SHOWN_TRENDS])
+        advice = _advise(access, names, plain, wasting[:_ADVISED])
         view = replace(view, advice=advice, trends=trends)
         changes = [(one.component, change) for one in trends for change in one.changes[:1]]
         worse = [
@@ -93,9 +95,9 @@ def trend(access: Access) -> Response:
         except MlflowPerfError as error:
             problem = str(error)
     elif not problem:
-        names = _narrow(experiments, choice)
-        wasting = _list_components(_make_sum_runs(access, names), time.time() - _TREND_SEC)
-        trends = _draw_trends(access, experiments, choice, wasting[:_MOST_TRENDS])
+        names, since = _narrow(experiments, choice), time.time() - _TREND_SEC
+        wasting = _list_components(_make_sum_runs(access, names, [since]), since)
+        trends = _draw_trends(access, names, choice, wasting[:_MOST_TRENDS])
     field = read_field(metric)
     ours = [key for key in _ALL_KEYS if any(key in run.metrics for run in found[:1])]
     return render_form(
@@ -122,13 +124,27 @@ def _narrow(experiments: Mapping[str, str], choice: Choice) -> dict[str, str]:
     return {key: experiments[key] for key in chosen if key in experiments}
 
 
-def _make_sum_runs(access: Access, experiments: Mapping[str, str]) -> SumRuns:
-    """Return what sums up the runs of experiments; it asks the store each question once."""
+def _make_sum_runs(
+    access: Access, experiments: Mapping[str, str], edges: Sequence[float]
+) -> SumRuns:
+    """Return what sums up the runs of experiments between edges; it reads each grouping once."""
 
     @cache
+    def read(by: str) -> list[Sums] | None:
+        return access.sums(list(experiments), by, [int(1000 * edge) for edge in edges])
+
     def sum_runs(by: str, since: float | None, until: float | None) -> list[Sums] | None:
-        bounds = [None if bound is None else int(1000 * bound) for bound in (since, until)]
-        return access.sums(list(experiments), by, *bounds)
+        by_week = by == "week"
+        found = read("component" if by_week else by)
+        if found is None:
+            return None
+        first = 0 if since is None else edges.index(since) + 1
+        last = len(edges) if until is None else edges.index(until)
+        return add_up(
+            replace(one, group=one.week if by_week else one.group, week=0, part=0)
+            for one in found
+            if first <= one.part <= last
+        )
 
     return sum_runs
 
@@ -155,14 +171,16 @@ def _draw_trends(
     access: Access, experiments: Mapping[str, str], choice: Choice, rows: Sequence[FleetRow]
 ) -> list[Trend]:
     """Return the trends of the durations of components."""
+    newest = replace(
+        choice, equal={**choice.equal, "status": "FINISHED"}, limit=_RUNS_OF_GALLERY, columns=()
+    )
+    keys = [*HISTORY_KEYS, DEFAULT_METRIC]
+    past = access.newest_runs(list(experiments), newest, [row.group for row in rows], keys)
     trends = []
     for row in rows:
-        equal = {**choice.equal, "component": row.group}
-        narrow = replace(choice, equal=equal, limit=_RUNS_OF_GALLERY)
-        past, _ = _find_past(access, experiments, narrow, DEFAULT_METRIC)
-        if len(past.runs) > 1:
+        if len(runs := past.get(row.group, [])) > 1:
             with suppress(MlflowPerfError):  # no run has a duration
-                trends.append(build_trend(row.group, DEFAULT_METRIC, past.runs))
+                trends.append(build_trend(row.group, DEFAULT_METRIC, runs))
     return trends
 
 
@@ -170,10 +188,12 @@ def _advise(
     access: Access, experiments: Mapping[str, str], choice: Choice, rows: Sequence[FleetRow]
 ) -> list[tuple[str, str]]:
     """Return what would change what components wasted, by component."""
-    advice = []
-    for row in rows:
-        narrow = replace(choice, equal={"component": row.group}, limit=RUNS_OF_EACH)
-        found, _ = find_runs(access, experiments, narrow, keys=_ALL_KEYS)
-        if row.figures["unused_cpu_hours"] and found.runs:
-            advice.append((row.group, advise_component(row, found.runs)))
-    return advice
+    wasting = [row for row in rows if row.figures["unused_cpu_hours"]]
+    newest = replace(choice, limit=RUNS_OF_EACH)
+    names = [row.group for row in wasting]
+    found = access.newest_runs(list(experiments), newest, names, _ALL_KEYS)
+    return [
+        (row.group, advise_component(row, found[row.group]))
+        for row in wasting
+        if row.group in found
+    ]

@@ -13,7 +13,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import HEADERS, handle_errors, render
-from mlflow_perf.web.choice import MOST_RUNS, Choice, explain_condition
+from mlflow_perf.web.choice import Choice, explain_condition
 from mlflow_perf.web.csv_file import MOST_ROWS, write_csv
 from mlflow_perf.web.fields import COLUMNS, read_field, read_number
 from mlflow_perf.web.listing import build_listing, prepare_runs
@@ -21,6 +21,8 @@ from mlflow_perf.web.scatter import build_scatter
 from mlflow_perf.web.table import OUR_KEYS, Found
 
 _DEFAULT_UP = "run_duration_sec"
+_MOST_BYTES = 2_000_000
+_FEWEST_RUNS = 20
 
 
 def read_choice() -> tuple[Choice, str]:
@@ -83,30 +85,32 @@ def render_form(
 
 @handle_errors
 def runs(access: Access) -> Response:
-    """List the runs that hold performance data."""
+    """List the runs that hold performance data, in a page of at most 2 MB."""
     choice, problem = read_choice()
     experiments = access.experiments()
-    found, problem = find_runs(access, experiments, choice, problem)
-    listing = build_listing(found, choice, experiments)
-    return render_form("perf_list.html", access, choice, problem, experiments, listing=listing)
+    shown = choice
+    while True:
+        found, problem = find_runs(access, experiments, shown, problem)
+        listing = build_listing(found, shown, experiments)
+        form = (access, choice, problem, experiments)
+        answer = render_form("perf_list.html", *form, listing=listing)
+        size, count = len(answer.get_data()), len(found.runs)
+        if size <= _MOST_BYTES or count <= _FEWEST_RUNS:
+            return answer
+        # Many columns of long texts: the page has fewer runs, and the next one begins after them.
+        shown = replace(choice, limit=max(_FEWEST_RUNS, int(0.9 * count * _MOST_BYTES / size)))
 
 
 @handle_errors
 def runs_csv(access: Access) -> Response:
     """Return the chosen runs as CSV, all pages of them up to a bound."""
     choice, problem = read_choice()
-    choice = replace(choice, limit=MOST_RUNS)
     experiments = access.experiments()
-    found, problem = find_runs(access, experiments, choice, problem)
+    found, problem = find_runs(access, experiments, replace(choice, limit=MOST_ROWS), problem)
     if problem:
         raise SettingError(problem)
-    pages = [found]
-    while found.next_page and len(pages) * choice.limit < MOST_ROWS:
-        choice = replace(choice, page=found.next_page)
-        found, _ = find_runs(access, experiments, choice)
-        pages.append(found)
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="runs.csv"'}
-    return Response(write_csv(pages, choice, experiments), 200, headers, mimetype="text/csv")
+    return Response(write_csv(found, choice, experiments), 200, headers, mimetype="text/csv")
 
 
 @handle_errors
@@ -114,26 +118,33 @@ def scatter(access: Access) -> Response:
     """Show one field of the chosen runs against another."""
     choice, problem = read_choice()
     experiments = access.experiments()
-    found, problem = find_runs(access, experiments, replace(choice, columns=()), problem)
-    offered = [*found.offered]
-    # The most frequent parameter that is a number; without any, the start of a run.
-    numeric = (
-        field
-        for field in found.columns
-        if field.kind == "param"
-        and all(
-            value is None or read_number(value) is not None
-            for value in (field.read(run) for run in found.runs)
-        )
-    )
-    across = read_field(request.args.get("x", "")) or next(numeric, read_field("started"))
+    across = read_field(request.args.get("x", ""))
     up = read_field(request.args.get("y", "")) or read_field(_DEFAULT_UP)
     by = read_field(choice.group) if choice.group else None
+    names = [field.name for field in (across, up, by) if field is not None]
+    columns = () if across is None else tuple(names)
+    found, problem = find_runs(access, experiments, replace(choice, columns=columns), problem)
+    offered = [*found.offered]
+    if across is None:
+        # The most frequent parameter that is a number; without any, the start of a run.
+        numeric = (
+            field
+            for field in found.columns
+            if field.kind == "param"
+            and all(
+                value is None or read_number(value) is not None
+                for value in (field.read(run) for run in found.runs)
+            )
+        )
+        across = next(numeric, read_field("started"))
+        others = [field for field in (up, by) if field and field.kind in ("metric", "param")]
+        known = [field.key in OUR_KEYS or field in found.columns for field in others]
+        if not problem and across is not None and not all(known):
+            chosen = replace(choice, columns=(across.name, *names))
+            found, problem = find_runs(access, experiments, chosen)
     logs = bool(request.args.get("logx")), bool(request.args.get("logy"))
     view = None
     if not problem and across is not None and up is not None:
-        names = [field.name for field in (across, up, by) if field is not None]
-        found, problem = find_runs(access, experiments, replace(choice, columns=tuple(names)))
         view = build_scatter(prepare_runs(found), across, up, by, logs=logs)
     ours = [(column.key, column.label) for column in COLUMNS]
     own = [(field.name, field.label) for field in offered]

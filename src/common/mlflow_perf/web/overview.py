@@ -65,6 +65,12 @@ class Overview:
     trends: Sequence[Trend] = field(default_factory=list)
 
 
+def list_edges(span_sec: float, now: float) -> list[float]:
+    """Return the moments between which the overview sums up, the earliest first."""
+    spans = (span_sec, 2 * span_sec, _WEEKS * WEEK_SEC, WEEK_SEC, 2 * WEEK_SEC)
+    return sorted({now - span for span in spans})
+
+
 def build_overview(
     sum_runs: SumRuns, experiments: Mapping[str, str], *, by: str, span_sec: float, now: float
 ) -> Overview | None:
@@ -86,7 +92,7 @@ def build_overview(
     rows = read(by, now - span_sec)
     if rows is None:
         return None
-    earlier = read("experiment", now - 2 * span_sec, now - span_sec) or []
+    earlier = read(by, now - 2 * span_sec, now - span_sec) or []
     weeks = read("week", now - _WEEKS * WEEK_SEC) or []
     group = by if by != "week" else "component"
     worse = find_worse(
