@@ -104,7 +104,7 @@ def test_reports_are_written_to_files(write_document: Any, cli: Call) -> None:
         (["{0}", *LIMIT], "Give BASE and NEW"),
         (["{0}", "{0}", "--base-filter", "", *LIMIT], "Give NEW;"),
         (["{0}", "--new-filter", "", *LIMIT], "needs --component"),
-        (["{0}", "--new-filter", "", "--component", "nobody", *LIMIT], "finds no run"),
+        (["{0}", "--new-filter", "", "--component", "nobody", *LIMIT], "No matching run"),
         (["{0}", "{0}", "--limit", "node_cpu_hours"], "cannot be read"),
         (["{0}", "{0}", "--limit", "no_such_key=+1%"], "No run has the metric"),
         (["{0}", ",", *LIMIT], "is empty"),
@@ -133,7 +133,7 @@ def _documented(step: str) -> list[str]:
 
 
 def test_the_documented_gate_decides(log_run: Callable[..., str], cli: Call) -> None:
-    """The gate of the docs takes the newest three runs against those before them, as it stands."""
+    """The command of the docs, unchanged, judges the newest three runs against earlier ones."""
     for hours, status in (((1.0, 1.01, 0.99, 1.02, 0.98, 1.0), 0), ((1.9, 1.91, 1.89), 1)):
         for hour in hours:
             log_run({"node_cpu_hours": hour, "max_t_mem_percent": 40.0})

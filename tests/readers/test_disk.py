@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -68,27 +67,6 @@ def test_no_disk_is_an_unavailable_source(proc: Path, tmp_path: Path) -> None:
     put(proc / "diskstats", diskstats(loop0=(1, 1)))
     with pytest.raises(SourceUnavailableError):
         DiskIoReader(proc, sys=tmp_path)
-
-
-def test_disk_usage_that_hangs_does_not_hang_the_sampler() -> None:
-    """While a mount does not answer, the last value is reported; `read` returns at once."""
-    release = threading.Event()
-    answers = iter([40.0])
-
-    def measure(path: str) -> float:
-        try:
-            return next(answers)
-        except StopIteration:
-            release.wait(30)
-            return 50.0
-
-    clock = FakeClock()
-    reader = DiskUsageReader("/mnt", measure=measure, clock=clock.monotonic)
-    for _ in range(3):
-        assert read(reader)["disk_usage_percent"] == 40.0
-        clock.advance(1.0)
-    release.set()
-    reader.close()
 
 
 def test_the_root_file_system_is_measured_at_most_once_a_second() -> None:

@@ -76,11 +76,16 @@ class History:
     left_out: int = 0
 
     @property
+    def levels(self) -> list[tuple[int, int, float]]:
+        """The runs between two changes: index of the first, index after the last, their median."""
+        ids = [point.run_id for point in self.points]
+        edges = [0, *(ids.index(change.run_id) for change in self.changes), len(ids)]
+        return [(a, b, _find_median(self.points[a:b])) for a, b in pairwise(edges)]
+
+    @property
     def level(self) -> float:
         """Median of the runs since the last change."""
-        ids = [point.run_id for point in self.points]
-        first = ids.index(self.changes[-1].run_id) if self.changes else 0
-        return statistics.median(point.value for point in self.points[first:])
+        return self.levels[-1][2]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the history as plain data."""
@@ -122,22 +127,43 @@ def read_history(
         SettingError: When no run has the metric, or the condition cannot be read.
     """
     query = f"{_FINISHED} and {filter_string}" if filter_string.strip() else _FINISHED
-    found = find_runs(component, filter_string=query, max_results=last)
+    found = find_component_runs(component, filter_string=query, last=last, kind="finished run")
     finished = [run for run in found if run.status == "FINISHED"]
     if not finished:
-        hint = suggest_component(component)
-        raise RunNotFoundError(f"There is no finished run of the component {component!r}{hint}")
+        raise RunNotFoundError(f"There is no finished run of the component {component!r}.")
     history = build_history(
         component, metric, finished, same_params=same_params, any_hardware=any_hardware
     )
     return replace(history, left_out=len(found) - len(history.points))
 
 
-def suggest_component(name: str) -> str:
-    """Return the end of a sentence about a component that has no run: the nearest name."""
-    runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
-    names = {known for run in runs for known in (run.component, *run.components) if known}
-    return suggest(name, names - {name})
+def find_component_runs(
+    name: str,
+    *,
+    last: int,
+    filter_string: str = "",
+    documents: bool | None = None,
+    kind: str = "run",
+) -> list[PerfRun]:
+    """Return the newest runs of a component that hold performance data; at least one.
+
+    Args:
+        name: The component.
+        last: At most so many runs.
+        filter_string: A further condition, in MLflow's search language.
+        documents: As in `find_runs`.
+        kind: Which runs these are, for the message.
+
+    Raises:
+        RunNotFoundError: When there is none; the message names the component that may be meant.
+    """
+    found = find_runs(name, filter_string=filter_string, max_results=last, documents=documents)
+    if not found:
+        runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
+        names = {known for run in runs for known in (run.component, *run.components) if known}
+        hint = suggest(name, names - {name})
+        raise RunNotFoundError(f"No {kind} of the component {name!r} holds performance data{hint}")
+    return found
 
 
 def build_history(
@@ -182,17 +208,18 @@ def build_history(
             points.append(Point(run.run_id, run.started, value))
             if run.is_baseline:
                 baseline = points[-1]
-    values = [point.value for point in points]
-    edges = change_points(values)
-    bounds = [0, *edges, len(values)]
-    medians = [
-        statistics.median(values[start:end]) for start, end in pairwise(bounds) if start < end
-    ]
+    edges = change_points([point.value for point in points])
+    bounds = [0, *edges, len(points)]
+    medians = [_find_median(points[start:end]) for start, end in pairwise(bounds) if start < end]
     changes = [
         Change(points[edge].run_id, before, after, calculate_change_pct(before, after))
         for edge, before, after in zip(edges, medians, medians[1:], strict=False)
     ]
     return History(component, metric, points, changes, baseline, len(finished) - len(points))
+
+
+def _find_median(points: Sequence[Point]) -> float:
+    return statistics.median(point.value for point in points)
 
 
 def find_past(

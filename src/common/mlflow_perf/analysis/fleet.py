@@ -23,7 +23,7 @@ _WEEK_SEC = 7 * 86_400.0
 _WORSE_PCT = 10.0
 _ADVISED = 3
 RUNS_OF_EACH = 20
-"""From how many newest runs of a component its advice is made."""
+"""How many of a component's newest runs its advice is made from."""
 
 _DEFAULT_BY = "experiment"
 
@@ -123,17 +123,16 @@ def add_rows(rows: Sequence[FleetRow]) -> FleetRow:
     return FleetRow("all", sum(r.runs for r in rows), sum(r.failed for r in rows), figures)
 
 
-def build_digest(by: str = _DEFAULT_BY, *, now: float | None = None) -> Digest:
+def build_digest(by: str = _DEFAULT_BY) -> Digest:
     """Return the digest of the last seven days.
 
     Args:
         by: As in `sum_fleet`.
-        now: The end of the week, Unix time in seconds; default: now.
 
     Raises:
         RunNotFoundError: When the store does not answer.
     """
-    now = time.time() if now is None else now
+    now = time.time()
     week = sum_fleet(by, since=now - _WEEK_SEC, until=now)
     before = sum_fleet(by, since=now - 2 * _WEEK_SEC, until=now - _WEEK_SEC)
     worse = find_worse(week, before) if by != "week" else []

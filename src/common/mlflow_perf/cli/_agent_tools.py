@@ -9,17 +9,18 @@ from typing import Any
 
 from mlflow_perf.analysis.component_history import (
     DEFAULT_METRIC,
+    find_component_runs,
     read_history,
-    suggest_component,
 )
 from mlflow_perf.analysis.explanations import explain, hide_private
 from mlflow_perf.analysis.fleet import sum_fleet
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.core.extras import needing
 from mlflow_perf.core.format import clock_time, parse_age
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, RunNotFoundError
+from mlflow_perf.errors import MlflowPerfError, RunNotFoundError
 from mlflow_perf.model.profile import list_functions
 from mlflow_perf.tracking.load import bare_id, is_run_id
 from mlflow_perf.tracking.search import find_runs, get_run
@@ -81,10 +82,7 @@ def advise(run_id: str = "", component: str = "") -> Any:
     if bool(run_id) == bool(component):
         raise RunNotFoundError("Give one of run_id and component.")
     if component:
-        found = find_runs(component, max_results=_HISTORY_MAX, documents=True)
-        if not found:
-            hint = suggest_component(component)
-            raise RunNotFoundError(f"No run of the component {component!r} holds figures{hint}")
+        found = find_component_runs(component, last=_HISTORY_MAX, documents=True)
         return right_size(found).as_dict()
     steps = load_step_runs([get_run(_check_id(run_id))])[0].steps
     sizes = {name: right_size([run]).as_dict() for name, run in list(steps.items())[:_ROWS_MAX]}
@@ -106,7 +104,7 @@ def fleet(by: str = "experiment", since: str = "30d") -> Any:
 def profile(run_id: str, other_run_id: str = "") -> Any:
     """Return the functions that a run's time went into, or that account for a change."""
     sides = []
-    for name in (run_id, other_run_id) if other_run_id else (run_id,):
+    for name in filter(None, (run_id, other_run_id)):
         run = get_run(_check_id(name))
         nodes = [] if run.document is None else run.document.all_nodes()
         sides.append([node for node in nodes if isinstance(node.extra.get("profile"), dict)])
@@ -134,10 +132,8 @@ def make_server() -> Any:
     Raises:
         MissingDependencyError: When fastmcp is not installed.
     """
-    try:
+    with needing("fastmcp", "mcp"):
         from fastmcp import FastMCP
-    except ImportError as error:
-        raise MissingDependencyError("fastmcp", "mcp") from error
     server: Any = FastMCP("mlflow-perf")
     for tool in TOOLS:
         server.tool(_bound(tool), annotations={"readOnlyHint": True, "openWorldHint": False})

@@ -44,7 +44,7 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def prepare() -> None:
-    """Make MLflow give up while the user still waits, and show and hasten long searches.
+    """Shorten MLflow's timeouts for a waiting user; speed up long searches and show their progress.
 
     MLflow's own defaults wait for 247 s if the connection is refused; the user's settings are kept.
     """

@@ -14,7 +14,7 @@ from mlflow_perf.session.held_child import NOT_FOUND
 
 
 def prepare_command(argv: tuple[str, ...]) -> None:
-    """End with the shell's code where a command cannot start; become it where we are switched off.
+    """Exit as a shell does if the command cannot start; if mlflow-perf is disabled, become it.
 
     Args:
         argv: The command.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mlflow_perf.analysis.component_history import find_component_runs
 from mlflow_perf.analysis.machines import MachineChoice, choose_machine, read_machines
 from mlflow_perf.analysis.resource_lines import LINES
 from mlflow_perf.analysis.rightsize import RightSize, right_size
@@ -140,10 +141,7 @@ def _find_runs(run: str | None, component: str | None, last: int) -> dict[str, l
     """Return the runs to learn from by the name of their step or component."""
     documents = True if last <= _DOCUMENTS_MAX else None
     if component is not None:
-        found = find_runs(component, max_results=last, documents=documents)
-        if not found:
-            raise RunNotFoundError(f"No run of the component {component!r} holds performance data.")
-        return {component: found}
+        return {component: find_component_runs(component, last=last, documents=documents)}
     groups: dict[str, list[PerfRun]] = {}
     if run is not None:
         for step in load_step_runs([get_run(run)])[0].steps.values():

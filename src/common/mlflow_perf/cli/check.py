@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import click
 
-from mlflow_perf.analysis.component_history import find_past, suggest_component
+from mlflow_perf.analysis.component_history import find_component_runs, find_past
 from mlflow_perf.analysis.gate import check as check_runs
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_runs, get_run
+from mlflow_perf.tracking.search import get_run
 
 Side = RunRef | PerfRun
 """A run of one side of the comparison: named by the user, or found in the history."""
@@ -107,12 +106,9 @@ def command(
     if new_filter is not None:
         if component is None:
             raise click.UsageError("--new-filter needs --component NAME.")
-        new = find_runs(component, filter_string=new_filter, max_results=new_last)
-        if not new:
-            hint = suggest_component(component)
-            raise RunNotFoundError(
-                f"--new-filter finds no run of the component {component!r}{hint}"
-            )
+        new = find_component_runs(
+            component, filter_string=new_filter, last=new_last, kind="matching run"
+        )
     if base_filter is not None:
         read = [run if isinstance(run, PerfRun) else get_run(run) for run in new]
         if component is not None:

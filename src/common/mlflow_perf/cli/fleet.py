@@ -10,8 +10,8 @@ import click
 from mlflow_perf.analysis.fleet import build_digest, sum_fleet
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import format_count, parse_age
+from mlflow_perf.core.parquet import write_parquet
 from mlflow_perf.errors import SettingError
-from mlflow_perf.publish.parquet import write_parquet
 from mlflow_perf.reports.digest import build_table, say_totals, to_html, to_markdown
 from mlflow_perf.tracking.fleet_sums import GROUPS
 from mlflow_perf.tracking.fleet_table import FIGURE_KEYS, TEXT_KEYS, TIME_KEYS, iterate_rows
@@ -59,13 +59,17 @@ def command(
             return
     begin = None if age_sec is None else time.time() - age_sec
     if parquet is not None:
-        count = write_parquet(
-            Path(parquet),
-            iterate_rows(begin),
-            texts=TEXT_KEYS,
-            times=TIME_KEYS,
-            figures=FIGURE_KEYS,
+        kinds = {"text": TEXT_KEYS, "time": TIME_KEYS, "number": FIGURE_KEYS}
+        columns = {name: kind for kind, names in kinds.items() for name in names}
+        batches = (
+            [[row[name] for name in columns] for row in rows] for rows in iterate_rows(begin)
         )
+        try:
+            count = write_parquet(Path(parquet), columns, batches)
+        except OSError as error:
+            raise SettingError(
+                f"{parquet} cannot be written: {error.strerror or error}."
+            ) from error
         click.echo(f"Wrote {_tables.clean(parquet)}: {format_count(count, 'row')}", err=True)
         if not as_json:
             return

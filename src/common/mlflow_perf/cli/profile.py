@@ -8,7 +8,7 @@ from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.profile_changes import ProfileChange, compare_profiles, format_seconds
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration as format_duration
-from mlflow_perf.core.json_io import read_number, to_json
+from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.profile import format_share, list_functions, read_samples
@@ -77,19 +77,17 @@ def _show_node(node: NodeDocument, count: int) -> None:
     of_node = f", node {node.node.get('index', 0)}" if count > 1 else ""
     title = _tables.short(node.component or "job", beside=of_node) + of_node
     click.echo(_tables.paint(title, "bold"))
-    samples, rate_hz, processes = (
-        read_number(profile.get(key)) or 0 for key in ("samples", "rate_hz", "processes")
-    )
-    of = f" of {processes:g} processes" if processes > 1 else ""
+    samples, processes = profile.get("samples", 0), profile.get("processes", 1)
+    of = f" of {processes} processes" if processes != 1 else ""
     inexact = "; ±: 95% interval" if read_samples(profile) else ""
-    click.echo(f"{samples:,.0f} samples{of}, {rate_hz:g} a second{inexact}")
+    click.echo(f"{samples:,} samples{of}, {profile.get('rate_hz', 0):g} a second{inexact}")
     rows = [
         [
             row.get("function"),
             f"{row.get('file')}:{row.get('line')}",
             format_share(row, "self"),
             format_share(row, "total"),
-            f"{read_number(row.get('cpu_pct')) or 0:.0f}%",
+            f"{row.get('cpu_pct') or 0:.0f}%",
         ]
         for row in list_functions(node)[:_ROWS_MAX]
     ]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from mlflow_perf.analysis.component_history import find_past, suggest_component
+from mlflow_perf.analysis.component_history import find_component_runs, find_past
 from mlflow_perf.analysis.explanations import hide_private
 from mlflow_perf.analysis.gate import GateResult, check
 from mlflow_perf.analysis.gate_reports import to_markdown
@@ -20,7 +20,6 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import parse_age
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.tracking.search import find_runs
 
 _PAST_MAX = 200
 _POST_SEC = 10.0
@@ -65,12 +64,7 @@ def command(
     _options.prepare()
     if post is not None:
         _check_address(post)
-    new = find_runs(component, max_results=1)
-    if not new:
-        hint = suggest_component(component)
-        raise RunNotFoundError(
-            f"No run of the component {component!r} holds performance data{hint}"
-        )
+    new = find_component_runs(component, last=1)
     if since is not None and (new[0].started or 0.0) < time.time() - parse_age(since):
         text = f"No run of {component} in the last {since}."
         if as_json:

@@ -29,7 +29,7 @@ class Patches:
         self._replaced.append((owner, name, original, new))
 
     def undo(self) -> None:
-        """Put the originals back, but where another library has replaced ours meanwhile."""
+        """Restore the originals, except where another library has replaced ours meanwhile."""
         while self._replaced:
             owner, name, original, new = self._replaced.pop()
             if getattr(owner, name, None) is new:

@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError
+from mlflow_perf.core.extras import needing
 from mlflow_perf.integrations._training_loops import TrainerEvents, aside
 
 __all__ = ["follow", "make_callback", "unfollow"]
@@ -51,9 +51,7 @@ def make_callback(package: str = "lightning.pytorch") -> Any:
     Raises:
         MissingDependencyError: When Lightning is not installed.
     """
-    try:
+    with needing(package.partition(".")[0], "lightning"):
         __import__(f"{package}.callbacks")
-    except ImportError as error:
-        raise MissingDependencyError(package.partition(".")[0], "lightning") from error
     base = sys.modules[f"{package}.callbacks"].Callback
     return _make_class(base, make_callback, package)()

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from mlflow_perf.core.extras import needing
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.errors import MissingDependencyError, MlflowPerfError, SourceUnavailableError
+from mlflow_perf.errors import MlflowPerfError, SourceUnavailableError
 from mlflow_perf.recorders.current import record_transfers
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats, Telemetry
 
@@ -33,10 +34,8 @@ def agent(name: str, **config: Any) -> TrackedAgent:
     Raises:
         MissingDependencyError: If nixl is not installed.
     """
-    try:
+    with needing("nixl", "nixl"):
         api = import_module("nixl._api")
-    except ImportError as error:
-        raise MissingDependencyError("nixl", "nixl") from error
     return track(
         api.nixl_agent(name, api.nixl_agent_config(**{"capture_telemetry": True} | config))
     )

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from mlflow_perf.errors import MissingDependencyError
+from mlflow_perf.core.extras import needing
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.records import Kind
 
@@ -35,10 +35,8 @@ class OpenTelemetryExporter:
     def __init__(
         self, attributes: Mapping[str, str] | None = None, *, provider: Any = None
     ) -> None:
-        try:
+        with needing("opentelemetry-sdk", "opentelemetry"):
             self._api = import_module("opentelemetry.metrics")
-        except ImportError as error:
-            raise MissingDependencyError("opentelemetry-sdk", "opentelemetry") from error
         self._attributes = dict(attributes or {})
         self._present: Mapping[str, float] = {}
         self._shared = _share_instruments(provider, self._api)

@@ -51,7 +51,6 @@ class ScrapeReader:
         url: Address of the metrics; a fragment selects some: `http://…/metrics#vllm:*,process_*`.
         interval: Seconds between two readings.
         name: Name for messages, and first part of each key.
-        match: Patterns of the metrics to keep, in addition to those in the address.
         max_series: How many series are kept.
         fetch: Asks an endpoint; for tests.
 
@@ -69,7 +68,6 @@ class ScrapeReader:
         *,
         interval: float = 1.0,
         name: str = "scrape",
-        match: Sequence[str] = (),
         max_series: int = 200,
         fetch: Fetch | None = None,
     ) -> None:
@@ -80,7 +78,7 @@ class ScrapeReader:
             raise SettingError(f"The interval of scraping is {interval!r}: give seconds above 0.")
         self._fetch = fetch or _fetch_families
         self._interval = interval
-        self._scraped = Scraped([*match, *patterns], max_series=max_series, prefix=name)
+        self._scraped = Scraped(patterns, max_series=max_series, prefix=name)
         self._present: dict[str, float] = {}
         self._answered = False
         self._was_away = False

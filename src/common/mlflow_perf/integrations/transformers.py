@@ -6,7 +6,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError
+from mlflow_perf.core.extras import needing
 from mlflow_perf.integrations._training_loops import TrainerEvents, aside
 
 __all__ = ["follow", "make_callback", "unfollow"]
@@ -40,8 +40,6 @@ def make_callback() -> Any:
     Raises:
         MissingDependencyError: When transformers is not installed.
     """
-    try:
+    with needing("transformers", "transformers"):
         from transformers import TrainerCallback
-    except ImportError as error:
-        raise MissingDependencyError("transformers", "transformers") from error
     return _make_class(TrainerCallback, make_callback)()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError, PipelineError, StepFailedError
+from mlflow_perf.core.extras import needing
+from mlflow_perf.errors import PipelineError, StepFailedError
 
 # The names that Azure's own tools use come first.
 _VARIABLES = (
@@ -51,12 +52,10 @@ def connect_workspace(environ: Mapping[str, str] = os.environ) -> Any:
         PipelineError: Neither names one.
         MissingDependencyError: azure-ai-ml or azure-identity is not installed.
     """
-    try:
+    with needing("azure-identity", "azureml"):
         from azure.ai.ml import MLClient
         from azure.core.exceptions import AzureError
         from azure.identity import DefaultAzureCredential
-    except ImportError as error:
-        raise MissingDependencyError("azure-identity", "azureml") from error
     credential = DefaultAzureCredential()
     found = [next((environ[n] for n in names if environ.get(n)), "") for names in _VARIABLES]
     if all(found):

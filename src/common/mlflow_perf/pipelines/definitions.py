@@ -1,7 +1,7 @@
 """Find a registered asset by the YAML file that defines it, in the folder of its pipeline.
 
 `az ml data create --file data.yml` and its like register what such a file says in a workspace. Here
-the file itself serves.
+the file itself is used.
 """
 
 from __future__ import annotations

@@ -148,8 +148,7 @@ def _is_own_version(version: str) -> bool:
 @lru_cache(maxsize=16)
 def _find_python(version: str) -> Path | None:
     """Return another interpreter of a version; None if the runner's is meant, or none is here."""
-    # A file of somebody else's may hold an option of uv's, or the path of a program.
-    if _is_own_version(version) or re.fullmatch(r"[\d.<>=!~*,]+", version) is None:
+    if _is_own_version(version):
         return None
     try:
         found = subprocess.run(

@@ -19,7 +19,8 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.core.extras import needing
+from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.allocation import ask_providers, make_specification
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 from mlflow_perf.pipelines.step_sizes import StepSize
@@ -42,10 +43,8 @@ def load_config(on: str) -> Callable[[Path], Any]:
         PipelineError: The file does not exist, fails, or defines no configuration or several.
         MissingDependencyError: Parsl is not installed.
     """
-    try:
+    with needing("parsl", "pipelines"):
         from parsl.config import Config
-    except ImportError as error:
-        raise MissingDependencyError("parsl", "pipelines") from error
     if on in ("threads", "htex"):
         return partial(_make_local_config, on)
     path = Path(on)
@@ -186,10 +185,8 @@ def replace_handler(number: int, handler: Any) -> Iterator[None]:
 
 
 def _make_monitoring(folder: Path) -> Any:
-    try:
+    with needing("parsl[monitoring]", "pipelines"):
         from parsl.monitoring import MonitoringHub
-    except ImportError as error:
-        raise MissingDependencyError("parsl[monitoring]", "pipelines") from error
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"logging_endpoint": f"sqlite:///{folder / MONITORING_DB}"}
     # Older versions of Parsl require it, newer ones warn about it.

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.core.extras import needing
+from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.azure import make_path_input
 from mlflow_perf.pipelines.scripts import run_script
 from mlflow_perf.pipelines.sources import Sources
@@ -86,10 +87,8 @@ def load_jobs(
     path = Path(text if named else file)
     if not path.is_file():
         raise PipelineError(f"The pipeline file {path} does not exist.")
-    try:
+    with needing("azure-ai-ml", "pipelines"):
         import azure.ai.ml  # noqa: F401 - its import sets the level that is changed below
-    except ImportError as error:
-        raise MissingDependencyError("azure-ai-ml", "pipelines") from error
     # azure-ai-ml warns about experimental classes and settings of nested pipelines.
     logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     with warnings.catch_warnings():

@@ -91,7 +91,7 @@ class MemoryShare:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[list[dict[str, Any]]]:
-        """Give the tickets of this machine, under a lock, and write what they have become."""
+        """Yield the tickets of this machine under a lock, and write them back afterwards."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"share-{socket.gethostname()}.json"
         with path.open("a+", encoding="utf-8") as file:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.core.extras import needing
+from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
 
 _CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*(.*)")
@@ -79,10 +80,8 @@ def _as_started(path: Path, folder: Path, argv: list[str]) -> Iterator[None]:
 
 
 def _execute(path: Path, module: ModuleType, record: Record) -> None:
-    try:
+    with needing("azure-ai-ml", "pipelines"):
         import azure.ai.ml  # noqa: F401 - its absence is an error of its own
-    except ImportError as error:
-        raise MissingDependencyError("azure-ai-ml", "pipelines") from error
     if path.suffix == ".ipynb":
         module.__dict__.update(display=lambda *_: None, get_ipython=lambda: None)
         try:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlflow_perf.errors import MissingDependencyError, PipelineError
+from mlflow_perf.core.extras import needing
+from mlflow_perf.errors import PipelineError
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -78,10 +79,8 @@ def _matches(rules: list[GitIgnoreSpec], path: str) -> bool:
 
 def _read_rules(folder: Path) -> GitIgnoreSpec:
     """Return the rules of the folder's ignore file and those that always apply."""
-    try:
+    with needing("pathspec", "pipelines"):
         from pathspec import GitIgnoreSpec
-    except ImportError as error:
-        raise MissingDependencyError("pathspec", "pipelines") from error
     lines: list[str] = []
     for name in _IGNORE_FILES:
         if (folder / name).is_file():

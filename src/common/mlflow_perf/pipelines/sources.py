@@ -24,9 +24,9 @@ _BLOB = re.compile(r"^wasbs?://([^@/]+)@([^/]+)/(.*[^/])$")
 _TIMEOUT_SEC = 60.0
 
 
-def find_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def find_cache_folder() -> Path:
     """Return the folder that keeps downloads and environments between runs."""
-    base = environ.get("XDG_CACHE_HOME")
+    base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mlflow-perf"
 
 

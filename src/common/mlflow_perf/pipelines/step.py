@@ -161,39 +161,35 @@ def run_step(
     """
     del parsl_resource_specification
     with SizedAttempts(job.size, job.folder.parent, job.stop, job.step.instances) as sized:
-        return _run_sized(job, sized)
-
-
-def _run_sized(job: StepJob, sized: SizedAttempts) -> Outcome:
-    name = job.step.name
-    if job.stop.exists():
-        # The pipeline was stopped while the step waited for a worker; the runner records that.
-        raise StepEndedError(Outcome(name, "SKIPPED"))
-    tracking = Tracking(job.place)
-    job.folder.mkdir(parents=True, exist_ok=True)
-    run_id = None
-    try:
-        run_id = tracking.start(
-            job.experiment_id, name, parent=job.parent, tags=job.tags, params=job.params
-        )
-    # The edge to MLflow: whatever it raises, the step still runs, and reports to a run of its own.
-    except Exception:  # noqa: BLE001 - see above
-        _log.warning("No MLflow run could be started for step %r.", name, exc_info=True)
-    # The runner, possibly on another machine, reads from this file that the step has begun.
-    (job.folder / "started").write_text(run_id or "", encoding="utf-8")
-    started, began = time.time(), time.monotonic()
-    outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
-    try:
-        outcome = _run_attempts(job, outcome, sized)
-    except PipelineError as error:
-        outcome = replace(outcome, message=str(error))
-    outcome = replace(outcome, duration_sec=time.monotonic() - began)
-    _recover(job, outcome.attempts)
-    outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
-    _end_run(tracking, outcome)
-    if outcome.status != "FINISHED":
-        raise StepEndedError(outcome)
-    return outcome
+        name = job.step.name
+        if job.stop.exists():
+            # The pipeline was stopped while the step waited for a worker; the runner records that.
+            raise StepEndedError(Outcome(name, "SKIPPED"))
+        tracking = Tracking(job.place)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        run_id = None
+        try:
+            run_id = tracking.start(
+                job.experiment_id, name, parent=job.parent, tags=job.tags, params=job.params
+            )
+        # The edge to MLflow: whatever it raises, the step runs and reports to a run of its own.
+        except Exception:  # noqa: BLE001 - see above
+            _log.warning("No MLflow run could be started for step %r.", name, exc_info=True)
+        # The runner, possibly on another machine, reads from this file that the step has begun.
+        (job.folder / "started").write_text(run_id or "", encoding="utf-8")
+        started, began = time.time(), time.monotonic()
+        outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
+        try:
+            outcome = _run_attempts(job, outcome, sized)
+        except PipelineError as error:
+            outcome = replace(outcome, message=str(error))
+        outcome = replace(outcome, duration_sec=time.monotonic() - began)
+        _recover(job, outcome.attempts)
+        outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
+        _end_run(tracking, outcome)
+        if outcome.status != "FINISHED":
+            raise StepEndedError(outcome)
+        return outcome
 
 
 def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outcome:

@@ -185,17 +185,6 @@ class DeliveryQueue:
                 break
             elif next_one is self._sending:
                 time.sleep(0.001)  # the thread takes the next one
-        self._keep_rest()
-
-    def close(self) -> None:
-        """End the thread after the report that it is sending."""
-        self._is_closed, thread = True, self._thread
-        self._came.set()
-        if thread is not None:
-            thread.join(_LINGER_SEC)
-        self._is_closed = False
-
-    def _keep_rest(self) -> None:
         with self._lock:
             rest = list(self._waiting)
             self._waiting.clear()
@@ -208,3 +197,11 @@ class DeliveryQueue:
                 "%d performance reports were not sent in time; %d of them are kept. Send them "
                 "with: mlflow-perf recover %s", len(rest), len(kept), folder,
             )  # fmt: skip
+
+    def close(self) -> None:
+        """End the thread after the report that it is sending."""
+        self._is_closed, thread = True, self._thread
+        self._came.set()
+        if thread is not None:
+            thread.join(_LINGER_SEC)
+        self._is_closed = False

@@ -187,12 +187,6 @@ class Journal:
                 self._write([{"begun": begun, "delivery": header}])
         self._writes_from = time.monotonic() + _LEAST_SEC
 
-    def _start_thread(self) -> None:
-        thread = Thread(self._run, name="mlflow-perf-journal")
-        with self._warn_once():
-            thread.start()
-            self._thread = thread
-
     @as_own()
     def _run(self) -> None:
         writes = 0
@@ -205,7 +199,10 @@ class Journal:
         if len(self._pending) <= self._max_rows:
             self._pending.append(report)
         if self._thread is None and time.monotonic() >= self._writes_from:
-            self._start_thread()
+            thread = Thread(self._run, name="mlflow-perf-journal")
+            with self._warn_once():
+                thread.start()
+                self._thread = thread
 
     def flush(self, *, sync: bool = False) -> None:
         """Write the reports since the last flush.
@@ -306,7 +303,7 @@ class Journal:
                     os.ftruncate(self._file.number, self._size)
 
     def note_run(self) -> None:
-        """Write down that the report goes to another run than the journal says: a new one."""
+        """Write into the journal that the report goes to a new run."""
         with self._writing, self._warn_once():
             header = self._delivery.header()
             if header == self._head["delivery"]:

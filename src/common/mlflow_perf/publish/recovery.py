@@ -265,7 +265,18 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
             not show that a journal is locked.
     """
     place = find_state_folder() if folder is None else folder
-    _remove_unfinished(place)
+    # A process that died while it wrote a `.new` file left the journal itself complete. A live
+    # process replaces the journal within milliseconds.
+    for path in place.glob(f"*{BEGUN}"):
+        if path.with_suffix(SUFFIX).name in live:
+            continue
+        try:
+            with _open_journal(path) as handle:
+                is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
+                if is_old and lock(handle) and _is_same_file(path, handle):
+                    path.unlink(missing_ok=True)
+        except (DocumentError, OSError) as error:
+            _log.debug("%s is left there: %s", path, error)
     away: set[str] = set()
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
         yield replace(_recover_one(path, away, of_any_host=of_any_host), journal=path.name)
@@ -306,23 +317,6 @@ def _recover_one(path: Path, away: set[str], *, of_any_host: bool) -> Recovered:
         line = f"could not be sent and is kept: {why}"
     _log.warning("%s %s", path, line)
     return Recovered(None, None, why, "kept")
-
-
-def _remove_unfinished(place: Path) -> None:
-    """Remove `.new` files of processes that died while they wrote them.
-
-    The journal itself is complete then. A live process replaces it within milliseconds.
-    """
-    for path in place.glob(f"*{BEGUN}"):
-        if path.with_suffix(SUFFIX).name in live:
-            continue
-        try:
-            with _open_journal(path) as handle:
-                is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
-                if is_old and lock(handle) and _is_same_file(path, handle):
-                    path.unlink(missing_ok=True)
-        except (DocumentError, OSError) as error:
-            _log.debug("%s is left there: %s", path, error)
 
 
 def _is_same_file(path: Path, handle: int) -> bool:

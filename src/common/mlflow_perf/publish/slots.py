@@ -121,7 +121,7 @@ def is_same_recording(one: NodeDocument, other: NodeDocument) -> bool:
 
 
 def name_replaced(index: int, document: NodeDocument) -> str:
-    """Return the file name under which a report stays that no longer counts."""
+    """Return the file name under which a replaced report is kept."""
     began = datetime.fromtimestamp(_start(document), timezone.utc)
     return f"replaced-node-{index}-{began:%Y%m%dT%H%M%S.%fZ}.json"
 

@@ -189,13 +189,13 @@ class Tracking:
         if key in self._client.get_run(run_id).data.tags:
             self._client.delete_tag(run_id, key)
 
-    def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:
+    def metrics(self, run_id: str, values: Mapping[str, float]) -> None:
         """Log several metrics in one call."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
         self._client.log_batch(
-            run_id, metrics=[Metric(key, value, now, step) for key, value in values.items()]
+            run_id, metrics=[Metric(key, value, now, 0) for key, value in values.items()]
         )
 
     def note(self, run_id: str, text: Callable[[Links], str]) -> None:

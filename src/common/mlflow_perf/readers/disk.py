@@ -6,12 +6,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import DISK_IO_COLUMNS, DISK_USAGE_COLUMNS
-from mlflow_perf.readers.background import Background
 from mlflow_perf.readers.procfile import ProcFile
 from mlflow_perf.records import MB, Column
 
@@ -103,18 +101,11 @@ def measure_used_percent(path: str) -> float:
 
 
 class DiskUsageReader:
-    """How full a file system is, measured at most once a second.
-
-    The root file system is asked directly. Any other one is asked in a thread, since `statvfs` of a
-    dead mount hangs.
+    """How full the root file system is, measured at most once a second.
 
     Args:
-        path: A path on the file system.
-        measure: Returns the used share in per cent.
+        measure: Returns the used share of a path's file system in per cent.
         clock: Monotonic seconds.
-
-    Raises:
-        SourceUnavailableError: When the file system does not answer within a second.
     """
 
     name = "disk_usage"
@@ -122,33 +113,20 @@ class DiskUsageReader:
 
     def __init__(
         self,
-        path: str = "/",
         *,
         measure: Callable[[str], float] = measure_used_percent,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._measure, self._clock = partial(measure, path), clock
-        self._source: Background[float] | None = None
-        if path == "/":
-            self._percent: float | None = self._measure()
-        else:
-            self._source = Background(lambda: self._measure, name="perf-statvfs")
-            self._percent = self._source.newest(patience_sec=1.0)
-        self._asked = clock()
-        if self._percent is None:
-            raise SourceUnavailableError(f"The file system of {path} does not answer.")
+        self._measure, self._clock = measure, clock
+        self._percent, self._asked = measure("/"), clock()
 
     def read(self, report: dict[str, float]) -> None:
         """Put the newest answer into the report."""
         now = self._clock()
         if now - self._asked >= _LEAST_AGE_SEC:
             self._asked = now
-            source = self._source
-            self._percent = self._measure() if source is None else source.newest(patience_sec=0)
-        if self._percent is not None:
-            report["disk_usage_percent"] = self._percent
+            self._percent = self._measure("/")
+        report["disk_usage_percent"] = self._percent
 
     def close(self) -> None:
-        """End the thread, where there is one."""
-        if self._source is not None:
-            self._source.close()
+        """Do nothing: no descriptor is kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,7 +112,10 @@ def build_comparison_page(
         curves: From `compared_curves.build_compared_curves`.
     """
     runs = [str(run) for run in data.get("runs") or []]
-    rows = list(_choose_rows(data.get("rows") or []))
+    rows = list(data.get("rows") or [])
+    # Some operations say little more than another one.
+    repeats = find_repeats((str(row.get("metric") or ""), row.get("values") or []) for row in rows)
+    rows = [row for row in rows if str(row.get("metric") or "") not in repeats]
     many = {row.get("component") for row in rows if (row.get("node") or 0) >= _NODES_MAX}
     room = max(1, _MOST_CELLS // (len(runs) or 1))
     kept = [row for row in rows if row.get("node") is None or row.get("component") not in many]
@@ -130,12 +133,6 @@ def build_comparison_page(
         left_out=len(rows) - len(kept[:room]),
         curves=list(curves),
     )
-
-
-def _choose_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows without those of operations that say little more than another one."""
-    repeats = find_repeats((str(r.get("metric") or ""), r.get("values") or []) for r in rows)
-    yield from (row for row in rows if str(row.get("metric") or "") not in repeats)
 
 
 def _build_steps(

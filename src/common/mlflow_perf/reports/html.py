@@ -86,20 +86,18 @@ def build_context(
 def render_comparison(
     data: Mapping[str, Any],
     *,
-    title: str | None = None,
     nodes: Mapping[str, Sequence[Iterable[NodeDocument]]] | None = None,
 ) -> str:
     """Return a comparison of runs as one HTML page.
 
     Args:
         data: From `mlflow_perf.analysis.compare.Comparison.as_dict`.
-        title: Heading.
         nodes: Step → per run its nodes with their curves, to be drawn over each other.
     """
     page = build_comparison(data, nodes=nodes)
-    heading = title or f"Comparison of {len(page.runs)} runs"
+    title = f"Comparison of {len(page.runs)} runs"
     return _make_writable(
-        load_templates().get_template("comparison.html").render(page=page, title=heading)
+        load_templates().get_template("comparison.html").render(page=page, title=title)
     )
 
 

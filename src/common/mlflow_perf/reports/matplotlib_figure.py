@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.extras import needing
 from mlflow_perf.core.format import clock_time, duration, format_count
-from mlflow_perf.errors import DocumentError, MissingDependencyError
+from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ def plot(document: PerfDocument, *, minor: bool = False) -> Figure:
         MissingDependencyError: When matplotlib is not installed.
         DocumentError: When no node has reports.
     """
-    try:
+    with needing("matplotlib", "spans"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependencyError("matplotlib", "spans") from error
     from mlflow_perf.reports.curves import NodeCurves, build_curves
 
     nodes = (

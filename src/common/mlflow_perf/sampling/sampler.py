@@ -47,7 +47,7 @@ def _is_seconds(value: Any, least: float, most: float) -> bool:
     return number and least <= value <= most
 
 
-def check_interval(value: Any, name: str = "interval") -> float:
+def check_interval(value: Any) -> float:
     """Return the seconds between two samples.
 
     Raises:
@@ -55,7 +55,7 @@ def check_interval(value: Any, name: str = "interval") -> float:
     """
     if not _is_seconds(value, MIN_INTERVAL_SEC, MAX_INTERVAL_SEC):
         raise SettingError(
-            f"{name} is {value!r}; it must be a number of seconds "
+            f"interval is {value!r}; it must be a number of seconds "
             f"from {MIN_INTERVAL_SEC:g} to {MAX_INTERVAL_SEC:g}."
         )
     return float(value)

@@ -24,7 +24,7 @@ from mlflow_perf.sampling.reader_set import ReaderSet
 Report = dict[str, float]
 _JOIN_TIMEOUT_SEC = 2.0  # a reader that hangs in the kernel must not hang the job's exit
 _KERNEL_PEAKS = ("job_mem_peak_mb",)
-"""Gauges that the kernel keeps over a process's life: of a window only where they grew in it."""
+"""Peaks that the kernel keeps over a process's life: a window has only those that grew in it."""
 
 _UTILISATION = {
     "cpu_pct_per_cpu_avg": ("cpu_busy_sec", "cpu_ticks_sec"),

@@ -116,23 +116,20 @@ def create_run(
     )
 
 
-def find_run(
-    tag: str, value: str, *, tracking_uri: str | None = None, experiment_id: str | None = None
-) -> Run | None:
-    """Return the newest run of an experiment that has a tag, or None.
+def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Run | None:
+    """Return the newest run of the current experiment that has a tag, or None.
 
     Args:
         tag: The tag.
         value: Its value.
         tracking_uri: The store; default: the one that MLflow uses now.
-        experiment_id: The experiment; default: the current one.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     text = value.replace("'", "")
     found = open_client(tracking_uri).search_runs(
-        [experiment_id or find_current_experiment(tracking_uri)],
+        [find_current_experiment(tracking_uri)],
         f"tags.`{tag}` = '{text}'",
         max_results=1,
     )

@@ -23,14 +23,13 @@ PAGE_HEADER = "X-MLflow-Perf"
 _TIMEOUT_SEC = 10.0
 
 
-def has_page(tracking_uri: str, *, timeout_sec: float = _TIMEOUT_SEC) -> bool:
+def has_page(tracking_uri: str) -> bool:
     """Return whether the server of a store shows `/perf`; without an answer it does not.
 
     Signs in as MLflow's client does with `MLFLOW_TRACKING_USERNAME`, `_PASSWORD` and `_TOKEN`.
 
     Args:
         tracking_uri: The MLflow store.
-        timeout_sec: Most seconds to wait for the connection, and for the answer.
     """
     if not is_http(tracking_uri):
         return False
@@ -57,7 +56,7 @@ def has_page(tracking_uri: str, *, timeout_sec: float = _TIMEOUT_SEC) -> bool:
         opener = urllib.request.build_opener(
             NoRedirect, urllib.request.HTTPSHandler(context=context)
         )
-        with opener.open(request, timeout=timeout_sec) as answer:
+        with opener.open(request, timeout=_TIMEOUT_SEC) as answer:
             return answer.status == 200 and PAGE_HEADER in answer.headers
     except (OSError, ValueError, HTTPException):
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -149,15 +148,11 @@ def _draw(history: History, names: dict[str | None, str]) -> Plot:
         )
         for p, time in zip(points, times, strict=True)
     ]
-    ids = [point.run_id for point in points]
-    edges = [0, *(ids.index(change.run_id) for change in history.changes), len(points)]
     levels = []
-    for start, end in pairwise(edges):
+    for start, end, middle in history.levels:
         left = across.place(times[start]) if start else 0.0
         right = across.place(times[end]) if end < len(times) else 100.0
-        middle = statistics.median(values[start:end])
-        text = _say(history.metric, middle)
-        levels.append(Line(left, right - left, up.place(middle), text))
+        levels.append(Line(left, right - left, up.place(middle), _say(history.metric, middle)))
     base = None
     if pinned is not None:
         text = f"baseline {_say(history.metric, pinned.value)}"

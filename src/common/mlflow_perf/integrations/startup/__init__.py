@@ -26,7 +26,7 @@ def add_to_path(user: str) -> None:
     """Let the Python processes that are started from now on run the start-up code.
 
     Args:
-        user: Who wants it; the path is as before when the last one no longer does.
+        user: What needs it; the path is restored when the last user is removed.
     """
     global _is_added  # noqa: PLW0603 - a process has one environment
     parts = _read_path()

@@ -133,7 +133,7 @@ def sample(folder: str) -> None:
 
     if not os.path.exists(f"{folder}/profile.json"):  # noqa: PTH110 - pathlib is slow to load
         return
-    # In another thread than the main one, this module would take that one for it.
+    # Imported here, in the main thread: `threading` takes its first importer for the main thread.
     import threading  # noqa: F401
 
     command = "".join(getattr(sys, "orig_argv", ())[-2:])

@@ -34,5 +34,5 @@ try:
     # The user's own, now that ours is out of the way.
     __import__(__name__)
 except ImportError:
-    # The import system wants to find the module that it has begun.
+    # The import system expects to find the module that it began to load.
     sys.modules[__name__] = _ours  # type: ignore[assignment] # it was there: this is it

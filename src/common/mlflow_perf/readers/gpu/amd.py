@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError
+from mlflow_perf.core.extras import needing
 from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
 
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -31,10 +31,8 @@ def open_amd(
         MissingDependencyError: When amdsmi is not installed.
     """
     if amdsmi is None:
-        try:
+        with needing("amdsmi", "amd"):
             amdsmi = import_module("amdsmi")
-        except ImportError:
-            raise MissingDependencyError("amdsmi", "amd") from None
     amdsmi.amdsmi_init()
     devices = [
         _Amd(amdsmi, handle, index)

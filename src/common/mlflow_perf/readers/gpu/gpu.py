@@ -127,7 +127,6 @@ class GpuReader:
     Args:
         opener: Opens the maker's library.
         marks: Files of which at least one exists where the driver is; checking them is cheap.
-        dev: Where the device files are; their number bounds the number of columns.
 
     Raises:
         SourceUnavailableError: When the driver is not installed here.
@@ -135,12 +134,10 @@ class GpuReader:
 
     name = "gpu"
 
-    def __init__(
-        self, opener: OpenGpus, *, marks: Sequence[str] = (), dev: Path | str = "/dev"
-    ) -> None:
+    def __init__(self, opener: OpenGpus, *, marks: Sequence[str] = ()) -> None:
         if marks and not any(map(os.path.exists, marks)):
             raise SourceUnavailableError(f"None of {', '.join(marks)} exists.")
-        files = [file for file in Path(dev).glob("*") if _DEVICE.fullmatch(file.name)]
+        files = [file for file in Path("/dev").glob("*") if _DEVICE.fullmatch(file.name)]
         # At least 8: slices of one GPU have no files of their own.
         self.columns: Sequence[Column] = (
             *GPU_COLUMNS,

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError
+from mlflow_perf.core.extras import needing
 from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
 
 # The narrowest first. A scheduler's own list covers all of the job's ranks on the node.
@@ -32,10 +32,8 @@ def open_nvidia(
         MissingDependencyError: When nvidia-ml-py is not installed.
     """
     if pynvml is None:
-        try:
+        with needing("nvidia-ml-py", "gpu"):
             pynvml = import_module("pynvml")
-        except ImportError:
-            raise MissingDependencyError("nvidia-ml-py", "gpu") from None
     pynvml.nvmlInit()
     devices: list[_Nvidia] = []
     for index in range(pynvml.nvmlDeviceGetCount()):

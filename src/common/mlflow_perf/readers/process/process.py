@@ -66,6 +66,14 @@ class Usage:
         self.read_calls += other.read_calls
         self.write_calls += other.write_calls
 
+    def raise_to(self, now: Usage, *, since: Usage) -> None:
+        """Take the growth of each figure since a base, unless the figure would fall."""
+        self.cpu_sec = max(self.cpu_sec, now.cpu_sec - since.cpu_sec)
+        self.read_bytes = max(self.read_bytes, now.read_bytes - since.read_bytes)
+        self.write_bytes = max(self.write_bytes, now.write_bytes - since.write_bytes)
+        self.read_calls = max(self.read_calls, now.read_calls - since.read_calls)
+        self.write_calls = max(self.write_calls, now.write_calls - since.write_calls)
+
 
 @dataclass(slots=True)
 class Process:

@@ -110,7 +110,16 @@ class ProcessTreeReader:
     def _follow(self) -> None:
         """Find new members, then bring all up to date: parents first, so that none counts twice."""
         ranks = self._ranks()
-        self._add_ranks(ranks)
+        # Further first processes of the job that have begun since the reading before.
+        for pid in [pid for pid, cpu_sec in ranks.items() if cpu_sec is None]:
+            if pid not in self._members and pid not in self._rank_sec:
+                process = self._table.find(pid)
+                if process is not None:
+                    self._members[pid] = process
+                    self._table.keep(pid)
+                    # Its children may have been taken for strangers.
+                    self._newest = None
+                    self._strangers.clear()
         self._find_new()
         gone = [process for process in self._members.values() if not self._table.refresh(process)]
         for process in gone:
@@ -122,18 +131,6 @@ class ProcessTreeReader:
             if cpu_sec is not None and pid not in self._members:
                 self._left.cpu_sec += cpu_sec - self._rank_sec.get(pid, 0.0)
                 self._rank_sec[pid] = cpu_sec
-
-    def _add_ranks(self, ranks: Mapping[int, float | None]) -> None:
-        """Add the further first processes that have begun since the reading before."""
-        for pid in [pid for pid, cpu_sec in ranks.items() if cpu_sec is None]:
-            if pid not in self._members and pid not in self._rank_sec:
-                process = self._table.find(pid)
-                if process is not None:
-                    self._members[pid] = process
-                    self._table.keep(pid)
-                    # Its children may have been taken for strangers.
-                    self._newest = None
-                    self._strangers.clear()
 
     def _find_new(self) -> None:
         """Add the processes that descend from a member."""
@@ -202,14 +199,9 @@ class ProcessTreeReader:
 
     def _update(self) -> Usage:
         self._follow()
-        now, base, total = self._sum(), self._base, self._total
         # A child that is between its parent's account and its own is missing for one read.
-        total.cpu_sec = max(total.cpu_sec, now.cpu_sec - base.cpu_sec)
-        total.read_bytes = max(total.read_bytes, now.read_bytes - base.read_bytes)
-        total.write_bytes = max(total.write_bytes, now.write_bytes - base.write_bytes)
-        total.read_calls = max(total.read_calls, now.read_calls - base.read_calls)
-        total.write_calls = max(total.write_calls, now.write_calls - base.write_calls)
-        return total
+        self._total.raise_to(self._sum(), since=self._base)
+        return self._total
 
     def seconds(self) -> float:
         """Return the CPU time that the tree used since this reader was made."""

@@ -122,12 +122,9 @@ class PsutilProcessTreeReader:
     def read(self, report: dict[str, float]) -> None:
         """Put the tree's usage since this reader was made, and its memory, into the report."""
         self._follow()
-        now, base, total = self._sum(), self._base, self._total
-        total.cpu_sec = max(total.cpu_sec, now.cpu_sec - base.cpu_sec)
-        total.read_bytes = max(total.read_bytes, now.read_bytes - base.read_bytes)
-        total.write_bytes = max(total.write_bytes, now.write_bytes - base.write_bytes)
+        self._total.raise_to(self._sum(), since=self._base)
         # The sampler counts from the first reading: for a command, that is its own start.
-        shown = total if self._was_read else Usage()
+        shown = self._total if self._was_read else Usage()
         self._was_read = True
         report["job_cpu_sec"] = shown.cpu_sec
         report["job_io_read_mb"] = shown.read_bytes / MB

@@ -7,10 +7,12 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.errors import MissingDependencyError, SpansError
+from mlflow_perf.core.parquet import write_parquet
+from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.event_arrays import load_columns
 from mlflow_perf.spans.database.schema import Database, open_for_reading
 
@@ -39,7 +41,7 @@ _TABLES = {
     "dependency": ("dependency", ("span_uuid", "needs_uuid")),
     "metric": ("metric", ("span_uuid", "time", "name", "value")),
 }
-_FLOATS = ("start", "end", "time", "value")
+_NUMBERS = ("start", "end", "time", "value")
 _BATCH_ROWS = 200_000
 
 
@@ -135,29 +137,17 @@ def to_parquet(db: Database, folder: str | Path, *, name: str | None = None) -> 
     try:
         with open_for_reading(db) as connection:
             folder.mkdir(parents=True, exist_ok=True)
-            try:
-                import pyarrow as pa
-                from pyarrow import parquet
-            except ImportError as error:
-                raise MissingDependencyError("pyarrow", "spans") from error
-            text = pa.dictionary(pa.int32(), pa.string())
             for table, (view, names) in _TABLES.items():
-                kinds = [text]
-                for column in names:
-                    is_number = column.endswith("uuid")
-                    kinds.append(
-                        pa.float64() if column in _FLOATS else pa.int64() if is_number else text
-                    )
-                schema = pa.schema(list(zip(("database", *names), kinds, strict=True)))
-                files.append(folder / f"{table}.parquet")
+                columns = {"database": "word"} | {
+                    name: "number" if name in _NUMBERS
+                    else "integer" if name.endswith("uuid") else "word"
+                    for name in names
+                }  # fmt: skip
                 # A key is a number or a text.
-                columns = ", ".join(f"CAST({n} AS TEXT)" if n == "key" else n for n in names)
-                cursor = connection.execute(f"SELECT {columns} FROM {view}")  # noqa: S608 - names of ours
-                with parquet.ParquetWriter(files[-1], schema, compression="zstd") as writer:
-                    while rows := cursor.fetchmany(_BATCH_ROWS):
-                        values = [[label] * len(rows), *map(list, zip(*rows, strict=True))]
-                        arrays = [pa.array(v, kind) for v, kind in zip(values, kinds, strict=True)]
-                        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+                asked = ", ".join(f"CAST({n} AS TEXT)" if n == "key" else n for n in names)
+                cursor = connection.execute(f"SELECT ?, {asked} FROM {view}", (label,))  # noqa: S608 - names of ours
+                files.append(folder / f"{table}.parquet")
+                write_parquet(files[-1], columns, iter(partial(cursor.fetchmany, _BATCH_ROWS), []))
     except OSError as error:
         raise SpansError(f"{folder} cannot be written to: {error.strerror}.") from error
     return files

@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlflow_perf.errors import MissingDependencyError, SpansError
+from mlflow_perf.core.extras import needing
+from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.analyses.state_curves import States
 from mlflow_perf.spans.database.event_arrays import Row
 
@@ -98,7 +99,11 @@ def plot_states(states: States, title: str) -> Figure:
     from matplotlib import colormaps
 
     others = [colormaps[name](i) for name in _COLOUR_MAPS for i in range(20) if i not in _MEANING]
-    colours = [_colour_state(name, others[i % len(others)]) for i, name in enumerate(states.counts)]
+    colours = []  # red for failures, green for what is done
+    for i, name in enumerate(states.counts):
+        event = name.rpartition("/")[2].lower()
+        done = _GREEN if event.endswith(_DONE) else others[i % len(others)]
+        colours.append(_RED if any(word in event for word in _FAILED) else done)
     axes = figure.add_subplot()
     axes.stackplot(
         (states.time - states.time[0]) / 1e6,
@@ -117,14 +122,6 @@ def plot_states(states: States, title: str) -> Figure:
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8)
     return figure
-
-
-def _colour_state(name: str, other: Any) -> Any:
-    """Return the colour of a state: red for failures, green for what is done."""
-    event = name.rpartition("/")[2].lower()
-    if any(word in event for word in _FAILED):
-        return _RED
-    return _GREEN if event.endswith(_DONE) else other
 
 
 def plot_concurrency(rows: Sequence[Row], title: str) -> Figure:
@@ -176,8 +173,6 @@ def to_svg(figure: Figure) -> str:
 
 
 def _new_figure(width: float, height: float) -> Figure:
-    try:
+    with needing("matplotlib", "spans"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependencyError("matplotlib", "spans") from error
     return Figure(figsize=(width, height), layout="constrained")
