@@ -54,6 +54,13 @@ def test_the_house_has_few_rooms_and_floors() -> None:
     assert len(list(house.PACKAGE.glob("*.py"))) <= 8
 
 
+def test_functions_are_short_and_few_are_fragments() -> None:
+    """No function has more than 60 lines, and at most 15% are private and used once."""
+    functions = house.count_functions(MODULES.values())
+    assert functions.long == 0
+    assert functions.used_once <= 0.15 * functions.total
+
+
 def test_every_file_is_short() -> None:
     """No file of the package has more than 400 lines."""
     long = {

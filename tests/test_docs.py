@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import shlex
@@ -109,6 +110,22 @@ def test_each_command_of_the_docs_is_understood(page: str, line: str) -> None:
         assert found is not None, f"{page}: {line}"
         command, context = found, click.Context(found, parent=context)
     command.parse_args(click.Context(command), words)
+
+
+def test_each_import_of_the_docs_exists() -> None:
+    """Every name of ours that a Python example imports is defined in that module."""
+    blocks = [(page, code) for page in PAGES for code in _PYTHON.findall(page.read_text("utf-8"))]
+    imports = [
+        (name_of(page), node.module, alias.name)
+        for page, code in blocks
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlflow_perf")
+        for alias in node.names
+    ]
+    assert len(imports) > 20
+    for page, module, name in imports:
+        found = hasattr(importlib.import_module(str(module)), name)
+        assert found or importlib.util.find_spec(f"{module}.{name}"), f"{page}: {module}.{name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
