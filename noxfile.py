@@ -47,10 +47,7 @@ def lowest(session: nox.Session) -> None:
     """The lowest version that `pyproject.toml` allows of each package that the core needs."""
     core = nox.project.load_toml("pyproject.toml")["project"]["dependencies"]
     pins = [pin.replace(">=", "==") for pin in core]
-    session.install("--editable", ".[dev]")
-    # By themselves and without fastmcp: the extra `mcp` asks for a newer rich than the core.
-    session.install(*pins, "pip")
-    session.run("python", "-m", "pip", "uninstall", "--yes", "fastmcp", "fastmcp-slim")
+    session.install("--editable", ".[dev]", *pins)
     _test(session)
 
 

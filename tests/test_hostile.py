@@ -125,7 +125,7 @@ def test_a_document_of_endless_times_is_drawn(times: list[float]) -> None:
 @pytest.mark.parametrize("column", ["timestamp", "elapsed_sec", "mem_percent"])
 @pytest.mark.parametrize("started", [float("nan"), float("inf")])
 def test_a_document_without_a_start_is_drawn(column: str, started: float) -> None:
-    """A start that is no number is one that is missing, whatever times there are."""
+    """A start that is not a number counts as missing, even if other times exist."""
     node = {"started": started, "reports": {column: [1.0, 2.0], "cpu_pct_per_cpu_avg": [1, 2]}}
     text = json.dumps({"schema": "mlflow-perf/1", "nodes": {"0": node}})
     assert "</html>" in render(PerfDocument.from_json(text))
@@ -201,7 +201,7 @@ def test_a_server_names_no_place_outside() -> None:
 
 
 def test_a_run_id_names_no_place_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of a download is named after the run, whatever a document says that it is."""
+    """The folder of a download is named after the run, not after an id in a document."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "work").mkdir()
     block = {"run_id": "/../../x", "summary": {"duration_sec": 1.0}}

@@ -115,7 +115,7 @@ def test_every_package_that_is_imported_is_declared(folder: str) -> None:
 
 
 def test_the_changelog_tells_of_this_version() -> None:
-    """The version stands in one place; the changelog has a section for it, with its date."""
+    """The version is defined in one place; the changelog has a section for it, with its date."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(
         rf"^## \[{re.escape(mlflow_perf.__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.M

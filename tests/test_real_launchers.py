@@ -49,7 +49,7 @@ def _mpich() -> str:
 
 @pytest.mark.skipif(not _mpich(), reason="needs pip install mpich")
 def test_a_real_launch_of_mpich() -> None:
-    """Hydra's ranks on one host are one node; told to, each is a node of its own."""
+    """Hydra's ranks on one host are one node; with the setting, each is a node of its own."""
     ranks = _launch(_mpich(), "-n", "2")
     assert [(b["launcher"], b["rank"], b["local_rank"], b["index"]) for b in ranks] == [
         ("mpich", 0, 0, 0),
@@ -226,7 +226,7 @@ def test_torchrun_over_two_hosts(torchrun: list[str], tmp_path: Path, ssh: str) 
 
 
 def test_two_agents_on_one_host_are_one_node(torchrun: list[str], tmp_path: Path) -> None:
-    """Agents are groups, not nodes: what started them tells that they share a host."""
+    """Agents are groups, not nodes: their launcher's variables show that they share a host."""
     found = _agents(torchrun, tmp_path)
     assert [(b["index"], b["count"], b["local_rank"]) for b in found] == [
         (0, 1, local) for local in range(4)

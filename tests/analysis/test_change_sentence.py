@@ -85,7 +85,7 @@ def test_parameters_that_one_run_lacks_do_not_fill_the_sentence(make_run: MakeRu
 
 
 def test_small_changes_and_others_load_are_no_causes(make_run: MakeRun) -> None:
-    """A few points more are noise, and what others did is no figure of the job."""
+    """A change of a few points is noise; the load of other processes is no figure of the job."""
     new = {**ALONE, "job_run_delay_pct": 6.0, "others_cpu_avg_cores": 1.9}
     assert pair(make_run, ALONE, new) == "About as long (22 → 22 s)"
 

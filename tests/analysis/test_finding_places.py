@@ -25,7 +25,7 @@ def test_a_finding_of_one_part_names_it() -> None:
 
 
 def test_a_finding_of_the_whole_or_of_moments_names_no_part() -> None:
-    """All of the time is no part of it, and every other second neither."""
+    """Neither the whole run nor every other second of it counts as one part of the run."""
     for cores in ([1.0] * 10, [1.0, 0.0] * 5):
         spans = read_spans(_node(*cores))
         assert name_phase("serial", spans, [split_time(span) for span in spans]) is None
@@ -48,7 +48,7 @@ def test_the_function_comes_from_the_profile() -> None:
 
 
 def test_a_part_of_the_run_has_its_own_function() -> None:
-    """The tree's buckets tell what was done when; a damaged tree tells nothing."""
+    """The tree's buckets show when each function ran; a damaged tree is ignored."""
     functions = [
         ["main thread", "", 0, True],
         ["load", "a.py", 1, False],

@@ -32,7 +32,7 @@ def test_every_kind_has_a_sentence_of_any_figures() -> None:
 def test_threads_take_turns_only_where_they_did_so_for_long(
     switches: tuple[float, ...], *, is_in_turns: bool
 ) -> None:
-    """MLflow has two idle threads in every job: a moment of switches at the end tells nothing."""
+    """MLflow has two idle threads in every job, so a burst of switches at the end is ignored."""
     elapsed = (0.0, 1.0, 1.06)
     reports: dict[str, list[float | None]] = {
         "elapsed_sec": [*elapsed],

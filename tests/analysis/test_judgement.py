@@ -19,7 +19,7 @@ POSITIVE = st.floats(0.1, 1e6)
 
 
 def test_a_clear_regression_fails_and_a_small_one_passes() -> None:
-    """On a calm base one run tells: +30% is beyond a limit of 10%, +5% is not."""
+    """On a calm base one new run is enough: +30% is beyond a limit of 10%, +5% is not."""
     assert not judge(CALM, [130.0], limit_pct=10).passed
     assert judge(CALM, [105.0], limit_pct=10).passed
 

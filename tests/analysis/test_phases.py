@@ -83,7 +83,7 @@ def test_operations_of_depth_one_cut_and_name_phases() -> None:
 
 
 def test_stored_phases_are_read_and_damaged_ones_left_out() -> None:
-    """What a document says of its phases counts; a row that is none is no error."""
+    """The phases in the document are used; a row that is not a phase is skipped."""
     phase = Phase("load", 0.0, 4.0, "waiting", 0.1, 120.0, "read_rows")
     document = NodeDocument(extra={"phases": [phase.as_dict(), {"start_s": "x"}, 7]})
     assert read_phases(document) == [phase]

@@ -12,7 +12,7 @@ from mlflow_perf.tracking.perf_run import PerfRun
 
 
 def test_numeric_parameters_counters_and_bytes_read_count(make_run: Callable[..., PerfRun]) -> None:
-    """A timed operation is no counter, and a text or an infinite parameter is no number."""
+    """Timed operations, texts and infinite parameters are not inputs."""
     node = {
         "job_io_read_mb": 30.0,
         "ops/rows/count": 500.0,

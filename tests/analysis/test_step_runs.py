@@ -58,7 +58,7 @@ def test_a_number_that_a_step_has_itself_is_not_given_again(make_run: MakeRun) -
 def test_only_children_with_figures_are_steps(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A parent without figures stands for those of its children that have some."""
+    """A parent without figures is replaced by its children that have figures."""
     found = [make_run({"a": 1.0}, component="prepare"), PerfRun("empty", run_id="e")]
     monkeypatch.setattr(
         "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: found

@@ -50,7 +50,7 @@ def test_the_part_that_changed_is_named_first() -> None:
 
 
 def test_a_comparison_says_so_and_has_a_row_for_each_part() -> None:
-    """The note stands in every output, and each part is a metric of its own."""
+    """Every output contains the note, and each part is a metric of its own."""
     found = compare([make_run("a", input=2.0, forward=6.0), make_run("b", input=2.0, forward=12.0)])
     assert found.notes[0].startswith("A step of the loop step took 10 ms → 16 ms")
     rows = {row.metric: row for row in found.rows}

@@ -23,7 +23,7 @@ def test_the_json_is_the_contract(log_run: Callable[..., str], cli_json: Any) ->
 
 
 def test_lines_can_be_pasted(write_document: Any, cli: Call) -> None:
-    """Slurm, Kubernetes and Azure ML lines stand in the output; one alone where it is asked for."""
+    """The output has lines for Slurm, Kubernetes and Azure ML; `--for` prints one alone."""
     path = write_document({})
     output = cli("advise", path).output
     for line in ("#SBATCH --mem=2240M", "memory: 2240Mi", "instance_type: Standard_F4s_v2"):

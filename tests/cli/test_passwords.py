@@ -30,7 +30,7 @@ def test_an_error_hides_the_password(
 def test_a_run_that_does_not_exist_is_told_without_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server that answers gets no other treatment than one that fails."""
+    """A message about a server that answered hides the password in its address too."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:s3cr3t@127.0.0.1:9/")
     error = MlflowException("no such run", error_code=RESOURCE_DOES_NOT_EXIST)
     message = explain_failure("The run 'x'", error)

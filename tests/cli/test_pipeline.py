@@ -116,6 +116,6 @@ def test_links_open_the_runs_view(tmp_path: Path) -> None:
 def test_a_pipeline_without_monitored_tasks_keeps_its_outcome(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where no task was recorded, because the pipeline was stopped, say, a warning tells so."""
+    """If no task was recorded, for example because the pipeline was stopped, a warning says so."""
     _import_spans(tmp_path / "parsl", tmp_path / "spans.sqlite3")
     assert "not among the spans" in caplog.text

@@ -92,7 +92,7 @@ def test_spans_are_pictures_in_the_report(
 
 
 def test_a_file_with_spans_beside_it(write_document: Any, cli: Call) -> None:
-    """`--spans` takes a database for what is no run; one that does not exist is named."""
+    """For a file, `--spans` names the database; a database that does not exist is an error."""
     _spans(cli)
     source = write_document({})
     assert cli("report", source, "--spans", "spans.sqlite3").exit_code == 0

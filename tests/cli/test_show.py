@@ -44,7 +44,7 @@ def test_the_verdict_stands_before_the_table(write_document: Any, cli: Call) -> 
 
 
 def test_figures_with_one_name_share_a_row(log_run: Callable[..., str], cli: Call) -> None:
-    """The run's duration stands beside those of its nodes, within 80 columns."""
+    """The run's duration is in the same row as those of its nodes, within 80 columns."""
     lines = cli("show", log_run({}, {"duration_sec": 61.0})).output.splitlines()
     (row,) = [line for line in lines if line.startswith("  duration")]
     assert row.split("  ")[-1] == "1 min 01 s"
@@ -87,7 +87,7 @@ def test_every_line_fits_80_columns(write_document: Any, cli: Call) -> None:
 
 @pytest.mark.parametrize("command", ["show", "compare", "advise"])
 def test_a_long_component_fits_80_columns(write_document: Any, cli: Call, command: str) -> None:
-    """The heading is cut like every other name, and what stands beside it is not."""
+    """The heading is cut like every other name, but not the text beside it."""
     hours = {"a": 1.0, "b": 2.0}
     paths = [
         write_document({"node_cpu_hours": h}, component="c" * 200, name=name)
@@ -166,7 +166,7 @@ def test_thousands_of_operations_are_cut(write_document: Any, cli: Call) -> None
 
 
 def test_operations_and_transfers_are_everywhere(write_document: Any, cli: Call) -> None:
-    """What a step did and moved is told by `show`, `compare` and the report alike."""
+    """`show`, `compare` and the report give the same figures for the work and I/O of a step."""
     slow, fast = (
         write_document(
             {"ops/load/count": 4.0, "ops/load/total_ms": total, "ops/load/avg_ms": total / 4,
@@ -200,7 +200,7 @@ def test_a_users_metric_that_is_no_number_is_left_out(
 
 
 def test_the_mean_of_an_operation_is_that_of_all_nodes(write_document: Any, cli: Call) -> None:
-    """What is shown is the total over the count, which stand in the same row."""
+    """The mean shown is the total divided by the count in the same row."""
     slow = {"ops/load/count": 1.0, "ops/load/total_ms": 9.0, "ops/load/avg_ms": 9.0}
     output = cli("show", write_document({}, slow)).stdout
     (row,) = [line.split() for line in output.splitlines() if line.startswith("load")]

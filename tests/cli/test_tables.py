@@ -69,7 +69,7 @@ def test_wide_characters_take_two_columns(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("length", range(1, 40))
 def test_each_line_of_a_sentence_fits(length: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines after the first stand under its words and are no longer than it may be."""
+    """Continuation lines are indented under the first line and are no longer than it."""
     _tables.paragraph("Evidence", [" ".join(["x" * length] * 100)])
     first, *others = capsys.readouterr().out.splitlines()[2:]
     assert first.startswith("- x")

@@ -59,7 +59,7 @@ def _run_as_azure(name: str, folder: Path, run_id: str, root: str, **inputs: str
 
 
 def test_the_environment_leads_to_run_node_and_parent(server: str, tmp_path: Path) -> None:
-    """Figures stand at this node's step of the job's run, which Azure ends; the parent is found."""
+    """Figures are logged at the node's step of the job's run, which Azure ends."""
     client = MlflowClient(server)
     parent = client.create_run("0", run_name="the pipeline").info.run_id
     child = {"mlflow.parentRunId": parent}

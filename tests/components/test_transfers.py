@@ -70,7 +70,7 @@ def test_the_command_gives_what_the_script_takes(name: str, tmp_path: Path) -> N
 @pytest.mark.e2e
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_kv_transfer_moves_real_blocks(ranks: int, tmp_path: Path) -> None:
-    """Each decode rank fetches every request's blocks and tells its figures; nothing is left."""
+    """Each decode rank fetches every request's blocks and reports its figures; no block is left."""
     if importlib.util.find_spec("nixl") is None:
         pytest.skip("nixl is not installed (pip install 'mlflow-perf[nixl]')")
     command = _command(

@@ -53,7 +53,7 @@ def test_wrong_values_are_refused(name: str, value: object) -> None:
 
 
 def test_a_wrong_variable_is_named_in_the_message() -> None:
-    """The message tells where the wrong value stands."""
+    """The message names the argument or variable with the wrong value."""
     with pytest.raises(SettingError, match="MLFLOW_PERF_INTERVAL is 'abc'; it must be a number"):
         read_setting("interval", None, {"MLFLOW_PERF_INTERVAL": "abc"})
 
@@ -74,7 +74,7 @@ def test_no_message_tells_the_password_of_an_endpoint(address: str) -> None:
 
 
 def test_addresses_in_one_text_keep_the_patterns_of_their_fragments() -> None:
-    """A comma stands between addresses, and between the patterns of one."""
+    """Commas separate addresses, and also the patterns of one address."""
     text = "http://a/metrics#vllm:*,process_*, http://b/metrics,https://c/m#up,"
     found = ("http://a/metrics#vllm:*,process_*", "http://b/metrics", "https://c/m#up,")
     assert read_setting("scrape", None, {"MLFLOW_PERF_SCRAPE": text}) == found

@@ -124,7 +124,7 @@ def test_a_forked_child_has_no_thread_of_its_parent() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs procfs")
 def test_the_kernel_knows_our_threads_by_name() -> None:
-    """The sampler of another process tells our threads from the job's."""
+    """The sampler of another process can distinguish our threads from the job's."""
     running, done = threading.Event(), threading.Event()
 
     def work() -> None:

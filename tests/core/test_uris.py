@@ -39,12 +39,12 @@ from mlflow_perf.core.uris import (
     ],
 )  # fmt: skip
 def test_a_message_tells_no_password(text: str, told: str) -> None:
-    """Passwords of addresses are left out wherever they stand; all else stays as it is."""
+    """Passwords are removed from addresses anywhere in a text; the rest is unchanged."""
     assert redact_password(text) == told
 
 
 def test_an_error_is_one_line_without_passwords() -> None:
-    """What a library says of an address is told like our own words."""
+    """Passwords are removed from messages of libraries as well."""
     error = OSError("cannot reach http://me:secret@host\nand more")
     assert first_line(error) == "OSError: cannot reach http://me:***@host"
     flushed = "(raised as a result of Query-invoked autoflush; consider using …)\nit is read-only"
@@ -120,7 +120,7 @@ def test_an_address_without_a_known_port_is_never_refused(uri: str) -> None:
 
 
 def test_an_address_for_a_browser_signs_nobody_in() -> None:
-    """Neither a password nor a user's name stands in a link."""
+    """A link contains neither a password nor a user's name."""
     assert strip_credentials("http://me:secret@host:5000/a") == "http://host:5000/a"
     assert strip_credentials("https://host/a@b") == "https://host/a@b"
 

@@ -42,7 +42,7 @@ def test_a_trace_with_units(tmp_path: Path) -> None:
 
 
 def test_a_raw_trace_whose_tag_holds_the_separator(tmp_path: Path) -> None:
-    """Nextflow does not quote; the tag stands in two columns, so the line can be put together."""
+    """Nextflow does not quote; the tag is in two columns, so the line can be put together again."""
     path = tmp_path / "trace.csv"
     path.write_text(RAW)
     (workflow,) = read_histories([path])

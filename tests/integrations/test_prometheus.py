@@ -338,7 +338,7 @@ def test_an_address_that_is_no_web_server(caplog: pytest.LogCaptureFixture) -> N
     "url", ["127.0.0.1:8000/metrics", "file:///etc/passwd", "ftp://host/x", "http:///x", "", None]
 )
 def test_wrong_address_is_refused(url: Any) -> None:
-    """What is no address of http or https raises at the call, and an example is named."""
+    """An address that is not http or https raises at the call; the message gives an example."""
     with pytest.raises(SettingError, match="http://127"):
         ScrapeReader(url)
     with pytest.raises(SettingError):

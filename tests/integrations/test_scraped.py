@@ -189,7 +189,7 @@ def _engines(*figures: int | None) -> str:
 def test_an_engine_that_restarts_or_goes_counts_no_other_twice(
     answers: list[tuple[int | None, ...]], transfers: int
 ) -> None:
-    """Each engine's transfers count as they grew, whatever becomes of the others."""
+    """Each engine's growth counts, even if another engine is restarted or disappears."""
     found = _scraped([_engines(*answer) for answer in answers]).transfers().as_dict()
     assert found["num_failed_transfers"] == transfers
     assert found["bytes_transferred"]["count"] == transfers

@@ -55,7 +55,7 @@ def test_a_document_survives_its_round_trip(document: PerfDocument) -> None:
 
 
 def test_a_figure_that_is_not_finite_is_absent() -> None:
-    """What is written is read by ourselves, whatever overflowed."""
+    """Every document that we write can be read again, also with overflowed figures."""
     node = NodeDocument(summary={"a": math.inf, "b": math.nan, "c": 1.0, "d": 10**400})
     written = to_json(PerfDocument({0: node}).as_dict())
     assert PerfDocument.from_json(written).nodes[0].summary.keys() == {"c", "d"}
@@ -121,7 +121,7 @@ def test_the_seeds_format_loads() -> None:
 
 
 def test_to_frame_has_a_row_per_report_and_a_node_column() -> None:
-    """Nodes stand below each other; a missing value is NaN."""
+    """The nodes' rows follow each other; a missing value is NaN."""
     document = PerfDocument(
         {
             1: NodeDocument(reports={"timestamp": [1.0, 2.0], "mem_percent": [5.0, None]}),

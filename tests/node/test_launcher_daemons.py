@@ -76,7 +76,7 @@ def test_hydras_proxy_is_numbered(
     rank: dict[str, str],
     place: tuple[int, int],
 ) -> None:
-    """The nearest ancestor that is a proxy tells the node, with a shell in between too."""
+    """The nearest ancestor that is a proxy gives the node, even with a shell in between."""
     monkeypatch.setenv("PMI_RANK", rank["PMI_RANK"])
     proc = _tree(
         tmp_path, "bash -c x", f"/opt/bin/hydra_pmi_proxy --retries 10 --proxy-id {number}"

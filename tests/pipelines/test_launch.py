@@ -59,7 +59,7 @@ def test_a_step_of_one_rank_goes_to_its_node() -> None:
 @pytest.mark.parametrize("option", ["-hosts", "--nodelist"])
 @pytest.mark.parametrize("variable", ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"])
 def test_torch_finds_its_place_on_parsls_nodes(option: str, variable: str) -> None:
-    """What the launcher of the nodes tells a rank becomes what torch.distributed reads."""
+    """The launcher's variables of a rank become those that torch.distributed reads."""
     prefix = f"mpiexec -n 4 -ppn 2 {option} a,b"
     (start,) = _ranks("pytorch", 2, 2, PARSL_MPI_PREFIX=prefix)
     assert start.environment["MASTER_ADDR"] == "a"

@@ -122,7 +122,7 @@ def test_paths_are_made_absolute(graph_of: GraphOf, tmp_path: Path) -> None:
 
 
 def test_the_node_has_the_last_word_on_the_environment(graph_of: GraphOf) -> None:
-    """Environment variables of the node stand over those of the component."""
+    """Environment variables of the node override those of the component."""
     graph = graph_of("""
         @dsl.pipeline()
         def p():

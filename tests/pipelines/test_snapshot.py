@@ -53,7 +53,7 @@ def test_includes_stand_at_the_root(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_name_are_an_error(tmp_path: Path) -> None:
-    """Which of two files would win is nobody's guess."""
+    """Two files with the same name are refused."""
     code = _tree(tmp_path / "code", {"run.py": "1"})
     other = _tree(tmp_path / "other", {"run.py": "2"}) / "run.py"
     with pytest.raises(PipelineError, match=r"run\.py of the snapshot"):

@@ -76,7 +76,7 @@ def test_a_public_file_is_downloaded_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_map_stands_in_for_an_asset(tmp_path: Path, given: str, asked: str) -> None:
-    """An address is replaced as it is written; a name alone stands for every version."""
+    """An address is matched as it is written; a name alone matches every version."""
     sources = Sources(parse_map([f"{given}={tmp_path}"]))
     assert sources.find(asked, tmp_path / "base", where="x") == tmp_path
 

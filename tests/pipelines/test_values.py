@@ -66,7 +66,7 @@ def test_a_literal_survives_its_text(value: float | bool) -> None:
 
 @pytest.mark.parametrize("value", [True, False, 3, 0.5, "a b"])
 def test_a_literal_is_written_as_azure_ml_gets_it(value: float | str) -> None:
-    """A script that tells `True` from `False` by their texts does the same here and there."""
+    """A script that compares the texts `True` and `False` works the same here and on Azure ML."""
     from azure.ai.ml.entities._job._input_output_helpers import to_rest_dataset_literal_inputs
 
     sent: Any = to_rest_dataset_literal_inputs({"it": value}, job_type="command")["it"]

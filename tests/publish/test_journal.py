@@ -138,7 +138,7 @@ def test_hostile_journals_are_refused(data: bytes) -> None:
 
 
 def test_links_and_strangers_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A link instead of a file is not followed, a folder is no journal; both stay there."""
+    """A link is not followed and a folder is not a journal; both are left alone."""
     secret = tmp_path / "secret"
     secret.write_text("x")
     folder = tmp_path / "journals"

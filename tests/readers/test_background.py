@@ -51,7 +51,7 @@ def test_the_newest_answer_is_returned_without_a_long_wait() -> None:
 
 
 def test_a_failed_question_has_no_answer_and_the_next_one_has() -> None:
-    """An exception of the source is no answer; the source is asked again next time."""
+    """After an exception there is no answer; the source is asked again next time."""
     answers: Iterator[OSError | int] = iter([OSError("busy"), 3])
     closed = threading.Event()
 

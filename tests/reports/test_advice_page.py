@@ -13,7 +13,7 @@ SEEN = (
 
 
 def test_each_run_is_a_dot_at_its_place() -> None:
-    """The next run stands at the memory to ask for; a killed run at what it had."""
+    """The next run is drawn at the memory to ask for, a killed run at the memory that it had."""
     size = RightSize(1, 1000, 1, 0, seen=SEEN)
     plot = build_plot(size, {})
     assert plot is not None

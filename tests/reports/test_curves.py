@@ -62,7 +62,7 @@ def test_no_peak_is_lost_of_many_nodes(columns: list[list[float]]) -> None:
 
 
 def test_few_nodes_share_one_time_axis() -> None:
-    """Nodes that started at different times stand where they were in the run."""
+    """Nodes that started at different times are drawn at their times in the run."""
     document = samples.document(2, rows=50)
     document.nodes[1].started = (document.nodes[1].started or 0.0) + 50
     curves = build_curves([NodeCurves.from_document(i, n) for i, n in document.nodes.items()])

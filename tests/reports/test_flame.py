@@ -45,7 +45,7 @@ def test_the_nodes_trees_become_one() -> None:
 
 
 def test_phases_stand_on_the_time_axis_of_the_page() -> None:
-    """Seconds of the page, which begins with its first node; one phase alone is no band."""
+    """Phases are in seconds since the first node's start; a single phase is not drawn as a band."""
     reader = FlameReader()
     reader.add(make_node(started=1005.0), 1000.0)
     assert [(phase["start"], phase["end"]) for phase in reader.phases] == [(5.0, 6.0), (6.0, 7.0)]

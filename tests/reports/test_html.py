@@ -44,7 +44,7 @@ def test_any_text_survives(text: str) -> None:
 
 
 def test_assets_cannot_end_their_element() -> None:
-    """No script or style sheet of ours holds what would end the element that it stands in."""
+    """No script or style sheet of ours contains the closing tag of its own element."""
     for path in [*ASSETS.rglob("*.js"), *ASSETS.rglob("*.css")]:
         text = path.read_text(encoding="utf-8").lower()
         assert "</script" not in text, path
@@ -77,6 +77,6 @@ def test_no_nan_reaches_the_page() -> None:
 
 
 def test_any_text_can_be_written() -> None:
-    """Half a surrogate pair, as of a file's name that is no UTF-8, keeps no page from its file."""
+    """A page with half a surrogate pair, as from a file name that is not UTF-8, can be written."""
     node = NodeDocument(component="a\udc80", operations={"attributes": {"file": "b\udc81"}})
     assert "a?" in render(PerfDocument({0: node})).encode("utf-8").decode()

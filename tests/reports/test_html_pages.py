@@ -351,7 +351,7 @@ def test_tables_sort(files: dict[str, str], browser: Browser) -> None:
 
 
 def test_hostile_names_stay_text(tmp_path: Path, browser: Browser) -> None:
-    """Markup in a name is shown, not run, wherever the name stands."""
+    """Markup in a name is shown and not run, everywhere on the page."""
     (tmp_path / "page.html").write_text(render(samples.hostile_document()), encoding="utf-8")
     browser.show((tmp_path / "page.html").as_uri())
     assert browser.js("return document.querySelectorAll('main img, header img').length") == 0

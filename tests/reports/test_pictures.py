@@ -27,7 +27,7 @@ def test_pictures_stand_as_images() -> None:
 
 
 def test_a_picture_that_is_too_large_is_named() -> None:
-    """The page stays small whatever a picture holds, and says what is not there."""
+    """The page stays small even with a huge picture, and says what was left out."""
     svg = f"<svg>{'x' * 400_000}</svg>"
     page = render(samples.document(1, rows=5), pictures={"Huge": svg, "Small": SVG})
     assert len(_images(page)) == 1

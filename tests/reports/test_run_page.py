@@ -26,7 +26,7 @@ def test_nodes_may_come_one_by_one() -> None:
 
 
 def test_the_page_names_run_parameters_and_slow_nodes() -> None:
-    """What MLflow knows of the run stands at its head; a node that took longer is marked."""
+    """The page begins with MLflow's facts about the run; a node that took longer is marked."""
     nodes = {i: samples.node(i, count=3, rows=60 if i == 1 else 30) for i in range(3)}
     run = PerfRun("r", name="calm-owl-7", params={"threads": "2", "leaves": "63"})
     page = build_run_page(PerfDocument(nodes), run=run)

@@ -11,7 +11,7 @@ from mlflow_perf.reports.workflow_page import build_workflow_page
 
 
 def test_the_gantt_places_bars_in_time() -> None:
-    """A bar stands where its step ran, with its waiting before it, whatever is missing."""
+    """A bar is drawn where its step ran, after its waiting time, even if figures are missing."""
     flow = build_workflow_page(samples.WORKFLOW)
     train = next(bar for bar in flow.bars if bar.label == "train")
     assert train.left == pytest.approx(100 * 220 / 900, abs=0.01)

@@ -68,7 +68,7 @@ def test_the_averages_are_of_the_whole_block() -> None:
 
 @pytest.mark.e2e
 def test_a_burner_beside_a_sleeping_job_is_others() -> None:
-    """The job sleeps; what a process outside of it burns is told as others'."""
+    """While the job sleeps, the CPU time of a process outside of it counts as others'."""
     burner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
     sleeper = subprocess.Popen(["sleep", "600"])
     try:

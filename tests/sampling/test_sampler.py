@@ -65,7 +65,7 @@ def test_the_first_report_has_the_utilisation_of_the_interval_it_begins() -> Non
 
 
 def test_a_rate_from_before_the_start_is_in_no_report() -> None:
-    """What a reader tells as the first rate is of the time before the block."""
+    """A reader's first rate covers the time before the block, so it is not used."""
     rates = [{"job_cpu_cores": 1.04}, {"job_cpu_cores": 0.01}, {"job_cpu_cores": 0.02}]
     reports = sample(FakeReader(rates), seconds=2.0)
     assert [r["job_cpu_cores"] for r in reports] == [0.01, 0.01, 0.02]

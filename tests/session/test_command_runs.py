@@ -57,7 +57,7 @@ def list_runs(uri: str | None = None, experiment: str | None = None) -> list[Run
 
 
 def test_the_report_joins_the_only_run(store: str) -> None:
-    """Cost stands beside accuracy; nested runs belong to theirs, and no other run is made."""
+    """The command's run has cost and accuracy; nested runs belong to it, and no run is added."""
     done = wrap(ONE)
     assert done.returncode == 0, done.stderr
     runs = list_runs()

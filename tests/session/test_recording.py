@@ -104,7 +104,7 @@ def run_small(folder: Path, first: str = "", body: str = "", **environ: str) -> 
 
 @pytest.mark.e2e
 def test_the_cost_of_reporting_is_not_the_jobs(tmp_path: Path) -> None:
-    """A script of about 30 MB is told as such; our import of MLflow has figures of its own."""
+    """A script of about 30 MB is reported as such; our import of MLflow has figures of its own."""
     found = run_small(tmp_path)
     assert 25 < found["job_max_mem_mb"] < 45
     assert found["job_cpu_hours"] * 3600 < 0.3

@@ -11,7 +11,7 @@ from mlflow_perf.session.remote_tasks import RemoteTasks
 
 
 def test_a_launcher_is_known_by_its_name() -> None:
-    """It is told once; other commands are not told at all."""
+    """The launcher is reported once; other commands are not reported."""
     tasks = RemoteTasks(["/usr/bin/srun", "-n2", "hostname"], os.getpid())
     assert [tasks.look(), tasks.look(), tasks.launcher] == [True, False, "srun"]
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:

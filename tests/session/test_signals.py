@@ -30,7 +30,7 @@ def watch() -> Iterator[SignalWatch]:
 
 
 def test_an_event_loop_and_the_watch_hear_the_same_signal(watch: SignalWatch) -> None:
-    """A loop's handler of SIGTERM runs, and the watch knows of the signal too."""
+    """An event loop's handler of SIGTERM runs, and the watch receives the signal too."""
 
     async def wait_for_it() -> str:
         heard = asyncio.get_running_loop().create_future()
@@ -56,7 +56,7 @@ def test_a_loop_that_is_over_leaves_the_signal_to_the_watch_again(watch: SignalW
 
 
 def test_set_wakeup_fd_answers_as_if_there_were_no_watch(watch: SignalWatch) -> None:
-    """The descriptor of the job comes back, and one that cannot be is refused."""
+    """The job's descriptor is restored, and an invalid one is refused."""
     one, other = socket.socketpair()
     with one, other:
         one.setblocking(False)

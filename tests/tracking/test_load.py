@@ -152,7 +152,7 @@ def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.e2e
 def test_documents_come_over_http(server: str) -> None:
-    """Where the artifacts lie on a server they are downloaded, whatever their folder."""
+    """Artifacts on a server are downloaded, from any folder."""
     client = MlflowClient(server)
     experiment = client.create_experiment("over-http")
     two = log_run(client, experiment, document(NODE, {**NODE, "duration_sec": 12.0}))

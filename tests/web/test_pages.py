@@ -150,7 +150,7 @@ def test_a_workflow_shows_its_gantt(client: Any, store: Filled) -> None:
 
 
 def test_runs_are_compared(client: Any, store: Filled) -> None:
-    """Any runs stand side by side; one alone, or none, is refused in a sentence."""
+    """Any runs can be compared; one alone, or none, is refused in a sentence."""
     address = f"/perf/compare?run={store.runs['run1']}&run={store.runs['train']}"
     text = client.get(address).text
     assert "cpu_avg_utilization_pct" in text
@@ -209,7 +209,7 @@ def test_bad_input_gets_a_sentence(client: Any, address: str, status: int, said:
 
 @pytest.mark.parametrize("page", ["9" * 19, "9" * 5000, "%C2%B2", "-1", "x"])
 def test_a_page_that_is_none_is_the_first(client: Any, page: str) -> None:
-    """What is no number of runs in the address of a page is left out of account."""
+    """An invalid page number in the address shows the first page."""
     answer = client.get(f"/perf?limit=3&page={page}")
     assert answer.status_code == 200
     assert len(list_shown(answer.text)) == 3

@@ -18,25 +18,21 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() in _TRUE
 
 
-def _check_switch() -> None:
-    """Name a switch that is neither on nor off: nothing else would ever read it."""
-    value = os.environ.get("MLFLOW_PERF_AUTOLOG", "")
-    if value.strip().lower() not in (*_TRUE, *_FALSE) and not _is_set("MLFLOW_PERF_DISABLE"):
-        try:
-            from mlflow_perf.core.safe_log import get_logger
-
-            get_logger(__name__).warning(
-                "MLFLOW_PERF_AUTOLOG has no effect: it is %r; it must be true or false.", value
-            )
-        except Exception:  # noqa: BLE001, S110 - whatever is wrong here, MLflow goes on
-            pass
-
-
 class NodeRunContext:
     """Gives MLflow the tags of the node and the job in which a run was started."""
 
     def __init__(self) -> None:
-        _check_switch()
+        # Nothing else reads a switch that is neither on nor off.
+        value = os.environ.get("MLFLOW_PERF_AUTOLOG", "")
+        if value.strip().lower() not in (*_TRUE, *_FALSE) and not _is_set("MLFLOW_PERF_DISABLE"):
+            try:
+                from mlflow_perf.core.safe_log import get_logger
+
+                get_logger(__name__).warning(
+                    "MLFLOW_PERF_AUTOLOG has no effect: it is %r; it must be true or false.", value
+                )
+            except Exception:  # noqa: BLE001, S110 - whatever is wrong here, MLflow goes on
+                pass
         # MLflow is being imported now. Its classes are there once its fluent module is.
         if _wants_runs() or _find_notes():
             sys.meta_path.insert(0, _WhenImported())

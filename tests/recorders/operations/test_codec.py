@@ -20,7 +20,7 @@ def _metrics(count: int) -> Metrics:
 
 
 def test_keys_beyond_the_bound_are_summed_up() -> None:
-    """Only the first keys are listed; the sums of the others stand beside those without a key."""
+    """Only the first keys are listed; the others are added to the records without a key."""
     data = to_dict({None: _metrics(1), "a": _metrics(2), "b": _metrics(4)}, {}, 1)
     assert [part["key"] for part in data["keys"]] == ["a"]
     assert data["counters"] == {"hits": 5}
@@ -37,7 +37,7 @@ def test_a_round_trip_changes_nothing() -> None:
 
 @pytest.mark.parametrize("value", [object(), math.nan, "x" * 20_000, {1: {2}}])
 def test_an_attribute_that_is_no_json_becomes_text(value: Any) -> None:
-    """What is no strict JSON, or too large, is kept as text of at most 1,000 characters."""
+    """A value that is too large or not strict JSON becomes text of at most 1,000 characters."""
     text = json_value(value)
     assert isinstance(text, str)
     assert len(text) <= 1000

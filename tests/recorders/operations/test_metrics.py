@@ -52,7 +52,7 @@ class TestKeys:
     """What a key is."""
 
     def test_records_of_a_key_come_back(self) -> None:
-        """Attributes, counters and times stand under the key that they were recorded for."""
+        """Attributes, counters and times are kept under the key that they were recorded for."""
         recorder = OperationMetrics()
         recorder.add_attribute("size", "k", 5)
         recorder.add_counter("hits", "k", 2)

@@ -51,7 +51,7 @@ class TestTimer:
     """The plain stopwatch, as ProxyStore documents its own."""
 
     def test_block_is_measured(self) -> None:
-        """After its block a timer tells the time in three units."""
+        """After its block a timer has the time in three units."""
         with Timer() as timer:
             sum(range(1000))
         assert timer.elapsed_ns > 0

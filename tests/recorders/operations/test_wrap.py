@@ -66,7 +66,7 @@ def test_an_async_generator_is_sent_thrown_and_closed_as_without_us(
 def test_static_and_class_methods_stay_what_they_are(
     decorate: tuple[Decorate, list[str]],
 ) -> None:
-    """The decorator may stand above `@staticmethod` and `@classmethod`, as well as below."""
+    """The decorator works above and below `@staticmethod` and `@classmethod`."""
     wrap, _ = decorate
 
     class Example:

@@ -161,7 +161,7 @@ def test_an_engine_that_is_not_installed_is_a_setting_that_cannot_be_used(
 
 
 def test_folded_stacks_have_functions_and_no_command_line() -> None:
-    """Command lines and names of threads stand among the frames, and may hold a secret."""
+    """py-spy's frames include command lines and names of threads, which may hold a secret."""
     process = 'process 7:"python -c import os\n#a;b (c) 5\nprint(1) --token=abc"'
     text = (
         f"{process};thread (7): MainThread;fit (/x/job.py:3);fit (/x/job.py:3) 4\n"

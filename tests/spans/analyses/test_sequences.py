@@ -25,7 +25,7 @@ def simple(make: Any, tmp_path: Path, spans_of: Callable[..., Path]) -> Path:
 
 
 def test_percentiles_of_each_step(simple: Path) -> None:
-    """Asked for, they stand beside the means."""
+    """If asked for, percentiles are returned beside the means."""
     (row,) = spans.sequences(simple, percentiles=True)
     assert row["events"][4]["p50_s"] == row["events"][4]["p99_s"] == pytest.approx(1.0)
 

@@ -73,7 +73,7 @@ def test_an_assumed_time_zone_is_told_and_can_be_given(tmp_path: Path, utc: None
 
 
 def test_a_log_with_unix_times_assumes_no_zone(tmp_path: Path) -> None:
-    """Nothing is told where nothing is assumed, and a zone given for others is no matter."""
+    """No note is written where no zone is assumed; a zone given for other sources is ignored."""
     log = tmp_path / "a.log"
     log.write_text("1795176000.5 2026-11-20 12:00:00 x METRIC host h load=1\n")
     assert import_sources(log, tmp_path / "db")[0].notes == []

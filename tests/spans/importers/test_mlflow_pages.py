@@ -84,7 +84,7 @@ class _OldClient(_Client):
 def test_every_page_of_children_and_traces_is_imported(
     client: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None is left out without a word, whatever the versions call the place to search."""
+    """No page is left out silently, whatever the parameter of this MLflow version is called."""
 
     def load(run_id: str) -> Any:
         raise RunNotFoundError(run_id)

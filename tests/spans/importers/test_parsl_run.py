@@ -113,7 +113,7 @@ def test_levels_of_an_executor_are_bound(old_run: Path, spans_of: Callable[..., 
 
 
 def test_names_and_dependencies_come_from_the_log(old_run: Path, spans_of: Any) -> None:
-    """Without a monitoring database, the log tells what a task is and what it waited for."""
+    """Without a monitoring database, the log gives a task's app and its dependencies."""
     db = spans_of(old_run)
     rows = spans.sql(
         db, "SELECT key, name FROM interval WHERE type = 'parsl.rundir.task' ORDER BY key"

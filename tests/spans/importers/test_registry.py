@@ -20,7 +20,7 @@ def test_a_missing_source_makes_no_database(tmp_path: Path) -> None:
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    """DESC's tracing pickle, or any other, is no source."""
+    """A pickle, such as DESC's tracing file, is not a source."""
     path = tmp_path / "parsl_tracing.pickle"
     path.write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(SpansError, match="not of a kind that can be imported"):

@@ -48,8 +48,8 @@ class Row:
         values: One per run, in their order; None where a run has none.
         changes: Each value against the baseline's, in per cent; None where one of them is
             missing, or the baseline's is 0 and the other is not.
-        verdicts: Of each value `better`, `worse`, `same`, or `""` where neither direction is
-            better, and for what all processes of a node did together.
+        verdicts: Of each value `better`, `worse` or `same`; `""` where neither direction is better,
+            or where the metric counts all processes of the node.
         last: Index of the run whose change and verdict are the row's: the last but the baseline.
     """
 
@@ -96,7 +96,7 @@ class Comparison:
         baseline: Index of the run that the others are compared with.
         sentences: What changed from the baseline to each run, and why; empty for the baseline.
         facts: Parameters that differ, verdicts, phases and functions.
-        steps: Per run its steps by name, for who wants to read their curves.
+        steps: Per run its steps by name, for reading their curves.
     """
 
     labels: tuple[str, ...]

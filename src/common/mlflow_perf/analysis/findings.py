@@ -132,7 +132,13 @@ class Finding:
 def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     """Return the findings of a run, most time at stake first; the first one is the verdict."""
     if isinstance(document, NodeDocument):
-        return _name_other_runs(document, _find_in_node(document))
+        findings = _find_in_node(document)
+        others = document.extra.get("overlapping_runs")
+        if isinstance(others, int) and others >= 1:  # the figures include those runs
+            runs = format_count(others, "other run")
+            text = f"{findings[0].evidence} ({runs} of the same process ran meanwhile)"
+            findings[0] = replace(findings[0], evidence=text)
+        return findings
     judge = NodeJudge()
     judge.visit(PerfDocument(document.nodes))
     return judge.merge(document.nodes)
@@ -164,18 +170,6 @@ class NodeJudge:
         durations = {i: n.duration_sec for i, n in ordered if n.duration_sec is not None}
         by_node = {index: found[index] for index in sorted(found)}
         return merge_findings(by_node, read_loops(node for _, node in ordered), durations)
-
-
-def _name_other_runs(document: NodeDocument, findings: list[Finding]) -> list[Finding]:
-    """Add to the verdict that the figures include other runs of the same process."""
-    others = document.extra.get("overlapping_runs")
-    if not isinstance(others, int) or others < 1:
-        return findings
-    first, *rest = findings
-    text = (
-        f"{first.evidence} ({format_count(others, 'other run')} of the same process ran meanwhile)"
-    )
-    return [replace(first, evidence=text), *rest]
 
 
 def judge_part(spans: Sequence[Span], start_sec: float, end_sec: float) -> str:

@@ -131,9 +131,9 @@ def _drop_weak(
 def _join_steps(
     cuts: Sequence[int], table: Sequence[Sequence[float]], lengths: Sequence[float]
 ) -> list[int]:
-    """Return the cuts with one in place of two that are beside an interval across a change.
+    """Return the cuts, with one cut in place of two around an interval that lies across a change.
 
-    Such an interval, with its neighbour, is a level of its own between the two: of shortest length.
+    Such an interval and its neighbour look like a short level between the two real levels.
     """
     edges = [0, *cuts, len(lengths)]
     kept: list[int] = []
@@ -168,7 +168,7 @@ def _measure_jump(
         return (mean(last - half, last) - mean(first, first + half)) / (last - first - half)
 
     whole = abs(mean(cut, end) - mean(start, cut))
-    # Many CPUs are noisier than few: here and there the noise differs from that of the whole.
+    # Busy CPUs vary more than idle ones, so the noise near a cut may differ from that of the whole.
     steps = [abs(curve[i] - curve[i - 1]) for i in range(start + 1, end) if i != cut]
     error = _measure_noise(steps) * math.sqrt(1 / (cut - start) + 1 / (end - cut))
     if error > 0:

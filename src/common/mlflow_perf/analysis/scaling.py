@@ -19,9 +19,9 @@ Array = npt.NDArray[np.float64]
 _RIDGE = np.array([1e-4, 0.0, 0.1])
 
 _PRICE_OF_LEAVING_OUT = 2.0
-"""A fit that leaves a count out is closer by so many halved squared errors, or is not chosen."""
+"""A fit that leaves out a count must be closer by so many halved squared errors to be chosen."""
 
-# What a relative error is before the points say anything, and how many points that counts for.
+# The relative error that is assumed without points, and how many points that counts for.
 _PRIOR_ERROR = 0.05
 _PRIOR_POINTS = 3.0
 _Z90 = 1.645
@@ -163,7 +163,15 @@ def _fit_curve(
     measured: Sequence[tuple[float, float]], counts: tuple[float, ...], idle: int
 ) -> _Candidate:
     """Return the best curve with so many nodes that do not work."""
-    crowded = _find_crowded(measured, counts, idle)
+    # The smallest counts whose node-seconds exceed those of the next count.
+    middles = [(n, float(np.median([sec for m, sec in measured if m == n]))) for n in counts]
+    left_out = 0
+    while len(counts) - left_out > 2:
+        (n, seconds), (more, faster) = middles[left_out : left_out + 2]
+        if (n - idle) * seconds <= 1.001 * (more - idle) * faster:
+            break
+        left_out += 1
+    crowded = tuple(middles[:left_out])
     kept = [(n, seconds) for n, seconds in measured if n >= counts[len(crowded)]]
     squares, (a, b, c), error, covariance = _least_squares(kept, idle)
     note = ""
@@ -179,20 +187,6 @@ def _fit_curve(
         note = "One of the nodes does not take part in the work, as a driver or a master."
     curve = Scaling(a, b, c, idle, counts, note, crowded, error, covariance)
     return _Candidate(squares, error, len(crowded), curve)
-
-
-def _find_crowded(
-    measured: Sequence[tuple[float, float]], counts: Sequence[float], idle: int
-) -> tuple[tuple[float, float], ...]:
-    """Return the smallest counts whose node-seconds exceed the next one's, with their seconds."""
-    middles = [(n, float(np.median([sec for m, sec in measured if m == n]))) for n in counts]
-    left_out = 0
-    while len(counts) - left_out > 2:
-        (n, seconds), (more, faster) = middles[left_out : left_out + 2]
-        if (n - idle) * seconds <= 1.001 * (more - idle) * faster:
-            break
-        left_out += 1
-    return tuple(middles[:left_out])
 
 
 def _count_working(nodes: float, idle: int) -> float:

@@ -198,7 +198,8 @@ class Sizer:
         elif memory < newest:
             memory = newest
             notes.append("raised to the newest run's peak")
-        # An arm is chosen because it has not failed, so its own past is no proof that it will not.
+        # A pair is chosen because it has not failed, so its own past does not prove that it will
+        # not.
         failures = float(self._failures[expert, spread]) + 0.3
         p_fit = 1.0 - failures / (self._judged + 8.0)
         if failed is not None:

@@ -19,7 +19,7 @@ _LOOK_FOR_CHILDREN_MAX = 20
 """With more runs than this, only runs without figures are searched for children: each search is a
 request."""
 
-# Prefixes of the node's facts that describe its hardware; the other facts say where it stood.
+# Prefixes of the node's facts that describe its hardware; the other facts say where it was.
 _HARDWARE_FACTS = ("cpu_", "mem_total", "gpu_name", "gpu_count", "arch", "machine_type")
 _LIMITS = ("cpu_limit_cores", "mem_limit_mb")
 

@@ -99,7 +99,7 @@ class Span:
 
     @property
     def demand(self) -> float:
-        """CPUs that the job would have used with all the node's CPUs to itself, and one a thread.
+        """CPUs that the job would have used with the whole node to itself, at most one per thread.
 
         It counts the threads that ran or waited for a CPU. Where no reader counted the waiting, it
         is estimated from the node's stalls and from how busy others kept the CPUs.

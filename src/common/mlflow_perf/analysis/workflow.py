@@ -33,7 +33,7 @@ class Workflow:
         steps: The steps in the order of their starts.
         critical_path: Names of the steps that make up the length of the workflow, in order.
         totals: Figures of the whole.
-        findings: Sentences, the most worthwhile first; sentences.
+        findings: Sentences, the most worthwhile first.
     """
 
     name: str

@@ -49,7 +49,7 @@ class BackgroundCall(Thread, Generic[T]):
             TimeoutError: When the call is not done by then; it continues.
         """
         if not self.done_within(timeout_sec):
-            # What is left of a longer wait may be nothing: "within 0 s" would say nothing.
+            # A longer wait may already be used up, and "within 0 s" would explain nothing.
             patience = f"within {timeout_sec:.0f} s" if timeout_sec >= 1 else "in time"
             raise TimeoutError(f"no answer {patience}")
         if self._error is not None:

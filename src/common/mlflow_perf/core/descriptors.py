@@ -71,7 +71,7 @@ class OwnDescriptor:
 
 
 class OwnMap:
-    """A file in memory whose end does not close a descriptor that belongs to the job by then.
+    """A file mapped into memory; unmapping it never closes a descriptor of the job.
 
     Args:
         handle: The open file; a map keeps a copy of it.
@@ -100,7 +100,7 @@ class OwnMap:
             return False
 
     def close(self) -> None:
-        """Give the bytes back; they stay in memory if the copy's number is another file's now."""
+        """Unmap the bytes; they stay mapped if the copy's number now belongs to another file."""
         with contextlib.suppress(OSError):
             if self._copy is None or os.path.samestat(os.fstat(self._copy), self._file):
                 self.data.close()
@@ -117,9 +117,9 @@ _abandoned: list[mmap.mmap] = []
 
 @contextlib.contextmanager
 def standard_numbers_taken() -> Iterator[None]:
-    """Hold the numbers 0, 1 and 2 where the job has closed them.
+    """Occupy the descriptors 0, 1 and 2 where the job has closed them.
 
-    Otherwise a connection would get the number, and the job's output would go to the server.
+    Otherwise a connection could get one of them, and the job's output would go to the server.
     """
     global _holders  # noqa: PLW0603 - the numbers are the process's
     with _holding:

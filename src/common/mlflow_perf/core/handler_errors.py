@@ -9,10 +9,11 @@ from typing import Any
 
 
 def is_from_handler(error: BaseException) -> bool:
-    """Return whether a signal handler raised an error, such as one that ends a job after a time.
+    """Return whether a signal handler raised an error, for example to enforce a time limit.
 
     Python runs a handler between any two instructions of the main thread, so its error appears in
-    whatever runs there. It is the job's error: who catches all errors of ours raises it again.
+    whatever runs there. It is the job's error: code of ours that catches every exception must raise
+    it again.
 
     Args:
         error: The error; its traceback names the functions that it passed.

@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-Columns = dict[str, list[float | None]]
+Columns = dict[str, list["float | None"]]
 """Column name → values in the order of time, all of one length, None where one is missing."""
 
 
@@ -72,7 +72,7 @@ def from_json(text: str | bytes) -> Any:
 
     data = json.loads(text, parse_int=read_whole, parse_constant=lambda _: None)
     if _HALF_PAIR.search(text.encode("utf-8", "replace") if isinstance(text, str) else text):
-        # Half a surrogate pair is no character: nothing that shows or stores it could write it.
+        # Half a surrogate pair is no character: it could be neither shown nor stored.
         plain = json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
         data = json.loads(plain, parse_int=read_whole)
     return data

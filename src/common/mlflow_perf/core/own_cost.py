@@ -29,7 +29,7 @@ _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 @contextmanager
 def as_own() -> Iterator[None]:
-    """Count this thread's work as that of mlflow-perf; inside itself it changes nothing."""
+    """Count this thread's work as that of mlflow-perf; nested uses change nothing."""
     global _ended_sec  # noqa: PLW0603 - one account for the process
     thread = threading.get_native_id()
     if thread in _began:
@@ -66,14 +66,14 @@ def bring() -> Iterator[None]:
                 _imports.stop()
                 _brought_bytes += _read_growth()
                 for thread in _read_threads().keys() - _before[1].keys():
-                    # Of what a thread does or is, the one that is not Python's own.
+                    # The library's module is that of the thread's target, or that of its class.
                     modules = (getattr(thread, "_target", None), type(thread))
                     if any(_imports.has_loaded(getattr(m, "__module__", "")) for m in modules):
                         _brought_threads.add(thread)
 
 
 def _read_threads() -> dict[threading.Thread, float]:
-    """Return the CPU time of Python's threads; those of a library's own, as BLAS's, have none."""
+    """Return the CPU time of each Python thread; native threads, such as BLAS's, are left out."""
     # `threading.enumerate` waits for a lock that a library may have patched.
     threads = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
     # A thread of eventlet's copy of `threading` has no number.
@@ -117,7 +117,7 @@ def own_memory_bytes() -> int:
 
 
 def note_switches(count: int) -> None:
-    """Note how often threads gave up their CPU because of us: ours, and the job's for ours."""
+    """Count how often our threads gave up their CPU, and the job's threads because of ours."""
     global _caused_switches  # noqa: PLW0603 - one account for the process
     _caused_switches += count
 
@@ -149,7 +149,7 @@ def brought_thread_ids() -> set[int]:
 
 
 def is_brought(thread: threading.Thread | None) -> bool:
-    """Return whether a library started a thread that was loaded for mlflow-perf."""
+    """Return whether a thread was started by a library that was loaded for mlflow-perf."""
     return thread is not None and thread in _brought_threads
 
 

@@ -16,10 +16,10 @@ _STDERR, _PATIENCE_MS = 2, 500
 
 
 def takes_text() -> bool:
-    """Return whether the standard error takes a line, or at least does not hold up or end the job.
+    """Return whether a line can be written to standard error without blocking or ending the job.
 
-    A pipe that is full holds its writer up until it is read, and one whose reader is gone ends the
-    writer by SIGPIPE, where the job has chosen that.
+    A full pipe blocks its writer until somebody reads it. A pipe without a reader ends its writer
+    by SIGPIPE, if the job does not ignore that signal.
     """
     if not hasattr(select, "poll"):  # Windows
         return True
@@ -33,7 +33,7 @@ def takes_text() -> bool:
 
 
 class SafeLogger(_Adapter):
-    """A logger that drops a message which the job's handlers, filters or clock refuse."""
+    """A logger that drops a message if the job's handlers, filters or clock raise an error."""
 
     def log(self, level: int, msg: object, *args: Any, **options: Any) -> None:
         """Log a message; an error of a handler, a filter or a record factory is dropped."""
@@ -42,7 +42,7 @@ class SafeLogger(_Adapter):
                 # The record's file and line are the caller's, not this method's.
                 self.logger.log(level, msg, *args, **options, stacklevel=2)
         # Whatever the job's logging raises, a message of ours must not bring it into the job.
-        except Exception:  # noqa: BLE001, S110 - there is no place left to tell it
+        except Exception:  # noqa: BLE001, S110 - there is nowhere left to report it
             pass
 
 

@@ -269,7 +269,7 @@ def arguments_of(
     def decorate(function: Callable[..., T]) -> Callable[P, T]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            # This is what `bind` finds out too, in 20 µs; it has the words for what is wrong.
+            # `bind` checks the same in 20 µs; it is used only for its error message.
             if len(args) <= 1 and kwargs.keys() <= (others if args else names):
                 return function(**kwargs, **({first: args[0]} if args else {}))
             try:

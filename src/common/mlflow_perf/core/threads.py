@@ -51,11 +51,11 @@ _LOOK_SEC = 0.05
 KERNEL_NAME = b"mlflow-perf"
 """The name that the kernel shows for a thread of ours."""
 
-# Those that a fault of the thread itself raises must stay: `faulthandler` answers them.
+# A fault of the thread itself raises the other signals, which `faulthandler` handles.
 _FAULTS = {getattr(_signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")}
 _BLOCKED = _signal.valid_signals() - _FAULTS
 
-# To a type checker an event of ours is one of `threading`; in truth it owes nothing to that module.
+# Type checkers see `threading.Event`; at run time the class does not depend on that module.
 if TYPE_CHECKING:
     _EventBase = threading.Event
 else:
@@ -81,7 +81,7 @@ class Event(_EventBase):
                 self._waiting.popleft().release()
 
     def clear(self) -> None:
-        """Take the flag back."""
+        """Clear the flag."""
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -102,7 +102,7 @@ class Event(_EventBase):
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block all signals in this thread, so that a thread that it starts is born deaf."""
+    """Block all signals in this thread; a thread that it starts inherits that."""
     if sys.platform == "win32":
         yield
         return
@@ -120,9 +120,9 @@ def _show_as_ours(thread: int | None) -> None:
 
 
 class _Started(Event):
-    """Tells that a thread has begun, or that it died for want of memory before it could.
+    """Reports that a thread has begun, or that memory ran out before it could begin.
 
-    Python waits for the beginning of a thread for ever, and says nothing of such a death.
+    In that case Python itself would wait for ever.
     """
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -146,7 +146,7 @@ class _Started(Event):
         return True
 
     def _at_fork_reinit(self) -> None:
-        """Be usable in a forked child, as Python asks of the events of a thread."""
+        """Forget who waits: Python calls this in a forked child."""
         self._waiting.clear()
 
 

@@ -6,6 +6,7 @@ https://www.nextflow.io/docs/latest/reports.html#trace-file
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 from mlflow_perf.histories.table import Row, Table
@@ -15,7 +16,7 @@ _MS = 1e-3
 _STATUS = {"COMPLETED": "FINISHED", "CACHED": "FINISHED", "FAILED": "FAILED", "ABORTED": "KILLED"}
 _KILLED = "137"
 _NEAR_LIMIT = 0.7
-"""A task that was killed with so much of its memory in use wanted more of it."""
+"""A task that was killed while it used this share of its memory needed more."""
 
 _FILES = ("trace", "execution_trace", "pipeline_trace", "execution")
 
@@ -34,30 +35,25 @@ def read_trace(tables: Sequence[Table]) -> list[Workflow]:
     Raises:
         SettingError: A line cannot be read; the message names file and line.
     """
-    return [_read_one(table) for table in tables]
-
-
-def _read_one(table: Table) -> Workflow:
-    tasks, left_out = [], 0
-    for row in table.rows(lambda cells: _rejoin(cells, table)):
-        task = _read_task(row)
-        if task is None:
-            left_out += 1
-        else:
-            tasks.append(task)
-    first = {task.component.partition(":")[0] for task in tasks if ":" in task.component}
-    stem = table.path.name.partition(".")[0]
-    if len(first) == 1:
-        name = first.pop()
-    else:
-        name = table.path.resolve().parent.name if stem.startswith(_FILES) else stem
-    return Workflow("nextflow", name or "nextflow", tuple(tasks), left_out)
+    workflows = []
+    for table in tables:
+        read = [_read_task(row) for row in table.rows(partial(_rejoin, table=table))]
+        tasks = [task for task in read if task is not None]
+        first = {task.component.partition(":")[0] for task in tasks if ":" in task.component}
+        name = table.path.name.partition(".")[0]
+        if len(first) == 1:
+            name = first.pop()
+        elif name.startswith(_FILES):
+            name = table.path.resolve().parent.name
+        left_out = len(read) - len(tasks)
+        workflows.append(Workflow("nextflow", name or "nextflow", tuple(tasks), left_out))
+    return workflows
 
 
 def _rejoin(cells: list[str], table: Table) -> list[str]:
     """Return the cells of a line whose tag holds the separator: Nextflow does not quote it.
 
-    The tag stands in two columns that follow each other: `tag`, and `name` as `PROCESS (tag)`.
+    The tag is in two neighbouring columns: `tag`, and `name` as `PROCESS (tag)`.
     """
     extra = len(cells) - len(table.header)
     if "name" not in table.header:

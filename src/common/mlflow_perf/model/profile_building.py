@@ -23,9 +23,9 @@ _BEGINNING = 3
 def describe_functions(raws: Sequence[RawStacks], samples: float) -> list[dict[str, Any]]:
     """Return the functions that took most time, as rows of the document.
 
-    A function on a stack several times counts once in its total. `cpu_pct` says for how much of the
-    time in the function itself, and in the C code that it called, it computed. The true shares are
-    within `self_error_pct` and `total_error_pct` points of these in 95 of 100 cases.
+    A function on a stack several times counts once in its total. `cpu_pct` is the share of the time
+    in the function itself, and in C code that it called, in which it used a CPU. The true shares
+    are within `self_error_pct` and `total_error_pct` points of these in 95 of 100 cases.
 
     Args:
         raws: What each process has sampled.
@@ -115,7 +115,7 @@ def build_profile(
 
 def _cut(raw: RawStacks, begin: float, end: float) -> RawStacks:
     """Return what was sampled between two Unix times."""
-    # The edge of a bucket is not that of the run: what little is there belongs to it.
+    # A bucket may reach beyond the run; the few samples there count as the run's.
     cells = [
         cell
         for cell in raw.cells
@@ -187,7 +187,7 @@ def _grow(raws: Sequence[RawStacks], started: float, duration_sec: float) -> Pro
         sums.append({})
         for _, _, stack, wall, cpu, _ in raw.cells:
             sums[-1][stack] = sums[-1].get(stack, 0.0) + wall + cpu
-    # Of very many stacks the rare ones are known by their beginning alone.
+    # Where there are very many stacks, rare ones keep only their outermost functions.
     every = sorted((seconds for of_raw in sums for seconds in of_raw.values()), reverse=True)
     least = every[_MOST_WHOLE_STACKS] if len(every) > _MOST_WHOLE_STACKS else 0.0
     for raw, of_raw in zip(raws, sums, strict=True):

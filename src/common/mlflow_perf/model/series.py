@@ -168,8 +168,21 @@ class BoundedSeries:
 
     def _push(self, report: Mapping[str, float], span: float) -> None:
         """Add a row between the first and the last one."""
-        if len(self._spans) == self._room:
-            self._halve()
+        if len(self._spans) == self._room:  # two neighbours become one row
+            pairs = range(0, len(self._spans), 2)
+            spans = self._spans
+            for name, column in self._values.items():
+                if self._kind(name) is Kind.GAUGE:
+                    peaks = self._peaks.get(name, column)
+                    self._peaks[name] = array("d", [_peak(peaks[i], peaks[i + 1]) for i in pairs])
+                    merged = [
+                        _mean(column[i], spans[i], column[i + 1], spans[i + 1]) for i in pairs
+                    ]
+                else:
+                    merged = [_latest(column[i], column[i + 1]) for i in pairs]
+                self._values[name] = array("d", merged)
+            self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
+            self._stride *= 2
         rows = len(self._spans)
         self._spans.append(span)
         self._filled = 1
@@ -204,20 +217,6 @@ class BoundedSeries:
         self._spans[-1] += span
         self._filled += 1
 
-    def _halve(self) -> None:
-        pairs = range(0, len(self._spans), 2)
-        spans = self._spans
-        for name, column in self._values.items():
-            if self._kind(name) is Kind.GAUGE:
-                peaks = self._peaks.get(name, column)
-                self._peaks[name] = array("d", [_peak(peaks[i], peaks[i + 1]) for i in pairs])
-                merged = [_mean(column[i], spans[i], column[i + 1], spans[i + 1]) for i in pairs]
-            else:
-                merged = [_latest(column[i], column[i + 1]) for i in pairs]
-            self._values[name] = array("d", merged)
-        self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
-        self._stride *= 2
-
     def columns(self, *, is_open: bool = False) -> dict[str, list[float]]:
         """Return the rows by column, all of one length, NaN where a value is missing.
 
@@ -234,7 +233,13 @@ class BoundedSeries:
             names = dict.fromkeys(name for row in ends for name in row)
         names.update(dict.fromkeys(self._values))
         missing = [nan] * len(self._spans)
-        spans = self._tail_spans(is_open=is_open)
+        # The newest rows that are shown as one.
+        rows = 1
+        if not self._room:
+            rows += len(self._spans)
+        elif is_open and self._stride > 1:
+            rows += 1 if self._filled == self._stride else 2
+        spans = [*self._spans, self._last_span][-rows:]
         table: dict[str, list[float]] = {}
         for name in names:
             gauge = self._kind(name) is Kind.GAUGE
@@ -248,15 +253,6 @@ class BoundedSeries:
                 _merge_tail(peaks, spans, lambda a, _, b, __: _peak(a, b))
                 table[name + PEAK_SUFFIX] = peaks
         return table
-
-    def _tail_spans(self, *, is_open: bool) -> list[float]:
-        """Return the spans of the newest rows that are shown as one, the oldest first."""
-        rows = 1
-        if not self._room:
-            rows += len(self._spans)
-        elif is_open and self._stride > 1:
-            rows += 1 if self._filled == self._stride else 2
-        return [*self._spans, self._last_span][-rows:]
 
     def rows(self, *, is_open: bool = False) -> list[dict[str, float]]:
         """Return the rows as reports; a missing value has no key.

@@ -36,7 +36,7 @@ class _Line:
     shared: float = 0.0
 
     def add(self, at_sec: float, value: float, weight: float) -> None:
-        """Add a value; Welford's way, which keeps its digits over months."""
+        """Add a value by Welford's method, which stays exact over months."""
         if weight <= 0:
             return
         self.weight += weight
@@ -101,8 +101,8 @@ class RunningSummary:
         if self._before is not None:
             span = measure_span(self._before, report)
             if self._unweighted is not None:
-                # The list does not begin with a report at its start. The levels of its first report
-                # held before it, presumably as long as the next interval; counters begin with it.
+                # The list does not begin with a report at the block's start. The levels of the
+                # first report are assumed to have held before it for as long as the next interval.
                 self._weigh(self._unweighted, span)
                 self._unweighted = None
             self._weigh(report, span)

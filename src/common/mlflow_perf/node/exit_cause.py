@@ -1,6 +1,7 @@
 """Why a process ended early: a signal, or the kernel's OOM killer.
 
-The kernel counts OOM kills per memory cgroup. Growth between two readings shows that one happened.
+The kernel counts OOM kills per memory cgroup. If the count grows between two readings, a process
+was killed.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def find_slurm_cause(node: Mapping[str, object]) -> str | None:
 
 
 def explain_sigterm(cause: str | None, node: Mapping[str, object]) -> str | None:
-    """Return Slurm's reason for a SIGTERM; the cause itself for others, and where Slurm has none.
+    """Return Slurm's reason for a SIGTERM; any other cause is returned unchanged.
 
     Args:
         cause: Why a block or a command ended.
@@ -73,8 +73,8 @@ def _show_job(job_id: str) -> dict[str, str]:
 
 
 def _ask(*argv: str) -> str:
-    """Return what a command of Slurm's answers; empty if it is not there or does not answer."""
-    # A handler of the job's would hear the command end.
+    """Return the output of a command of Slurm; empty if it is missing or does not answer."""
+    # A SIGCHLD handler of the job would be called when the command ends.
     ended = getattr(signal, "SIGCHLD", None)
     if ended is None or signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN):
         return ""

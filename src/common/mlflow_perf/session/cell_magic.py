@@ -20,21 +20,13 @@ def register_magic(shell: Any) -> None:
         from mlflow_perf.session.report import report
 
         with report(line.strip() or None):
-            _run(shell, cell)
+            tree = ast.parse(shell.transform_cell(cell))
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            exec(shell.compile(tree, "<mlflow_perf>", "exec"), shell.user_ns)  # noqa: S102 - the user's cell
+            if last is not None and isinstance(last, ast.Expr):
+                code = shell.compile(ast.Expression(last.value), "<mlflow_perf>", "eval")
+                value = eval(code, shell.user_ns)  # noqa: S307 - likewise
+                if not cell.rstrip().endswith(";"):
+                    shell.displayhook(value)
 
     shell.register_magic_function(run_cell, "cell", "mlflow_perf")
-
-
-def _run(shell: Any, cell: str) -> None:
-    """Run a cell's code as the shell would, and show the value of its last expression.
-
-    An exception goes to the shell, which shows it once.
-    """
-    tree = ast.parse(shell.transform_cell(cell))
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(shell.compile(tree, "<mlflow_perf>", "exec"), shell.user_ns)  # noqa: S102 - the user's cell
-    if last is not None and isinstance(last, ast.Expr):
-        code = shell.compile(ast.Expression(last.value), "<mlflow_perf>", "eval")
-        value = eval(code, shell.user_ns)  # noqa: S307 - likewise
-        if not cell.rstrip().endswith(";"):
-            shell.displayhook(value)

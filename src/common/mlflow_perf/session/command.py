@@ -43,7 +43,7 @@ _STARTER = re.compile(
 )
 _NUMBER = re.compile(r"[\d.,:-]+[smhd]?")  # a duration, a list of CPUs
 _SCRIPT = re.compile(r"[\w./+@-]+\.(py|sh|R|jl|pl|rb|js)")
-# Options whose next word, or the rest of whose word, is code: `bash -lc`, `perl -e`, `node --eval`.
+# Options followed by code, in the same word or the next: `bash -lc`, `perl -e`, `node --eval`.
 _TAKES_CODE = re.compile(r"-[A-Za-z]*[ceEp].*|--(eval|print|execute|command).*")
 # These signals are the command's own faults; all others come from outside.
 _CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
@@ -75,7 +75,7 @@ def name_component(argv: Sequence[str]) -> str:
 
 def _skip_starters(argv: Sequence[str]) -> Sequence[str]:
     """Return a command without `timeout 60`, `nice -n 5` or `srun -n 4` before it."""
-    is_sure = True  # that no word was a program rather than the value of an option
+    is_sure = True  # false after a word that is a program or the value of an option
     for at, word in enumerate(argv):
         name, follows_option = Path(word).name, at > 0 and argv[at - 1].startswith("-")
         is_starter = _STARTER.fullmatch(name) and not follows_option

@@ -43,7 +43,7 @@ _current_pid = 0
 
 # Slurm and Kubernetes kill a process 30 s after its signal by default.
 _GRACE_SEC = 20.0
-_INTERRUPTED_SEC = 2.0  # for what a Ctrl-C at the start leaves to do
+_INTERRUPTED_SEC = 2.0  # to finish after a Ctrl-C during the start
 _ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
 
 

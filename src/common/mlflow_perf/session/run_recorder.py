@@ -75,8 +75,6 @@ class RunRecorder:
         self._short_runs = self._silent_runs = 0
         self._is_full = False
 
-    # --- What MLflow tells ---
-
     @as_own()
     def run_started(self, run: StartedRun) -> None:
         """Open the run's window, unless it has one or is no run of the present."""
@@ -154,7 +152,15 @@ class RunRecorder:
         if is_deleted or is_reported(below, run_id):
             recording.discard()
             return
-        self._wait_for(self._send(recording), recording)
+        sending = self._send(recording)
+        if open_runs:
+            return  # they would have the wait in their figures
+        # All waits together are short beside what was recorded.
+        began = time.monotonic()
+        self._wait_sec += _WAIT_SHARE * (recording.window.summary.duration() or 0.0)
+        self._wait_sec = min(self._wait_sec, max(_WAIT_SEC, self._settings.exit_timeout))
+        sending.done.wait(max(0.0, self._wait_sec))
+        self._wait_sec -= time.monotonic() - began
 
     def _send(self, recording: RunRecording) -> Sending:
         is_short = recording.is_short and recording.started.is_new
@@ -164,19 +170,6 @@ class RunRecorder:
         sending = recording.send(brief=brief, has_page=self._has_page, on_sent=self._say)
         self._queue.put(sending)
         return sending
-
-    def _wait_for(self, sending: Sending, recording: RunRecording) -> None:
-        """Wait until a report was sent, as long as all waits together are short.
-
-        A run that is still open would have the wait in its figures.
-        """
-        if open_runs:
-            return
-        began = time.monotonic()
-        self._wait_sec += _WAIT_SHARE * (recording.window.summary.duration() or 0.0)
-        self._wait_sec = min(self._wait_sec, max(_WAIT_SEC, self._settings.exit_timeout))
-        sending.done.wait(max(0.0, self._wait_sec))
-        self._wait_sec -= time.monotonic() - began
 
     def _has_page(self, uri: str) -> bool:
         """Return whether a server has our page; each is asked once."""
@@ -192,8 +185,6 @@ class RunRecorder:
             self._silent_runs += 1
         else:
             write_closing_line(delivery.run, delivery.document)
-
-    # --- What all runs share ---
 
     def _begin(self) -> WindowSampler:
         """Return the sampler; the first run starts all that the runs share."""
@@ -298,8 +289,6 @@ class RunRecorder:
     def _finish_child(self) -> None:
         outcome = Outcome("KILLED", "the process ended inside the run")
         self.stop(lambda _: outcome, timeout_sec=self._settings.exit_timeout)
-
-    # --- Signals ---
 
     def _on_fatal(self, number: int) -> None:
         self.end_runs(lambda _: Outcome("KILLED", name_signal(number)))

@@ -252,7 +252,13 @@ class Loop:
             piece.course.append(row)
             self._has_steps = True
         if self.is_closed and self._has_steps and self._beside_ns:
-            self._add_late(piece)
+            # What ran beside the steps after the last one, such as the last evaluation.
+            late_ms = self._beside_ns / 1e6
+            piece.step.total_ms += late_ms
+            piece.parts.setdefault(COMPUTE, StepTimes()).total_ms += late_ms
+            for part in self.parts.values():
+                if part.total_ns and not part.name.startswith(f"{INPUT}."):
+                    piece.parts.setdefault(part.name, StepTimes()).add_all([part.total_ns])
         self._row_start_ns = now_ns
         is_due = flush or now_ns - self._flushed_ns >= _FLUSH_NS
         if is_due and (piece.step.count or piece.step.total_ms):
@@ -261,15 +267,6 @@ class Loop:
             self._piece = LoopRecord()
             self._recorder.add(self.name, piece)
             self._row_ns = int(self._recorder.row_sec(self.name) * 1e9)
-
-    def _add_late(self, piece: LoopRecord) -> None:
-        """Add what ran beside the steps after the last one, such as the last evaluation."""
-        late_ms = self._beside_ns / 1e6
-        piece.step.total_ms += late_ms
-        piece.parts.setdefault(COMPUTE, StepTimes()).total_ms += late_ms
-        for part in self.parts.values():
-            if part.total_ns and not part.name.startswith(f"{INPUT}."):
-                piece.parts.setdefault(part.name, StepTimes()).add_all([part.total_ns])
 
     def forget(self) -> None:
         """Drop records that were not handed over; a forked child's parent reports them."""

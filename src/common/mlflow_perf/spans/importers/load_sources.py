@@ -102,8 +102,8 @@ def _import(
 ) -> Imported:
     """Import one source in one transaction, unless it has not changed since its last import.
 
-    The time zone that was assumed for a source stands in its fingerprint. A source that has grown
-    keeps its zone; with another one, each of its events would be stored a second time.
+    The fingerprint of a source contains the time zone that was assumed for it. A source that has
+    grown keeps its zone; with another one, each of its events would be stored a second time.
     """
     db = store.db
     started = time.monotonic()

@@ -151,7 +151,7 @@ class _Load:
         return SpanIndex(*bulk.concatenate(found))
 
     def _add_relations(self) -> None:
-        """Store which task and which try is part of what, and which task needs another."""
+        """Store the parts of workflows and of tasks, and which task needs another."""
         for part in self._tasks.parts():
             run, task = np.divmod(part.key, 1 << RUN_BITS)
             self._add_subspans(self._workflows, run << RUN_BITS, part, task)

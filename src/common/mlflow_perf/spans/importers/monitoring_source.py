@@ -32,7 +32,7 @@ STATES = (
     "pending", "launched", "running", "running_ended", "joining", "exec_done", "memo_done",
     "failed", "dep_fail", "fail_retryable", "unsched", "exec_retry",
 )  # fmt: skip
-# In joined texts this character stands for the first state, the next one for the second.
+# In joined texts this character means the first state, the next character the second.
 _FIRST_STATE = 0x100
 _ROWS = 100_000
 _NO_TIME = "?" * 26
