@@ -33,7 +33,13 @@ def work(count=20_000):
 
 def look(runs, began):
     gc.collect()
-    files = [path for path in state.rglob("*") if path.is_file()]
+    sizes = []
+    for path in state.rglob("*"):
+        try:
+            if path.is_file():
+                sizes.append(path.stat().st_size)
+        except FileNotFoundError:
+            continue  # a short run has just ended
     print(json.dumps({
         "minutes": (time.monotonic() - began) / 60,
         "runs": runs,
@@ -42,8 +48,8 @@ def look(runs, began):
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "children": len(open(f"/proc/self/task/{os.getpid()}/children").read().split()),
-        "files": len(files),
-        "files_kb": sum(path.stat().st_size for path in files) / 1024,
+        "files": len(sizes),
+        "files_kb": sum(sizes) / 1024,
     }), flush=True)
 
 def batches():

@@ -51,6 +51,23 @@ def test_the_files_of_ended_processes_become_one(tmp_path: Path) -> None:
     assert before["shared"] == (COUNT, COUNT / 2, 100 * COUNT)
 
 
+def test_the_same_functions_of_many_processes_are_kept_once(tmp_path: Path) -> None:
+    """The files are read one by one, and each has functions of its own."""
+    for number in range(COUNT):
+        window = StackWindow(100.0)
+        window.spool_to(tmp_path)
+        path = (Function("main", "job.py", 1, False), Function(f"f{number}", "job.py", 2, False))
+        window.add(Sample("child processes", 1, path), 1_700_000_000.0, 1.0, 0.5, 100)
+        window.spool_to(None)
+    ended = EndedProcesses(tmp_path, 100.0)
+    ended.merge()
+    ended.merge()
+    assert ended._window is not None
+    mains = {id(sample.path[0]) for sample in ended._window._stacks}
+    assert len(ended._window._stacks) == 2 * _AT_ONCE
+    assert len(mains) == 1
+
+
 def test_a_process_that_goes_on_keeps_its_file(tmp_path: Path) -> None:
     """What a process can still write is left alone."""
     windows = [sample(tmp_path, number) for number in range(COUNT)]

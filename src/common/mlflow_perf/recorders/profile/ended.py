@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.model.profile import RawStacks, Sample
+from mlflow_perf.model.profile import Function, RawStacks, Sample
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile import stack_spool
 from mlflow_perf.recorders.profile.windows import StackWindow
@@ -23,6 +23,7 @@ _KEPT = 64
 """So many files of ended processes are left as they are."""
 _AT_ONCE = 8
 """So many are merged at a time, because the sampler's thread waits for it."""
+_MOST_FUNCTIONS = 20_000
 _UNREADABLE = (
     OSError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError, struct.error,
     MlflowPerfError,
@@ -42,6 +43,7 @@ class EndedProcesses:
         self._folder = folder
         self._rate_hz = rate_hz
         self._window: StackWindow | None = None
+        self._functions: dict[Function, Function] = {}
 
     def merge(self) -> None:
         """Merge some files, if there are many."""
@@ -68,8 +70,12 @@ class EndedProcesses:
         if self._window is None:
             self._window = StackWindow(self._rate_hz)
             self._window.spool_to(self._folder)
+        # Each file has functions of its own, and those of one program are mostly the same.
+        if len(self._functions) > _MOST_FUNCTIONS:
+            self._functions.clear()
+        functions = [self._functions.setdefault(one, one) for one in stacks.functions]
         samples = [
-            Sample(root, line, tuple(stacks.functions[one] for one in path))
+            Sample(root, line, tuple(functions[one] for one in path))
             for root, line, path in stacks.stacks
         ]
         for at, length, stack, wall, cpu, count in stacks.cells:
