@@ -1,15 +1,19 @@
 """Cost and truth of the stack sampler, beside py-spy and pyinstrument in the same run.
 
-`python -m benchmarks profile` prints two tables. Targets: a pure-Python job is at most 1% slower at
-the default rate, and shares of known functions are within 3 points. py-spy needs ptrace.
+`python -m benchmarks profile [--part NAME]` prints a table. Targets: a pure-Python job is at most
+1% slower at the default rate, and shares of known functions are within 3 points. py-spy needs
+ptrace.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -22,15 +26,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import Function, RawStacks
 from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.recorders.profile import live
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
 from mlflow_perf.recorders.profile.windows import StackWindow
+from mlflow_perf.reports.html import render
 
 RATE_HZ = 50.0
 SLICE_SEC = 0.4
-SLICES = 120
+SLICES = 100
 
 
 class PausingSampler(StackSampler):
@@ -123,15 +129,16 @@ def print_slowdown() -> None:
         print(f"| slowdown | {name} | {found[0]:+.2f} ± {found[1]:.2f}%{more} |", flush=True)
 
     report("none (noise)", measure_slowdown(time.monotonic(), lambda _: None))
-    window = StackWindow()
-    sampler = PausingSampler()
-    sampler.begin = time.monotonic()
-    sampler.attach(window)
-    sampler.start()
-    found = measure_slowdown(sampler.begin, lambda _: None)
-    sampler.detach_last(window)
-    rate_hz = sum(cell[5] for cell in window.as_raw().cells) / (SLICES / 2 * SLICE_SEC)
-    report("ours, default rate", found, f", {rate_hz:.0f} Hz")
+    for name, asked_hz in (("default rate", None), (f"{RATE_HZ:g} Hz", RATE_HZ)):
+        window = StackWindow()
+        sampler = PausingSampler(asked_hz)
+        sampler.begin = time.monotonic()
+        sampler.attach(window)
+        sampler.start()
+        found = measure_slowdown(sampler.begin, lambda _: None)
+        sampler.detach_last(window)
+        rate_hz = sum(cell[5] for cell in window.as_raw().cells) / (SLICES / 2 * SLICE_SEC)
+        report(f"ours, {name}", found, f", {rate_hz:.0f} Hz")
     with py_spy() as process:
 
         def switch(is_on: bool) -> None:
@@ -140,8 +147,9 @@ def print_slowdown() -> None:
         report(f"py-spy, {RATE_HZ:g} Hz", measure_slowdown(time.monotonic(), switch))
 
 
-def sample_at(depth: int, threads: int, *, busy: bool) -> float:
-    """Return the CPU seconds of one sample of threads that wait at a depth."""
+@contextmanager
+def wait_at(depth: int, threads: int) -> Iterator[None]:
+    """Let threads wait at a depth."""
     over = threading.Event()
 
     def wait(left: int, other: bool = False) -> None:
@@ -157,6 +165,14 @@ def sample_at(depth: int, threads: int, *, busy: bool) -> float:
     workers = [threading.Thread(target=wait, args=(depth,)) for _ in range(threads)]
     for worker in workers:
         worker.start()
+    yield
+    over.set()
+    for worker in workers:
+        worker.join()
+
+
+def sample_ours(*, busy: bool) -> float:
+    """Return the CPU seconds of one sample of all threads."""
     sampler = StackSampler(RATE_HZ)
     sampler._windows = (StackWindow(),)
     sampler._sample(waited=False)
@@ -168,21 +184,38 @@ def sample_at(depth: int, threads: int, *, busy: bool) -> float:
         begin = time.thread_time()
         sampler._sample(waited=False)
         costs.append(time.thread_time() - begin)
-    over.set()
-    for worker in workers:
-        worker.join()
     sampler.restore_interval()
     return statistics.median(costs)
 
 
+def read_cpu(pid: int) -> float:
+    """Return the CPU seconds of all threads of a process."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(one.read_text("ascii").split()[0]) for one in tasks) / 1e9
+
+
+def sample_py_spy() -> float:
+    """Return py-spy's CPU seconds of one sample of all threads, which it takes beside the job."""
+    with py_spy() as process:
+        time.sleep(1.0)
+        begin, before = time.monotonic(), read_cpu(process.pid)
+        time.sleep(4.0)
+        return (read_cpu(process.pid) - before) / (RATE_HZ * (time.monotonic() - begin))
+
+
 def print_samples() -> None:
+    """Print the CPU time of a sample, by the depth of the stacks and the number of threads."""
     for depth in (10, 100):
         for threads in (1, 50):
-            for busy in (True, False):
-                cost = sample_at(depth, threads, busy=busy)
-                what = "that ran" if busy else "that waited"
-                name = f"CPU per sample, depth {depth}, {threads} threads {what}"
-                print(f"| {name} | ours | {1e6 * cost:.0f} µs |")
+            with wait_at(depth, threads):
+                costs = {
+                    "ours, that ran": sample_ours(busy=True),
+                    "ours, that waited": sample_ours(busy=False),
+                    "py-spy, that waited": sample_py_spy(),
+                }
+            for name, cost in costs.items():
+                what = f"CPU per sample, depth {depth}, {threads} threads"
+                print(f"| {what} | {name} | {1e6 * cost:.0f} µs |", flush=True)
 
 
 def half(seconds: float) -> None:
@@ -252,21 +285,66 @@ def print_truth() -> None:
 
 
 def print_drawing() -> None:
-    """Print how long a profile of 100,000 different stacks takes from samples to its tree."""
+    """Print how long a profile of 100,000 stacks takes to its tree, and its graph in Chromium."""
     dice = random.Random(1)
     functions = [Function(f"f{i}", f"module{i % 40}.py", i, i % 3 == 0) for i in range(600)]
     stacks = [("main thread", 1, tuple(dice.choices(range(600), k=20))) for _ in range(100_000)]
     cells = [(1000.0 + i / 100, 0.0, i, dice.expovariate(10), 0.01, 1) for i in range(len(stacks))]
-    begin = time.perf_counter()
+    begin = time.process_time()
     profile = build_profile([RawStacks(functions, stacks, cells)], started=1000.0, duration_sec=1e3)
-    took = time.perf_counter() - begin
+    took = time.process_time() - begin
     size = len(json.dumps(profile)) / 1024
-    print(f"| document of 100,000 folded stacks | ours | {took:.2f} s, {size:.0f} kB |")
+    print(f"| document of 100,000 folded stacks | ours | {took:.2f} CPU s, {size:.0f} kB |")
+    node = NodeDocument(
+        node={"index": 0}, started=1000.0, duration_sec=1e3, extra={"profile": profile}
+    )
+    boxes, times = draw(render(PerfDocument({0: node})))
+    if times:
+        shown = f"{statistics.median(times):.0f} ms ({min(times):.0f} to {max(times):.0f})"
+        print(f"| its flame graph drawn in Chromium, {boxes} boxes | ours | {shown} |")
 
+
+def draw(page: str) -> tuple[int, list[float]]:
+    """Return how many boxes a report's flame graph has, and the milliseconds of five drawings.
+
+    Each is from the data's text to the boxes with their layout; empty without Chromium.
+    """
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        return 0, []
+    page = re.sub(r"<meta[^>]*Content-Security-Policy[^>]*>", "", page)
+    before, mark, after = page.rpartition("<script>/* The flame graph")
+    page = f"{before}<script>window.begun = performance.now()</script>{mark}" + after.replace(
+        "</script>",
+        """</script><script>
+            const graph = document.getElementById("flame"), width = graph.scrollHeight;
+            const took = performance.now() - window.begun;
+            document.body.dataset.drawn = `${graph.children.length} ${took}`;
+            </script>""",
+        1,
+    )
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "page.html")
+        path.write_text(page, encoding="utf-8")
+        for _ in range(5):
+            command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+            command += [f"--user-data-dir={folder}/profile", path.as_uri()]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            found += re.findall(r'data-drawn="(\d+) ([\d.]+)"', done.stdout)
+    return (int(found[0][0]) if found else 0), [float(took) for _, took in found]
+
+
+PARTS = {
+    "slowdown": print_slowdown,
+    "samples": print_samples,
+    "truth": print_truth,
+    "drawing": print_drawing,
+}
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--part", choices=PARTS, action="append")
     print("| what | with | |\n| --- | --- | ---: |")
-    print_slowdown()
-    print_samples()
-    print_truth()
-    print_drawing()
+    for part in parser.parse_args().part or PARTS:
+        PARTS[part]()

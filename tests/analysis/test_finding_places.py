@@ -47,6 +47,30 @@ def test_the_function_comes_from_the_profile() -> None:
     assert find_function("serial", _node(1.0)) is None
 
 
+def test_the_wait_for_a_cpu_belongs_to_what_computes() -> None:
+    """On a full machine the function that sleeps is named, not the one that others held up."""
+    node = _node(1.0)
+    node.summary["job_run_delay_pct"] = 80.0
+    node.extra["profile"] = {
+        "own": [
+            {"function": "parse", "main_s": 3.4, "wall_s": 3.4, "cpu_s": 0.7},
+            {"function": "sleep", "main_s": 1.5, "wall_s": 1.5, "cpu_s": 0.01},
+        ]
+    }
+    assert find_function("waiting", node) == "sleep"
+    assert find_function("contended", node) == "parse"
+
+
+def test_few_samples_name_no_function() -> None:
+    """Two seconds that may be four more or less are nobody's."""
+    node = _node(1.0)
+    row = {"function": "parse", "main_s": 2.0, "wall_s": 2.0, "cpu_s": 2.0, "cpu_error_s": 4.0}
+    node.extra["profile"] = {"own": [row]}
+    assert find_function("serial", node) is None
+    row["cpu_error_s"] = 0.5
+    assert find_function("serial", node) == "parse"
+
+
 def test_a_part_of_the_run_has_its_own_function() -> None:
     """The tree's buckets show when each function ran; a damaged tree is ignored."""
     functions = [

@@ -27,6 +27,7 @@ def _write(folder: Path, name: str, parse_s: float) -> str:
                 "rate_hz": 100.0,
                 "samples": 120,
                 "processes": 2,
+                "cpu_s": parse_s / 2,
                 "functions": [
                     {"function": "parse", "file": "job.py", "line": 4, "self_pct": 98.0,
                      "total_pct": 99.0, "cpu_pct": 50.0},
@@ -47,9 +48,25 @@ def test_the_functions_and_phases_are_shown(cli: Call, tmp_path: Path) -> None:
     """A table with the line that was seen most, and one sentence for each phase."""
     out = cli("profile", _write(tmp_path, "a.json", 4.0)).stdout
     assert "120 samples of 2 processes, 100 a second" in out
+    assert "CPU time by the job's own functions: parse 100.0%\n" in out
     assert "job.py:4" in out
     assert "98.0%" in out
     assert "0 s to 4 s: parse: one CPU busy, 1 CPUs." in out
+
+
+def test_shares_have_their_error(cli: Call, tmp_path: Path) -> None:
+    """As the document has it; a header says what `±` means."""
+    path = Path(_write(tmp_path, "a.json", 4.0))
+    data = json.loads(path.read_text())
+    profile = data["nodes"]["0"]["profile"]
+    profile["equal_samples"] = {"wall": 100.0, "cpu": 50.0, "main": 100.0}
+    profile["functions"][0] |= {"self_error_pct": 3.4, "total_error_pct": 2.6}
+    profile["own"][0] |= {"cpu_error_s": 0.1}
+    path.write_text(json.dumps(data))
+    out = cli("profile", str(path)).stdout
+    assert "a second; ±: 95% interval" in out
+    assert "98 ± 3%" in out
+    assert "parse 100 ± 5%" in out
 
 
 def test_the_json_holds_the_folded_top(cli_json: Any, tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ def find_function(
     """Return the function that a profile in the document says took most time of the kind.
 
     It is a function of the job's own, with the libraries that it called. Computing counts in all
-    threads and processes, waiting in the main thread, for which everything else waits. So few
-    samples that its share may as well be nothing name no function.
+    threads and processes, waiting in the main thread, for which everything else waits. The wait for
+    a CPU belongs to the functions that compute. No function is named whose share may as well be
+    nothing, by the number of samples.
 
     Args:
         kind: The kind of finding.
@@ -58,12 +59,15 @@ def find_function(
         tree = Profile.from_dict(profile.get("flame"))
         rows = None if tree is None else tree.list_own(*part)
     computes = kind in _COMPUTES
+    delay = read_number(document.summary.get("job_run_delay_pct")) or 0.0
+    ready_per_cpu = 1.0 / max(0.01, 1.0 - delay / 100.0)
     found: dict[str, float] = {}
     errors: dict[str, float] = {}
     for row in rows if isinstance(rows, list) else ():
         times = (read_number(row.get(key)) or 0.0 for key in ("main_s", "wall_s", "cpu_s"))
         main, wall, cpu = times
-        seconds = cpu if computes else max(0.0, main - cpu * (main / wall if wall else 0.0))
+        ready = ready_per_cpu * cpu * (main / wall if wall else 0.0)
+        seconds = cpu if computes else max(0.0, main - ready)
         name = str(row.get("function"))
         found[name] = found.get(name, 0.0) + seconds
         error = read_number(row.get("cpu_error_s" if computes else "main_error_s")) or 0.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.profile_changes import ProfileChange, compare_profiles, format_seconds
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration as format_duration
-from mlflow_perf.core.json_io import to_json
+from mlflow_perf.core.json_io import read_number, to_json
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.profile import format_share, list_functions, read_samples
@@ -16,6 +18,7 @@ from mlflow_perf.reports.speedscope import join_speedscope
 from mlflow_perf.tracking.load import load
 
 _ROWS_MAX = 20
+_OWN_MAX, _OWN_LEAST_PCT = 3, 5.0
 
 
 @click.command()
@@ -81,6 +84,8 @@ def _show_node(node: NodeDocument, count: int) -> None:
     of = f" of {processes} processes" if processes != 1 else ""
     inexact = "; ±: 95% interval" if read_samples(profile) else ""
     click.echo(f"{samples:,} samples{of}, {profile.get('rate_hz', 0):g} a second{inexact}")
+    if own := _describe_own(profile):
+        click.echo(_tables.wrap(f"CPU time by the job's own functions: {own}"))
     rows = [
         [
             row.get("function"),
@@ -94,6 +99,22 @@ def _show_node(node: NodeDocument, count: int) -> None:
     click.echo()
     _tables.table(["function", "where", "self", "total", "computing"], rows, right=3)
     _tables.paragraph("Phases", map(describe_phase, read_phases(node)))
+
+
+def _describe_own(profile: dict[str, Any]) -> str:
+    """Return which of the job's own functions computed most, with the libraries they called.
+
+    The table is by wall time, so that threads of libraries that wait may come first in it.
+    """
+    whole = read_number(profile.get("cpu_s")) or 0.0
+    own = profile.get("own")
+    named = []
+    for row in own if isinstance(own, list) and whole > 0 else ():
+        cpu, error = (read_number(row.get(key)) or 0.0 for key in ("cpu_s", "cpu_error_s"))
+        shares = {"self_pct": 100.0 * cpu / whole, "self_error_pct": 100.0 * error / whole}
+        if shares["self_pct"] >= _OWN_LEAST_PCT:
+            named.append((cpu, f"{row.get('function')} {format_share(shares, 'self')}"))
+    return ", ".join(text for _, text in sorted(named, reverse=True)[:_OWN_MAX])
 
 
 def _show_change(change: ProfileChange) -> None:
