@@ -10,14 +10,18 @@ import signal
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
 from mlflow_perf.core.own_cost import add_own_cpu
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.profile import RawStacks
 from mlflow_perf.recorders.collect import collect_stacks
+
+_log = get_logger(__name__)
 
 _LONGEST_END_SEC = 10.0
 _DEFAULT_HZ = 50.0
@@ -40,10 +44,10 @@ kill -0 "$job" || rm -rf "$folder"
 
 
 class Beside:
-    """Programs that this process has started, but that are nobody's children.
+    """Programs that this process has started, but that are not among its children.
 
-    The job must not find them among its children, where it may wait for all of them. They get
-    signals even where this process blocks them, and none of the terminal's.
+    A job may wait for all of its children, and must not find these programs among them. Signals
+    that this process blocks reach them all the same, and those of the terminal do not.
 
     Attributes:
         folder: What they may write to; it is gone after `close`.
@@ -54,10 +58,10 @@ class Beside:
         self._pids: list[int] = []
 
     def start(self, name: str, script: str, *arguments: str) -> None:
-        """Run a shell's script; it knows `$folder`, `$job`, and `$over` once it is to end.
+        """Run a shell script with the variables `$folder` and `$job`, and `$over` once it must end.
 
         Args:
-            name: Name of its files: what it says is in `name.log`.
+            name: Name of its files: its output is in `name.log`.
             script: The script.
             arguments: Its arguments.
 
@@ -87,14 +91,14 @@ class Beside:
             os.waitpid(outer, 0)
 
     def list_running(self) -> Iterator[int]:
-        """Yield those that still run: a PID may be given again."""
+        """Yield the programs that still run; a PID may have been reused by another program."""
         for pid in self._pids:
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                     yield pid
 
     def stop(self) -> None:
-        """End them, in ten seconds at most."""
+        """End the programs within ten seconds."""
         self._send(signal.SIGINT)
         deadline = time.monotonic() + _LONGEST_END_SEC
         while any(self.list_running()) and time.monotonic() < deadline:
@@ -107,7 +111,7 @@ class Beside:
                 os.killpg(os.getpgid(pid), number)
 
     def explain(self, name: str, program: str) -> DocumentError:
-        """Return why a program has written nothing, by what it said."""
+        """Return why a program has written nothing, according to its output."""
         said = (self.folder / f"{name}.log").read_text("utf-8", "replace").strip().splitlines()
         causes = [one for one in said if re.search("denied|permi", one, re.IGNORECASE)] or said
         return DocumentError(
@@ -118,15 +122,15 @@ class Beside:
         )
 
     def close(self) -> None:
-        """Remove the folder, and count the CPU time that the shells told of at their end."""
+        """Remove the folder, and count the CPU time that the shells reported at their end."""
         said = "".join(path.read_text("ascii", "replace") for path in self.folder.glob("*.times"))
         spent = re.findall(r"(\d+)m([\d.]+)s", said)
         add_own_cpu(sum(60 * float(minutes) + float(seconds) for minutes, seconds in spent))
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class BesideEngine:
-    """What the engines have in common whose programs run beside the job.
+class BesideEngine(ABC):
+    """The base of the engines whose programs run beside the job.
 
     Args:
         rate_hz: Samples per second; None for the default.
@@ -150,7 +154,46 @@ class BesideEngine:
         own = (one for one in threading.enumerate() if isinstance(one, Thread))
         self._ours |= {one.native_id for one in own}
 
-    def tidy(self) -> None:
+    def begin(self) -> None:
+        """Start the programs, out of reach of the job's terminal and its handling of children."""
+        try:
+            self._beside = Beside()
+            self._start(self._beside)
+        except (OSError, ValueError) as error:
+            _log.warning("The job's stacks are not sampled: %s", error)
+
+    def end(self) -> None:
+        """Stop the programs, and read what they have written."""
+        beside, self._beside = self._beside, None
+        if beside is None:
+            return
+        ended = time.time()
+        beside.stop()
+        try:
+            self._read(beside, ended)
+        except (OSError, DocumentError) as error:
+            _log.warning("The job's stacks are not in its profile: %s", error)
+        beside.close()
+
+    @abstractmethod
+    def _start(self, beside: Beside) -> None:
+        """Start the programs.
+
+        Raises:
+            OSError: When one cannot be started.
+            ValueError: Likewise.
+        """
+
+    @abstractmethod
+    def _read(self, beside: Beside, ended: float) -> None:
+        """Keep the samples, or write them to the spool folder.
+
+        Raises:
+            DocumentError: When a program could not read the process, or has written something else.
+            OSError: When a file cannot be read.
+        """
+
+    def tidy(self) -> None:  # noqa: B027 - another engine has something to tidy
         """Do nothing: the job's other processes leave nothing."""
 
     def note_end(self) -> None:

@@ -83,7 +83,7 @@ class EndedProcesses:
 
 
 def is_written(path: Path) -> bool:
-    """Return whether a process has a file open for writing, or mapped; True where nobody can tell.
+    """Return whether a process has a file open for writing, or mapped; True if that is unknown.
 
     A process identifier would not do: that of a container means another process here.
     """

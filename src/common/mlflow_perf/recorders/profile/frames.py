@@ -1,4 +1,4 @@
-"""Names the functions on a stack, and leaves out what only stands between them."""
+"""Names the functions on a stack, and leaves out frames that only connect them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FrameNames:
     """Gives each code object its function; no source text, argument or value is looked at."""
 
     def __init__(self) -> None:
-        # By number: two codes are equal if only their files differ. Each is kept with its number,
-        # which another one would be given otherwise.
+        # By id, because two codes are equal if only their files differ. Each code is kept, because
+        # Python reuses the id of a deleted object.
         self._functions: dict[int, tuple[CodeType, Function | None]] = {}
         self._folder = f"{Path.cwd()}{os.sep}"
 

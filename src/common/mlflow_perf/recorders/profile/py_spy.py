@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from mlflow_perf.recorders.profile.beside import Beside, BesideEngine
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.windows import StackWindow
 
-_LONGEST_END_SEC = 10.0
 _FIRST_PIECE_SEC = 2
 _PASSES = ("computing", "all")
 
@@ -133,47 +131,17 @@ class PySpyEngine(BesideEngine):
         super().__init__(rate_hz)
         self._program = program
 
-    def begin(self) -> None:
-        """Start py-spy, out of reach of the job's terminal and of what it does to its children."""
-        try:
-            self._beside = Beside()
-            for name, option in zip(_PASSES, ([], ["--idle"]), strict=True):
-                command = [
-                    self._program, "record", "--pid", str(os.getpid()), "--subprocesses",
-                    "--nonblocking", "--rate", f"{max(1, round(self._rate_hz))}", "--function",
-                    "--full-filenames", "--threads", "--format", "raw", *option,
-                ]  # fmt: skip
-                self._beside.start(name, _LOOP, str(_FIRST_PIECE_SEC), *command)
-        except (OSError, ValueError) as error:
-            _log.warning("The job's stacks are not sampled: py-spy did not start: %s", error)
+    def _start(self, beside: Beside) -> None:
+        for name, option in zip(_PASSES, ([], ["--idle"]), strict=True):
+            command = [
+                self._program, "record", "--pid", str(os.getpid()), "--subprocesses",
+                "--nonblocking", "--rate", f"{max(1, round(self._rate_hz))}", "--function",
+                "--full-filenames", "--threads", "--format", "raw", *option,
+            ]  # fmt: skip
+            beside.start(name, _LOOP, str(_FIRST_PIECE_SEC), *command)
 
-    def end(self) -> None:
-        """Stop py-spy, and read what it has written."""
-        beside, self._beside = self._beside, None
-        if beside is None:
-            return
-        ended = time.time()
-        beside.stop()
+    def _read(self, beside: Beside, ended: float) -> None:
         windows: dict[int, StackWindow] = {}
-        try:
-            self._read(beside, ended, windows)
-        except (OSError, DocumentError) as error:
-            _log.warning("The job's stacks are not in its profile: %s", error)
-            windows = {}
-        beside.close()
-        if self._spool is None:
-            self._found = [window.as_raw() for window in windows.values()]
-            return
-        for window in windows.values():
-            window.save_to(self._spool)
-
-    def _read(self, beside: Beside, ended: float, windows: dict[int, StackWindow]) -> None:
-        """Add what each py-spy has written to the windows of the processes.
-
-        Raises:
-            DocumentError: When one could not read the process, or has written something else.
-            OSError: When a file cannot be read.
-        """
         computing, every = (_read_pieces(beside, name, ended) for name in _PASSES)
         us = os.getpid()
         steps = _weigh_samples(every)
@@ -203,6 +171,11 @@ class PySpyEngine(BesideEngine):
             window = windows.setdefault(key[0], StackWindow(self._rate_hz))
             times = (0.0, seconds, 0) if place else (seconds, 0.0, count)
             window.add_span(key[1], (piece.start, piece.end), *times)
+        if self._spool is None:
+            self._found = [window.as_raw() for window in windows.values()]
+            return
+        for window in windows.values():
+            window.save_to(self._spool)
 
 
 def _weigh_samples(pieces: Sequence[Piece]) -> list[dict[tuple[int, int], float]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.errors import DocumentError, SettingError
+from mlflow_perf.errors import SettingError
 from mlflow_perf.model.profile import (
     CHILD_PROCESSES,
     MAIN_THREAD,
@@ -67,33 +67,19 @@ def check_version(version: tuple[int, ...]) -> None:
 class PythonEngine(BesideEngine):
     """Takes the stacks of a process and of the Python processes below it by Python's sampler."""
 
-    def begin(self) -> None:
-        """Start the sampler, out of reach of the job."""
-        try:
-            self._beside = Beside()
-            self._beside.start(
-                "python", '"$@"', sys.executable, "-W", "ignore", "-c", _PROGRAM,
-                _ROOT, str(os.getpid()),
-                str(self._spool or self._beside.folder), f"{self._rate_hz:g}",
-                "command" if self._is_command else "",
-            )  # fmt: skip
-        except (OSError, ValueError) as error:
-            _log.warning("The job's stacks are not sampled: %s", error)
+    def _start(self, beside: Beside) -> None:
+        beside.start(
+            "python", '"$@"', sys.executable, "-W", "ignore", "-c", _PROGRAM,
+            _ROOT, str(os.getpid()), str(self._spool or beside.folder), f"{self._rate_hz:g}",
+            "command" if self._is_command else "",
+        )  # fmt: skip
 
-    def end(self) -> None:
-        """Stop the sampler."""
-        beside, self._beside = self._beside, None
-        if beside is None:
-            return
-        beside.stop()
-        try:
-            if (beside.folder / "python.log").stat().st_size:
-                raise beside.explain("python", "Python's sampler")
-            if self._spool is None:
-                self._found = collect_stacks(beside.folder)
-        except (OSError, DocumentError) as error:
-            _log.warning("The job's stacks are not in its profile: %s", error)
-        beside.close()
+    def _read(self, beside: Beside, ended: float) -> None:
+        del ended
+        if (beside.folder / "python.log").stat().st_size:
+            raise beside.explain("python", "Python's sampler")
+        if self._spool is None:
+            self._found = collect_stacks(beside.folder)
 
 
 class _Target:
@@ -131,7 +117,7 @@ class _Target:
                 continue
             line, key = frames[0][2], tuple(frame[:2] for frame in frames)
             if key not in self._known:
-                # Only the present line is known: the first that was seen stands for the function.
+                # Only the present line is known: the first line seen is taken for the function's.
                 self._known[key] = self._names.name_all(
                     (name, file, self._lines.setdefault((name, file), at))
                     for name, file, at in frames

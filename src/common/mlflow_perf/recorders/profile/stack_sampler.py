@@ -1,11 +1,11 @@
 """The sampling thread: looks where each thread of this process is, and whether it computes.
 
 A thread that computes in Python holds the interpreter's lock, so that another thread sees it only
-where it lets go: at its next sleep or read, or after the switch interval of 5 ms. What it did
-before would be put down to that sleep. While only one thread of the job works, the sampler
-therefore asks for the lock with a switch interval of 0.103 ms: nobody else waits for it then. No
-job sets this odd value itself. So where it is found, it is the sampler's, even if the job has read
-it, set another one for a time, and put it back.
+where it lets go: at its next sleep or read, or after the switch interval of 5 ms. Its work until
+then would count as that sleep. While only one thread of the job works, the sampler therefore asks
+for the lock with a switch interval of 0.103 ms: nobody else waits for it then. No job sets this odd
+value itself. So where it is found, it is the sampler's, even if the job has read it, set another
+one for a time, and put it back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StackSampler(Thread):
 
     Args:
         rate_hz: Samples per second; default: many at first, then fewer.
-        root: What the main thread's stacks stand under.
+        root: The root above the main thread's stacks.
     """
 
     def __init__(self, rate_hz: float | None = None, *, root: str = MAIN_THREAD) -> None:
@@ -173,7 +173,7 @@ class StackSampler(Thread):
             age = time.monotonic() - self._began
             shortest, longest = next((a, b) for until, a, b in _PACE if age < until)
             period = max(shortest, min(longest, self._cost_sec / _OWN_SHARE))
-        # Equal periods would meet a job that works in a rhythm always at the same beat.
+        # Equal periods could always hit the same point of a job that works periodically.
         return period * (0.5 + self._looks * _GOLDEN % 1.0)
 
     def _sample(self, *, waited: bool) -> None:
@@ -274,7 +274,7 @@ class StackSampler(Thread):
         if samples is None:
             named = self._names.list_functions(codes)
             samples = (Sample(watched.root, line, tuple(named)),)
-            # The codes are kept with the key: the number of one that is gone is given again.
+            # The codes are kept with the key, because Python reuses the id of a deleted object.
             if len(self._known) >= _MOST_KEYS:
                 self._known.clear()
                 self._lines.clear()
@@ -312,7 +312,7 @@ class StackSampler(Thread):
                     window.add(sample, at, wall / parts, cpu / parts, 0 if i else count)
 
     def _finish(self) -> None:
-        """Put the time since the last sample down to it: now the threads are where they end us."""
+        """Add the time since the last sample to the stacks of that sample."""
         now = time.monotonic() if self._end is None else self._end
         wall = max(0.0, now - self._last)
         for watched in self._watched.values():

@@ -59,11 +59,11 @@ class Watched:
         return self._clock is not None
 
     def is_ready(self) -> bool:
-        """Return whether the thread would go on if it had a CPU: others may have all of them."""
+        """Return whether the thread runs, or waits only for a CPU."""
         return self._read("stat").rpartition(b") ")[2].startswith(b"R")
 
     def read_cpu(self) -> float:
-        """Return the CPU time of the thread; what it was where it cannot be read."""
+        """Return the CPU time of the thread; its last known value where it cannot be read."""
         if self._clock is None:
             return 0.0
         try:
@@ -75,23 +75,24 @@ class Watched:
     def split(
         self, wall: float, used: float, *, computes: bool, moved: bool, whole: bool = False
     ) -> tuple[Took, Took]:
-        """Split the time since the last sample between the stack of then and the one of now.
+        """Split the time since the last sample between the previous stack and the current one.
 
-        A sampler that waits for a CPU gets it when the job's thread falls asleep. So a late sample
-        finds a thread asleep that has computed until a moment ago. The part in which it had a CPU,
-        or waited for one, belongs to the stack that computes, the rest to the one that sleeps.
-        The same holds where it is asleep at both ends, or short work would get too little.
+        A sampler that waits for a CPU gets one when the job's thread falls asleep. So a late sample
+        finds a thread asleep that computed until a moment ago. The time in which the thread had a
+        CPU, or waited for one, belongs to the computing stack, the rest to the sleeping one. The
+        same holds if the thread is asleep in both samples; otherwise short work would get too
+        little time.
 
         Args:
             wall: Seconds since the last sample.
             used: CPU seconds of the thread since then.
             computes: Whether the thread computes now.
-            moved: Whether its stack is another one than at the last sample.
-            whole: Put all of the wall time down to the stack of now. In a long job that is right
-                on average, and sleeps that lie between two samples are not lost.
+            moved: Whether its stack has changed since the last sample.
+            whole: Give all of the wall time to the current stack. In a long job that is right on
+                average, and sleeps between two samples are not lost.
 
         Returns:
-            What belongs to the stack of then, nothing if it is the same, and to the one of now.
+            The time of the previous stack, none if it is the same, and that of the current one.
         """
         had, self._computed = self._computed, computes
         if whole:
@@ -101,7 +102,7 @@ class Watched:
         delay = self._read_delay(wall, used) if had or computes else 0.0
         if not moved and (used == 0.0 or (had and computes)):
             return _NOTHING, Took(wall, used)
-        # Of a wait for a CPU before the thread was found computing, a part was still its sleep's.
+        # Before it was found computing, the thread slept for a part of that wait.
         waited = min(delay, max(0.0, wall - used)) * (1.0 if had else 0.5)
         active = Took(min(wall, used + waited), used)
         asleep = Took(wall - active.wall, 0.0)
@@ -110,7 +111,7 @@ class Watched:
         elif had or computes:
             before, here = (active, asleep) if had else (asleep, active)
         else:
-            # It computed elsewhere: where it is found computing next.
+            # It computed in a stack that was not seen: the next computing stack gets that time.
             before, here, self._late = _NOTHING, asleep, _join(self._late, active)
         if computes or self._late.cpu > _LATE_CPU_SEC:
             here = _join(here, self._take_late())
@@ -119,13 +120,13 @@ class Watched:
         return _NOTHING, _join(before, here)
 
     def pay_late(self) -> None:
-        """Put what was to go to the next stack that computes down to the current one."""
+        """Give the current stack the time that is kept for the next computing stack."""
         late = self._take_late()
         self.wall += late.wall
         self.cpu += late.cpu
 
     def forget(self) -> None:
-        """Begin anew: what was so far belongs to nobody, and what follows not to that stack."""
+        """Start again without a stack; the time so far is dropped."""
         self.wall = self.cpu = 0.0
         self.count = 0
         self._late, self.key = _NOTHING, None
@@ -137,8 +138,8 @@ class Watched:
     def _read_delay(self, wall: float, used: float) -> float:
         """Return how long the thread waited for a CPU since the last sample, at least.
 
-        A thread that had one nearly all the time is not asked: what it can have waited in such
-        times is taken off later.
+        A thread that had a CPU nearly all the time is not asked; the most that it can have waited
+        is subtracted later.
         """
         if used > _WHOLE * wall:
             self._unread += max(0.0, wall - used)
