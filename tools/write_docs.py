@@ -1,4 +1,4 @@
-"""The generated parts of README and docs: `python -m mlflow_perf._docs [ROOT]` writes them anew."""
+"""The generated parts of README and docs: `python tools/write_docs.py [ROOT]` writes them anew."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cell(text: str) -> str:
 
 
 def metrics_table() -> str:
-    """Return the table of metrics as Markdown, from `metric_table`."""
+    """Return the table of metrics as Markdown, from `model.metrics`."""
     rows = [
         (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning, "yes" if m.by_default else "all")
         for m in (*METRICS, *make_gpu_metrics("<i>"))
@@ -61,7 +61,7 @@ def headline_table() -> str:
 
 
 def settings_table() -> str:
-    """Return the table of settings as Markdown, from `settings`."""
+    """Return the table of settings as Markdown, from `core.settings`."""
     rows = [
         (f"`{s.variable}`", "" if s.default in (None, "", ()) else f"`{s.default}`", s.meaning)
         for s in SETTINGS.values()
