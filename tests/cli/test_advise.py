@@ -44,6 +44,7 @@ def test_a_component_is_advised_on_from_its_history(
     result = cli("advise", "--component", "nobody")
     assert result.exit_code == 2
     assert "No run of the component 'nobody'" in result.stderr
+    assert "did you mean 'grower'?" in cli("advise", "--component", "growr").stderr
 
 
 def test_a_workflow_is_advised_on_step_by_step(

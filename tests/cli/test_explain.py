@@ -30,6 +30,16 @@ def test_a_workflow_is_explained_by_its_steps(cli: Cli, log_run: Callable[..., s
     assert "step fit: " in cli("explain", parent).stdout
 
 
+def test_a_run_without_a_document_is_explained_by_its_metrics(
+    cli: Cli, log_run: Callable[..., str]
+) -> None:
+    """Imported runs have metrics alone: they have findings, and no phases."""
+    run_id = log_run({"job_cpu_avg_cores": 1.0, "cpu_limit_cores": 4.0}, documents=False)
+    result = cli("explain", run_id)
+    assert result.exit_code == 0, result.stderr
+    assert "### Findings" in result.stdout
+
+
 def test_a_missing_run_is_one_line_and_two(cli: Cli) -> None:
     """A run that does not exist ends with 2 and one line."""
     result = cli("explain", "no/such")

@@ -71,6 +71,21 @@ def test_the_first_run_and_an_old_one_pass(cli: Cli, log_run: Callable[..., str]
     assert cli(*run, "--limit", "duration_sec=5", "--since", "0min").exit_code == 0
 
 
+def test_each_run_since_then_is_judged(cli: Cli, log_run: Callable[..., str]) -> None:
+    """A slow run before a good newest one is found; without --since only the newest counts."""
+    for value in (10.0, 10.1, 9.9):
+        log_run({"duration_sec": value}, component="often")
+    slow = log_run({"duration_sec": 20.0}, component="often")
+    log_run({"duration_sec": 10.0}, component="often")
+    watch = ("watch", "--component", "often", "--limit", "duration_sec=+50%", "--json")
+    assert cli(*watch).exit_code == 0
+    result = cli(*watch, "--since", "1h")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["passed"]
+    assert [one["run_id"] for one in found["earlier"] if not one["passed"]] == [slow]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

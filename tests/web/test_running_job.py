@@ -45,6 +45,10 @@ def test_a_running_job_is_listed_and_shown(client: Any, store: Filled) -> None:
     keys = {"system/job_cpu_cores": 1.5, "system/cpu_utilization_percentage": 70.0}
     metrics = [Metric(k, v, now - 50_000 + 1000 * i, i) for i in range(30) for k, v in keys.items()]
     try:
+        mlflow.set_tag(run_id, "mlflow_perf.component", "live")
+        silent = client.get(f"/perf/run?id={run_id}&refresh=1")
+        assert "has sent no figures yet" in silent.text
+        assert silent.headers["Refresh"] == "5"
         mlflow.log_batch(run_id, [*metrics, Metric("auc", 0.875, now, 0)])
         assert list_shown(client.get("/perf?status=RUNNING").text) == [run_id]
         assert list_shown(client.get("/perf?filter=metrics.auc+>+0.5").text) == [run_id]

@@ -21,6 +21,11 @@ _HIDE_PATHS = (
     "for (const one of document.querySelectorAll('.params > span'))"
     "  if (one.textContent.includes('/')) one.remove();"
 )
+_KEEP_PART = (
+    "const kept = document.querySelector(arguments[0]).closest('section');"
+    "for (const one of document.querySelectorAll('nav, header, main > *'))"
+    "  if (one !== kept) one.remove();"
+)
 _SETTINGS = (("leaves=31", "parser=iso"), ("leaves=255", "parser=strptime"))
 
 
@@ -43,14 +48,29 @@ def find_runs(address: str) -> dict[str, list[str]]:
     return found
 
 
-def take(browser: Browser, url: str, name: str, *, width: int, until: str = "") -> None:
-    """Save a page, or the part of it above the element that a selector finds, as a picture."""
+def take(
+    browser: Browser, url: str, name: str, *, width: int, until: str = "", part: str = ""
+) -> None:
+    """Save a page as a picture, or a part of it.
+
+    Args:
+        browser: The browser.
+        url: The page.
+        name: File in docs/images.
+        width: Of the window, in pixels.
+        until: Selector of the element above which the picture ends; default: the footer.
+        part: Selector of the only section that is shown; default: all of them.
+    """
     browser.show(url, width=width, height=900)
     wait_for(browser, "return document.readyState == 'complete'")
     top = "return document.querySelector(arguments[0]).getBoundingClientRect().top + window.scrollY"
+    if part:
+        browser.js(_KEEP_PART, part)
     height = int(browser.js(top, until or "footer"))
     browser.show(url, width=width, height=height)
     wait_for(browser, "return document.readyState == 'complete'")
+    if part:
+        browser.js(_KEEP_PART, part)
     # The docs show no paths of the machine that they are made on.
     browser.js(_HIDE_PATHS)
     browser.picture(_IMAGES / name)
@@ -77,6 +97,7 @@ def main(work: Path) -> None:
             width=1200,
             until="#charts > :nth-child(5)",
         )
+        take(browser, f"{page}/run?id={trains[1]}", "steps.png", width=900, part="#loop1")
         pair = f"run={flows[0]}&run={flows[1]}"
         take(browser, f"{page}/compare?{pair}", "comparison.png", width=1200, until="#curves-title")
 

@@ -16,7 +16,7 @@ from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.uris import redact_password
-from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
@@ -175,20 +175,23 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
         lengths = {name: step.duration_sec or 0.0 for name, step in side.steps.items()}
         whole = sum(lengths.values()) or 1.0
         for name, step in side.steps.items():
-            if step.document is not None and step.document.nodes:
-                nodes += step.document.nodes.values()
-                first = findings_of(step.document)[0]
+            if (document := _read_document(step)) is not None:
+                nodes += document.nodes.values()
+                first = findings_of(document)[0]
                 share = round(first.share * lengths[name] / whole, 4)
                 evidence = f"step {name}: {first.evidence}"
                 findings.append(replace(first, share=share, evidence=evidence))
         findings.sort(key=lambda one: -one.share)
     else:
         [part] = side.steps.values()
-        if part.document is None:
-            load(source)  # raises the error that says why the run has no document
-        else:
+        if part.document is not None:
             nodes = list(part.document.nodes.values())
             findings = judge.merge(part.document.nodes)
+        elif (document := _read_document(part)) is not None:
+            nodes = list(document.nodes.values())
+            findings = findings_of(document)
+        else:
+            load(source)  # raises the error that says why the run has no document
     run = side.run
     longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
@@ -205,6 +208,22 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
         ),
         run,
     )
+
+
+def _read_document(run: PerfRun) -> PerfDocument | None:
+    """Return a run's document; that of an imported run, which has none, of its metrics alone."""
+    if run.document is not None:
+        return run.document if run.document.nodes else None
+    nodes = {
+        index: NodeDocument(
+            {"index": index},
+            run.component,
+            duration_sec=summary.get("duration_sec", run.duration_sec),
+            summary=dict(summary),
+        )
+        for index, summary in run.nodes.items()
+    }
+    return PerfDocument(nodes) if nodes else None
 
 
 def hide_private(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 import urllib.error
@@ -20,8 +21,10 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import parse_age
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.tracking.perf_run import PerfRun
 
 _PAST_MAX = 200
+_JUDGED_MAX = 50
 _POST_SEC = 10.0
 
 
@@ -35,7 +38,9 @@ _POST_SEC = 10.0
     metavar="KEY=+10%",
     help="As in `check`; KEY=auto allows the component's own noise. Repeatable.",
 )
-@click.option("--since", metavar="AGE", help="Only a run of the last 90min, 24h, 7d.")
+@click.option(
+    "--since", metavar="AGE", help="Judge each run of the last 90min, 24h, 7d, not the newest only."
+)
 @click.option(
     "--last",
     default=10,
@@ -57,35 +62,45 @@ def command(
     post: str | None,
     as_json: bool,
 ) -> None:
-    """Judge the newest run of a component against the runs before it; end with 1 if a limit fails.
+    """Judge a component's newest run against the runs before it; end with 1 if a limit fails.
 
     For cron: it prints only the decision, and needs no service.
     """
     _options.prepare()
     if post is not None:
         _check_address(post)
-    new = find_component_runs(component, last=1)
-    if since is not None and (new[0].started or 0.0) < time.time() - parse_age(since):
+    newest = find_component_runs(component, last=1 if since is None else _JUDGED_MAX)
+    begin = -math.inf if since is None else time.time() - parse_age(since)
+    new = [run for run in newest if (run.started or 0.0) >= begin]
+    if not new:
         text = f"No run of {component} in the last {since}."
         if as_json:
             _tables.echo_json(_describe(component, None, GateResult((), (), ())) | {"text": text})
         else:
             click.echo(_tables.clean(text))
         return
-    try:
-        past = find_past(new, component, "", most=_PAST_MAX, any_hardware=any_hardware)[:last]
-    except RunNotFoundError:  # the first run of all: absolute limits still hold
-        past = []
-    result = check(past, new, limits)
-    body = _describe(component, new[0].run_id, result)
+    bodies = []
+    for run in new:
+        result = check(_find_before(run, component, last, any_hardware), [run], limits)
+        bodies.append(_describe(component, run.run_id, result))
+        # Of earlier runs only the bad ones are news.
+        if not as_json and (run is new[0] or not result.passed):
+            click.echo(to_markdown(result), nl=False)
+        if post is not None and not result.passed:
+            _post(post, bodies[-1])
     if as_json:
-        _tables.echo_json(body)
-    else:
-        click.echo(to_markdown(result), nl=False)
-    if not result.passed:
-        if post is not None:
-            _post(post, body)
+        _tables.echo_json(bodies[0] if since is None else {**bodies[0], "earlier": bodies[1:]})
+    if not all(body["passed"] for body in bodies):
         sys.exit(1)
+
+
+def _find_before(run: PerfRun, component: str, last: int, any_hardware: bool) -> list[PerfRun]:
+    """Return the newest finished runs before a run; none before the first run of all."""
+    try:
+        past = find_past([run], component, "", most=_PAST_MAX, any_hardware=any_hardware)
+    except RunNotFoundError:  # absolute limits still hold
+        return []
+    return [one for one in past if (one.started or 0.0) <= (run.started or 0.0)][:last]
 
 
 def _describe(component: str, run_id: str | None, result: GateResult) -> dict[str, Any]:

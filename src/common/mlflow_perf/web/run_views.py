@@ -26,7 +26,11 @@ _MOST_NODES = 64
 _MOST_UNREAD = 5
 _MOST_READ_STEPS = 100
 _MOST_OWN_METRICS = 50
-_REFRESH_SEC = 30
+_FIRST_REFRESH_SEC, _REFRESH_SEC = 5, 30
+_NO_FIGURES_YET = (
+    "The job runs and has sent no figures yet. With live=True, or MLFLOW_PERF_LIVE=true, they come "
+    "every 5 s; without, the report comes when the job ends."
+)
 
 
 @handle_errors
@@ -38,11 +42,11 @@ def run(access: Access) -> Response:
     one = access.run(run_id)
     workflow = _read_workflow(access, one)
     title = one.name or one.component
-    nodes, is_live = _read_nodes(access, one), False
+    nodes, is_live, is_silent = _read_nodes(access, one), False, False
     if one.status == "RUNNING" and workflow is None:
         read = list(nodes)
         live = access.live_nodes(one) if not any(node.reports for node in read) else []
-        nodes, is_live = iter(live or read), bool(live)
+        nodes, is_live, is_silent = iter(live or read), bool(live), not (live or read)
     context = html.build_context(nodes, title=title, workflow=workflow, link=link_run, run=one)
     # MLflow's facts replace those that the documents lack.
     report: RunPage = context["report"]
@@ -53,6 +57,8 @@ def run(access: Access) -> Response:
     report.notes += access.unread[:_MOST_UNREAD]
     if len(access.unread) > _MOST_UNREAD:
         report.notes.append(f"{len(access.unread) - _MOST_UNREAD} more documents are left out.")
+    if is_silent:
+        report.notes.append(_NO_FIGURES_YET)
     if is_live:
         # What a part of the job looks like is no verdict on the whole.
         report.verdict, report.findings, report.asked = {}, [], None
@@ -62,7 +68,7 @@ def run(access: Access) -> Response:
             report.facts.append(("The job's own metrics so far", own[:_MOST_OWN_METRICS]))
     answer = render("perf_run.html", run=one, is_running=one.status == "RUNNING", **context)
     if one.status == "RUNNING" and request.args.get("refresh"):
-        answer.headers["Refresh"] = str(_REFRESH_SEC)
+        answer.headers["Refresh"] = str(_FIRST_REFRESH_SEC if is_silent else _REFRESH_SEC)
     return answer
 
 
