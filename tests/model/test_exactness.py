@@ -57,9 +57,16 @@ def test_samples_of_unequal_weight_and_of_threads_at_one_moment_count_less() -> 
     assert count_equal_samples(slow) == pytest.approx(10.0)
     assert count_equal_samples([*quick, *slow]) == pytest.approx(1.1**2 / (10 * 0.1**2 + 1e-3))
     assert count_equal_samples(slow * 10) == pytest.approx(10.0)
-    # A part without a sample belongs to the next one; without any there is nothing to say.
-    assert count_equal_samples([(0.0, 0.1, 0.1, 0), *slow[1:]]) < 10.0
+    # A part without a sample belongs to the one before; without any there is nothing to say.
+    assert count_equal_samples([*slow[:5], *((a, b, c, 0) for a, b, c, _ in slow[5:])]) < 5.0
     assert count_equal_samples([]) == count_equal_samples([(0.0, 0.1, 0.1, 0)]) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 10.0), st.integers(0, 50)), min_size=1, max_size=20))
+def test_equal_samples_are_never_more_than_the_samples(parts: list[tuple[float, int]]) -> None:
+    """However they are spread, and where a piece of time has none."""
+    seen = [(float(i), 1.0, seconds, count) for i, (seconds, count) in enumerate(parts)]
+    assert count_equal_samples(seen) <= sum(count for _, count in parts) * (1 + 1e-9)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1e3), st.floats(1.0, 1e4)), min_size=1, max_size=5))

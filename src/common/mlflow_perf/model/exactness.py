@@ -42,13 +42,14 @@ def count_equal_samples(seen: Iterable[Seen]) -> float:
         had[1] += count
         first, last = min(first, begin), max(last, begin + (length or seconds))
     whole = sum(seconds for seconds, _ in buckets.values())
-    squares = 0.0
-    group = [0.0, 0.0]
+    groups: list[list[float]] = []
     for _, had in sorted(buckets.items()):
-        group = [group[0] + had[0], group[1] + had[1]]
-        if group[1]:
-            squares += group[0] ** 2 / group[1]
-            group = [0.0, 0.0]
+        # Time without a sample belongs to the sample before it, or else to the one after it.
+        if groups and not (had[1] and groups[-1][1]):
+            groups[-1] = [groups[-1][0] + had[0], groups[-1][1] + had[1]]
+        else:
+            groups.append(had)
+    squares = sum(seconds**2 / count for seconds, count in groups if count)
     side_by_side = max(1.0, whole / (last - first)) if last > first else 1.0
     return whole**2 / squares / side_by_side if squares else 0.0
 

@@ -89,7 +89,8 @@ class StackWindow:
         parts = max(1, math.ceil((end - start) / self._width))
         for i in range(parts):
             at = start + (i + 0.5) / parts * (end - start)
-            self.add(sample, at, wall / parts, cpu / parts, 0 if i else count)
+            samples = count * (i + 1) // parts - count * i // parts
+            self.add(sample, at, wall / parts, cpu / parts, samples)
 
     def _widen(self) -> None:
         """Merge each two neighbouring buckets."""
