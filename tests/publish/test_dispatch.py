@@ -85,3 +85,22 @@ def test_a_run_that_is_created_after_the_deadline_is_not_adopted(
     assert adopted == [False]
     assert delivery.run.run_id is None
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_new_database_is_finished_after_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, delivery: Delivery, secure: bool
+) -> None:
+    """To end while MLflow makes a database would leave one that nobody can open."""
+    free = threading.Event()
+
+    def look(_uri: str) -> bool:
+        free.set()  # the deadline is over
+        return True
+
+    monkeypatch.setattr(module, "write_node", lambda delivery, claim: free.wait(60) and "r1")
+    monkeypatch.setattr(module, "is_unmade", look)
+    journal, deadline = new_journal(tmp_path), time.monotonic() + 0.05
+    assert dispatch(delivery, journal, deadline=deadline, secure=secure) is not secure
+    assert len(list(tmp_path.iterdir())) == secure
+    free.set()

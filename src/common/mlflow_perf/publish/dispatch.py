@@ -16,6 +16,7 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
+from mlflow_perf.tracking.new_store import is_unmade
 
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
@@ -23,6 +24,8 @@ _KNOCK_EVERY_SEC = 0.2
 _CONNECT_SEC = 2.0
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
+# MLflow makes a new database in some forty steps, which a busy machine draws out.
+_MAKING_SEC = 60.0
 
 _log = get_logger(__name__)
 
@@ -71,7 +74,8 @@ def dispatch(
     Args:
         delivery: The report. Its run has an id afterwards.
         journal: The recording's journal, which is removed once everything is sent.
-        deadline: When to give up, on the monotonic clock.
+        deadline: When to give up, on the monotonic clock. A new local database may take a minute
+            longer, unless `secure`.
         secure: Whether to put the report into the journal before anything is sent, because the job
             may be killed before that is done.
 
@@ -98,7 +102,11 @@ def dispatch(
         is_sent = sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic()))
         if journal is not None and not (is_sent or secure):
             journal.secure(delivery)
-        sending.result(deadline - time.monotonic())
+        patience_sec = deadline - time.monotonic()
+        # A process that ends while MLflow makes a new database leaves one that cannot be opened.
+        if not (sending.done_within(patience_sec) or secure) and is_unmade(uri):
+            patience_sec = _MAKING_SEC
+        sending.result(patience_sec)
     # The edge to MLflow: whatever the store does, the job goes on and the journal keeps the report.
     # A second Ctrl-C, or a signal handler of the job that raises: the user does not want to wait.
     except BaseException as error:
