@@ -65,6 +65,7 @@ def test_columns_may_have_other_usual_names_and_units(tmp_path: Path) -> None:
         ("name,cpus,memory_gb,price\na,-1,2,3\n", "line 2: cpus is '-1'"),
         ("name,cpus,memory_gb,price\na,nan,2,3\n", "line 2: cpus is 'nan'"),
         ("name,cpus,memory_gb,price\na,1,2\n", "line 2: price is ''"),
+        ("name,cpus,memory_gb,price\na,.,2,3\n", "line 2: cpus is '.'"),
         ("name,cpus,memory_gb,price\n,1,2,3\n", "line 2: the machine has no name"),
         ("name,cpus,memory_gb,price\n", "names no machine"),
         ("", "no column"),

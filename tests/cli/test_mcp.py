@@ -39,6 +39,7 @@ def test_every_tool_answers_in_bounded_text(log_run: Callable[..., str]) -> None
         ("fleet", {"by": "component"}, "unused_cpu_hours"),
         ("profile", {"run_id": ids[0]}, "has no profile"),
         ("explain_run", {"run_id": "/etc/passwd"}, "Give the id of a run"),
+        ("profile", {"run_id": ""}, "Give the id of a run"),
         ("history", {"component": "askd"}, "did you mean 'asked'"),
     ]
     assert {tool.__name__ for tool in TOOLS} == {name for name, _, _ in asked}

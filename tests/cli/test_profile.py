@@ -104,3 +104,14 @@ def test_a_run_without_a_usable_profile_says_so(cli: Call, tmp_path: Path, chang
     assert found.exit_code == 2
     assert found.stderr.count("\n") == 1
     assert "profile" in found.stderr
+
+
+@pytest.mark.parametrize("odd", ["text", [1], {"own": [5], "samples": "x", "functions": [7]}])
+def test_a_damaged_profile_is_no_traceback(cli: Call, tmp_path: Path, odd: Any) -> None:
+    """Somebody else's document may hold anything in a profile's place."""
+    node = NodeDocument(duration_sec=1.0, extra={"profile": odd, "phases": [3]})
+    path = str(PerfDocument({0: node}).save(tmp_path / "odd.json"))
+    for arguments in ([path], [path, path], [path, _write(tmp_path, "a.json", 4.0)]):
+        result = cli("profile", *arguments)
+        assert result.exit_code in (0, 2), result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)

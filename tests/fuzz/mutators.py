@@ -12,6 +12,8 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import yaml
+
 MARK = "xq9"
 """Stands in what must come out of a page escaped."""
 
@@ -57,6 +59,40 @@ def mutated_lines(data: bytes, random: Random) -> bytes:
         return data[: random.randrange(len(data) + 1)] + random.choice(odd)
     lines[at] = b" ".join(words)
     return b"\n".join(lines)
+
+
+_ODD_CELLS = (
+    "", "-", "-1", "0", "9" * 400, "1e308", "1e999", "nan", "inf", "²", "1,5", "1.5.5", "\0",
+    "\ud7ff", "99999999999-01:00:00", "2026-13-45", "9999999999999999", "-9e17", "1" + "e1" * 9,
+    "[" * 3000,
+    "{'a': 10**9**9}", "=1+1", "'", '"', "(" * 3000, "1 PB", "5Ec", "a\tb", "<script>",
+)  # fmt: skip
+
+
+def mutated_table(data: bytes, random: Random) -> bytes:
+    """Return a table with an odd cell, or a column or a line too many or too few."""
+    rows = data.decode("utf-8", "replace").split("\n")
+    separator = max("\t|;,", key=rows[0].count)
+    at = random.randrange(len(rows))
+    cells = rows[at].split(separator)
+    column = random.randrange(len(cells))
+    how = random.randrange(8)
+    if how == 0:
+        return mutated_lines(data, random)
+    if how == 1:
+        rows.insert(at, random.choice(rows))
+    elif how == 2:
+        del cells[column]
+    else:
+        cells[column] = random.choice([*_ODD_CELLS, *cells])
+    rows[at] = separator.join(cells)
+    return "\n".join(rows).encode()
+
+
+def mutated_yaml(data: bytes, random: Random) -> bytes:
+    """Return a YAML text in which one value became another, odd one: JSON is YAML, too."""
+    tree = yaml.safe_load(data)
+    return mutated_json(json.dumps(tree, default=str).encode(), random)
 
 
 def mutated_database(data: bytes, random: Random) -> bytes:
@@ -107,12 +143,13 @@ def mutated_query(data: bytes, random: Random) -> bytes:
     ]  # fmt: skip
     names = [
         "experiment", "component", "status", "bottleneck", "q", "filter", "sort", "limit", "page",
-        "id", "run", MARK,
+        "id", "run", "by", "since", "metric", "param", "any_hardware", "col", "group", "x", "y",
+        "color", "baseline", "workspace", "refresh", MARK,
     ]  # fmt: skip
     at = random.randrange(len(pairs))
     if random.random() < 0.4:
         pairs.insert(at, (random.choice(names), random.choice(odd)))
     else:
         pairs[at] = (pairs[at][0], random.choice([*odd, pairs[at][1] + random.choice(odd)]))
-    first = data[:1] if random.random() < 0.8 else bytes([random.randrange(3)])
+    first = data[:1] if random.random() < 0.8 else bytes([random.randrange(7)])
     return first + urlencode(pairs[-12:]).encode()

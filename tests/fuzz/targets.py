@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from tests.fuzz import foreign_targets as foreign
 from tests.fuzz.mutators import mutated_database, mutated_json, mutated_lines, mutated_query
 
 ROOT = Path(__file__).parents[2]
@@ -377,6 +378,7 @@ def page() -> Target:
     from tests.fuzz.mutators import MARK
     from tests.web.web_store import fill
 
+    from mlflow_perf.web import pages
     from mlflow_perf.web.app import register
 
     folder = Path(tempfile.mkdtemp())
@@ -388,11 +390,14 @@ def page() -> Target:
     flask.got_request_exception.connect(
         lambda _app, exception, **_: errors.append(exception), flask_app, weak=False
     )
-    paths = ("/perf", "/perf/run", "/perf/compare")
+    paths = tuple(pages.ROUTES)
 
     def run(data: bytes) -> None:
         errors.clear()
-        where, query = paths[data[0] % 3] if data else paths[0], data[1:].decode("utf-8", "ignore")
+        where, query = (
+            paths[data[0] % len(paths)] if data else paths[0],
+            data[1:].decode("utf-8", "ignore"),
+        )
         answer = client.get(where, query_string=query)
         if errors:
             raise errors[0]
@@ -404,8 +409,12 @@ def page() -> Target:
     seeds = [
         b"\x00component=train&sort=-name&limit=2&page=2&q=tr&status=FINISHED&experiment=1",
         f"\x00filter=tags.`mlflow_perf.component` = 'train'&experiment={1}".encode(),
-        f"\x01id={ids[0]}".encode(),
-        f"\x02run={ids[0]}&run={ids[1]}&run={ids[2]}".encode(),
+        f"\x05id={ids[0]}".encode(),
+        f"\x06run={ids[0]}&run={ids[1]}&run={ids[2]}&baseline={ids[1]}".encode(),
+        b"\x01experiment=1&col=params.rows&col=metrics.auc&sort=-run_cpu_hours&group=component",
+        b"\x02experiment=1&x=params.rows&y=metrics.auc&color=component&since=30d",
+        b"\x03by=component&since=30d&experiment=1",
+        b"\x04component=train&metric=duration_sec&param=rows&any_hardware=1",
     ]
     return Target(run, seeds, mutated_query)
 
@@ -560,6 +569,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     for make in (
         document, analysis, workflow, operations, transfers, journal, spool, workqueue,
         metric_lines, traces, packed, parsl_run, databases, spans, scraped, environment, names,
-        page, kernel,
+        page, kernel, foreign.histories, foreign.machines, foreign.environments,
+        foreign.pipelines, foreign.tools, foreign.stacks,
     )
 }  # fmt: skip

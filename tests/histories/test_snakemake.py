@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mlflow_perf.histories.reading import read_histories
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time"
@@ -31,3 +33,11 @@ def test_rules_are_found_by_column_folder_or_name(tmp_path: Path) -> None:
     missing = next(t for t in workflow.tasks if t.duration_sec == 2.0)
     assert set(missing.metrics) == {"duration_sec"}
     assert len({t.key for t in workflow.tasks}) == 5
+
+
+@pytest.mark.parametrize("sizes", ["9" * 400, "{'a': 1e999}", "(" * 3000, "{'a': 'b'}", "1j"])
+def test_odd_sizes_of_inputs_are_left_out(tmp_path: Path, sizes: str) -> None:
+    """A column that is no finite number costs the task nothing else."""
+    (tmp_path / "A.x.txt").write_text(f"{HEADER}{MORE}\n{LINE}\t1\tmap\t{{}}\t2\t{sizes}\n")
+    (workflow,) = read_histories([tmp_path])
+    assert [task.params for task in workflow.tasks] == [{"threads": 2.0}]

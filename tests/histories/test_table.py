@@ -48,6 +48,19 @@ def test_a_bad_figure_is_refused_with_its_place(text: str) -> None:
         row.seconds("peak_rss")
 
 
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("seconds", "9" * 400 + "-00:00:00"), ("seconds", "1e17"), ("time", "1e999"),
+        ("time", "-1"), ("time", "NaN"), ("time", "99999-01-01"),
+    ],
+)  # fmt: skip
+def test_a_time_that_no_store_takes_is_refused(method: str, text: str) -> None:
+    """MLflow keeps times in 64 bits of milliseconds."""
+    with pytest.raises(SettingError, match="f, line 2: time is"):
+        getattr(Row("f, line 2", {"time": text}), method)("time")
+
+
 @pytest.mark.parametrize("delimiter", ["\t", "|", ";", ","])
 def test_the_separator_is_found_out(tmp_path: Path, delimiter: str) -> None:
     """A quote in a name is part of the name where nothing is quoted."""

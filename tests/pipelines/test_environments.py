@@ -34,6 +34,8 @@ def _graph(**wanted: EnvironmentSpec | None) -> Graph:
         ("azureml-mlflow>=1", True),  # serves the address of a workspace only
         ("numpy; python_version < '3'", True),
         ("git+https://example.org/x", False),
+        ("--index-url https://example.org/simple", False),
+        ("x; extra == 'gpu'", True),
     ],
 )
 def test_this_python_suffices_if_it_has_all_packages(line: str, satisfied: bool) -> None:
@@ -131,3 +133,16 @@ def test_an_environment_is_made_once(
     assert found["b"].fault.startswith("its environment bad.yml cannot be made: ")
     assert "not-there-at-all" in found["b"].fault
     assert any("conda package cudatoolkit is left out" in line for line in said)
+
+
+@pytest.mark.parametrize("version", ["--system", "/bin/sh", "3.9;reboot", "./evil", "3.9 -v"])
+def test_a_version_that_is_none_is_not_handed_to_uv(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    """A foreign file's text is neither an option nor a program that uv would start."""
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a program was started"))
+    said: list[str] = []
+    spec = EnvironmentSpec("conda.yml", python=version, requirements=("pytest",))
+    found = choose_pythons(_graph(a=spec), {}, own=True, say=said.append, cache=tmp_path)
+    assert found == {"a": StepPython()}
+    assert said == [f"conda.yml asks for Python {version}, which is not here: this one is used"]

@@ -72,3 +72,36 @@ def test_a_file_that_is_no_conda_file_is_named() -> None:
     bad: Any = Environment(name="e", conda_file={"packages": []})
     with pytest.raises(PipelineError, match="Step 'a': the environment e is no conda file"):
         read_environment(bad, Sources(), Path(), "Step 'a'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"dependencies: [{pip: 5}]", None),
+        (b'dependencies: ["\\ud800"]', "is no package"),
+        (b'dependencies: [{pip: ["a\\n--index-url https://host"]}]', "is no package"),
+        (b"[" * 1500, "no conda file"),
+        (b"\xff", "no conda file"),
+        (b"a: 2026-13-45", "no conda file"),
+    ],
+)
+def test_an_odd_conda_file_is_one_line(tmp_path: Path, text: bytes, message: str | None) -> None:
+    """A damaged or hostile file is an error of ours, or asks for what uv will refuse."""
+    (tmp_path / "conda.yml").write_bytes(text)
+    sources = Sources({"asked": tmp_path / "conda.yml"})
+    if message is None:
+        found = read_environment("asked", sources, tmp_path, "Step 'a'")
+        assert found is not None
+        assert found.requirements == ("5",)
+        return
+    with pytest.raises(PipelineError, match=message) as failed:
+        read_environment("asked", sources, tmp_path, "Step 'a'")
+    assert "\n" not in str(failed.value)
+
+
+def test_requirements_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    """Neither are those of a docker context."""
+    (tmp_path / "requirements.txt").write_bytes(b"numpy\xff")
+    sources = Sources({"asked": tmp_path / "requirements.txt"})
+    with pytest.raises(PipelineError, match="no list of requirements"):
+        read_environment("asked", sources, tmp_path, "Step 'a'")

@@ -8,7 +8,7 @@ from mlflow_perf.analysis.time_shares import Span
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.model.profile import Profile
+from mlflow_perf.model.profile import Profile, list_functions
 
 _LEAST_SHARE = 0.05
 _COMPUTES = ("serial", "saturated", "contended", "oversubscribed", "balanced")
@@ -54,16 +54,16 @@ def find_function(
     profile = document.extra.get("profile")
     if kind not in _IN_CODE or not isinstance(profile, dict):
         return None
-    rows = profile.get("own")
+    rows = list_functions(document, "own")
     if part is not None:
         tree = Profile.from_dict(profile.get("flame"))
-        rows = None if tree is None else tree.list_own(*part)
+        rows = [] if tree is None else tree.list_own(*part)
     computes = kind in _COMPUTES
     delay = read_number(document.summary.get("job_run_delay_pct")) or 0.0
     ready_per_cpu = 1.0 / max(0.01, 1.0 - delay / 100.0)
     found: dict[str, float] = {}
     errors: dict[str, float] = {}
-    for row in rows if isinstance(rows, list) else ():
+    for row in rows:
         times = (read_number(row.get(key)) or 0.0 for key in ("main_s", "wall_s", "cpu_s"))
         main, wall, cpu = times
         ready = ready_per_cpu * cpu * (main / wall if wall else 0.0)

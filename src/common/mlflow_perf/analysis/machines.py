@@ -165,7 +165,10 @@ def _read_machine(row: Mapping[str, str | None], columns: Mapping[str, str], whe
         if key == "gpus" and not text:
             text = "0"
         match = _NUMBER.fullmatch(text)
-        value = float(match[1]) if match and match[1].count(".") < 2 else math.nan
+        try:
+            value = float(match[1]) if match else math.nan
+        except ValueError:  # 1.2.3, or a point alone
+            value = math.nan
         least = 0.0 if key in ("gpus", "price") else 1e-9
         if not (math.isfinite(value) and value >= least):
             raise SettingError(f"{where}: {name} is {text!r}, but must be a number above zero.")

@@ -11,7 +11,7 @@ from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.exactness import find_share_error
-from mlflow_perf.model.profile import read_samples
+from mlflow_perf.model.profile import list_functions, read_samples
 
 _LEAST_SEC = 0.05
 _LEAST_SHARE = 0.1
@@ -214,23 +214,22 @@ def line_up(
 
 def read_own_seconds(nodes: Iterable[NodeDocument]) -> OwnSeconds | None:
     """Return the seconds in each own function of the node that took longest; None without any."""
-    longest: tuple[float, dict[str, Any], list[Any]] | None = None
+    longest: tuple[float, NodeDocument] | None = None
     for node in nodes:
         profile = node.extra.get("profile")
-        rows = profile.get("own") if isinstance(profile, dict) else None
-        if not isinstance(rows, list) or node.duration_sec is None:
+        if not (isinstance(profile, dict) and "own" in profile) or node.duration_sec is None:
             continue
         if longest is None or node.duration_sec > longest[0]:
-            longest = node.duration_sec, profile or {}, rows
+            longest = node.duration_sec, node
     if longest is None:
         return None
-    duration_sec, profile, rows = longest
+    duration_sec, node = longest
     times: dict[str, dict[tuple[str, str], float]] = {"main": {}, "cpu": {}}
-    for row in rows:
+    for row in list_functions(node, "own"):
         key = str(row.get("function")), str(row.get("file"))
         for name, had in times.items():
             had[key] = had.get(key, 0.0) + (read_number(row.get(f"{name}_s")) or 0.0)
     # The main thread is in one function at a time. Documents that add up ranks say more.
     excess = max(1.0, sum(times["main"].values()) / duration_sec) if duration_sec > 0 else 1.0
     main = {key: seconds / excess for key, seconds in times["main"].items()}
-    return OwnSeconds(duration_sec, main, times["cpu"], read_samples(profile))
+    return OwnSeconds(duration_sec, main, times["cpu"], read_samples(node.extra["profile"]))

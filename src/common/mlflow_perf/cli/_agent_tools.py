@@ -104,7 +104,7 @@ def fleet(by: str = "experiment", since: str = "30d") -> Any:
 def profile(run_id: str, other_run_id: str = "") -> Any:
     """Return the functions that a run's time went into, or that account for a change."""
     sides = []
-    for name in filter(None, (run_id, other_run_id)):
+    for name in (run_id, other_run_id) if other_run_id else (run_id,):
         run = get_run(_check_id(name))
         nodes = [] if run.document is None else run.document.all_nodes()
         sides.append([node for node in nodes if isinstance(node.extra.get("profile"), dict)])

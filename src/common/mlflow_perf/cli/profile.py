@@ -80,10 +80,12 @@ def _show_node(node: NodeDocument, count: int) -> None:
     of_node = f", node {node.node.get('index', 0)}" if count > 1 else ""
     title = _tables.short(node.component or "job", beside=of_node) + of_node
     click.echo(_tables.paint(title, "bold"))
-    samples, processes = profile.get("samples", 0), profile.get("processes", 1)
-    of = f" of {processes} processes" if processes != 1 else ""
+    samples, rate_hz, processes = (
+        read_number(profile.get(key)) or 0 for key in ("samples", "rate_hz", "processes")
+    )
+    of = f" of {processes:g} processes" if processes > 1 else ""
     inexact = "; ±: 95% interval" if read_samples(profile) else ""
-    click.echo(f"{samples:,} samples{of}, {profile.get('rate_hz', 0):g} a second{inexact}")
+    click.echo(f"{samples:,.0f} samples{of}, {rate_hz:g} a second{inexact}")
     if own := _describe_own(profile):
         click.echo(_tables.wrap(f"CPU time by the job's own functions: {own}"))
     rows = [
@@ -92,7 +94,7 @@ def _show_node(node: NodeDocument, count: int) -> None:
             f"{row.get('file')}:{row.get('line')}",
             format_share(row, "self"),
             format_share(row, "total"),
-            f"{row.get('cpu_pct') or 0:.0f}%",
+            f"{read_number(row.get('cpu_pct')) or 0:.0f}%",
         ]
         for row in list_functions(node)[:_ROWS_MAX]
     ]

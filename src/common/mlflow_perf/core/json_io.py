@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-Columns = dict[str, list["float | None"]]
+Columns = dict[str, list[float | None]]
 """Column name → values in the order of time, all of one length, None where one is missing."""
 
 

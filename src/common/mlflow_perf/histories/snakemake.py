@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 
+from mlflow_perf.core.json_io import read_number
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
 
@@ -62,10 +63,10 @@ def _read_task(table: Table, row: Row, repeat: int, place: int) -> Task | None:
     written = path.stat().st_mtime
     params = {"threads": row.number("threads")}
     # The sizes of the input files: `{'a.txt': 1.5, 'b.txt': 2.0}`, or a number.
-    with suppress(ValueError, SyntaxError, TypeError):
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         sizes = ast.literal_eval(row.text("input_size_mb"))
         total_mb = sum(sizes.values()) if isinstance(sizes, dict) else sizes
-        params["input_size_mb"] = float(total_mb)
+        params["input_size_mb"] = read_number(total_mb)
     figures = "/".join(row.cells.values())
     return Task(
         key=f"snakemake/{path}/{repeat}/{figures}",

@@ -22,6 +22,8 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _UNIT_SEC = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LARGEST = 1e18
+_LONGEST_SEC = 1e10  # three centuries; MLflow's store takes no time beyond the 64-bit integers
+_LATEST_SEC = 253402300799.0  # the end of the year 9999
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,17 @@ class Row:
             return None
         if clock := _CLOCK.fullmatch(text):
             days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
-            return days * 86400 + hours * 3600 + minutes * 60 + seconds
-        if _SPAN.sub("", text).strip() == "":
-            return sum(
+            span = days * 86400 + hours * 3600 + minutes * 60 + seconds
+        elif _SPAN.sub("", text).strip() == "":
+            span = sum(
                 self._check(value, names, text) * _UNIT_SEC[unit]
                 for value, unit in _SPAN.findall(text)
             )
-        return self._check(text, names, text) * unit_sec
+        else:
+            span = self._check(text, names, text) * unit_sec
+        if span > _LONGEST_SEC:
+            self._refuse(text, names)
+        return span
 
     def time(self, *names: str, unit_sec: float = 1.0) -> float | None:
         """Return a moment as Unix time: a date in this machine's time zone, or a number."""
@@ -90,9 +96,12 @@ class Row:
         try:
             if "-" in text:
                 return datetime.fromisoformat(text).timestamp()
-            return float(text) * unit_sec
+            moment = float(text) * unit_sec
         except (ValueError, OverflowError, OSError):
             self._refuse(text, names)
+        if not 0 <= moment <= _LATEST_SEC:
+            self._refuse(text, names)
+        return moment
 
     def _check(self, number: str, names: Sequence[str], text: str) -> float:
         try:
@@ -183,5 +192,8 @@ def open_table(path: Path) -> Table:
     if not first.strip():
         raise SettingError(f"{path}, line 1: there is no heading line.")
     delimiter = max("\t|;,", key=first.count)
-    header = next(csv.reader([first], delimiter=delimiter))
+    try:
+        header = next(csv.reader([first], delimiter=delimiter))
+    except csv.Error as error:  # a zero byte, with Python 3.10
+        raise SettingError(f"{path}, line 1: cannot be read: {error}.") from error
     return Table(path, tuple(name.strip() for name in header), delimiter)

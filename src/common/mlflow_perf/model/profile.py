@@ -23,6 +23,7 @@ FINEST_SEC = 0.25
 MAIN_THREAD, OTHER_THREADS, CHILD_PROCESSES = "main thread", "other threads", "child processes"
 """The roots of the tree: each stack is below one of them."""
 
+_LONGEST_SEC = 1e12  # more is no time of a job, and its sums might be infinite
 _NAMELESS = ("<genexpr>", "<lambda>")
 
 
@@ -77,10 +78,15 @@ Times = dict[int, tuple[float, float]]
 """Tree node → wall and CPU seconds of the node itself."""
 
 
-def list_functions(node: NodeDocument) -> list[dict[str, Any]]:
-    """Return the rows of a node's profile, one per function; none without a profile."""
+def list_functions(node: NodeDocument, part: str = "functions") -> list[dict[str, Any]]:
+    """Return the rows of a node's profile, one per function; none without a profile.
+
+    Args:
+        node: The node.
+        part: `functions`, or `own` for the job's own functions.
+    """
     profile = node.extra.get("profile")
-    rows = profile.get("functions") if isinstance(profile, dict) else None
+    rows = profile.get(part) if isinstance(profile, dict) else None
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
@@ -167,18 +173,19 @@ class Profile:
                 buckets.append(
                     {int(n or 0): ((w or 0.0) / 1e3, (c or 0.0) / 1e3) for n, w, c in triples}
                 )
-            width = float(data["width_s"])
+            width = read_number(data["width_s"]) or 0.0
             mains = float(data.get("main_threads", 1))  # those before 0.2.0 do not say
         except (TypeError, ValueError, KeyError, OverflowError):
             return None
         count = len(parents)
         is_sound = (
             len(names) == count
-            and width > 0
+            and 0 < width < _LONGEST_SEC
             and 0 < mains < math.inf
             and all(-1 <= parent < i for i, parent in enumerate(parents))
             and all(0 <= name < len(functions) for name in names)
             and all(0 <= node < count for bucket in buckets for node in bucket)
+            and all(0 <= t < _LONGEST_SEC for b in buckets for times in b.values() for t in times)
         )
         if not is_sound:
             return None

@@ -148,7 +148,8 @@ def _is_own_version(version: str) -> bool:
 @lru_cache(maxsize=16)
 def _find_python(version: str) -> Path | None:
     """Return another interpreter of a version; None if the runner's is meant, or none is here."""
-    if _is_own_version(version):
+    # A file of somebody else's may hold an option of uv's, or the path of a program.
+    if _is_own_version(version) or re.fullmatch(r"[\d.<>=!~*,]+", version) is None:
         return None
     try:
         found = subprocess.run(

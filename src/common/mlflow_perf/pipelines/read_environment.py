@@ -80,7 +80,10 @@ def read_environment(
 
 
 def _read_requirements(file: Path) -> EnvironmentSpec:
-    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"{file} is no list of requirements: {error}.") from error
     wanted = tuple(line for line in lines if line and not line.startswith("#"))
     return EnvironmentSpec(str(file), requirements=wanted, folder=file.parent)
 
@@ -95,13 +98,16 @@ def _read_conda(
         path = conda
         try:
             conda = yaml.safe_load(conda.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise PipelineError(f"{where}: {path} is no conda file: {error}.") from error
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            text = " ".join(str(error).split())
+            raise PipelineError(f"{where}: {path} is no conda file: {text}.") from error
     shown = str(path or f"the environment {name}")
     dependencies = conda.get("dependencies") if isinstance(conda, Mapping) else None
     if not isinstance(dependencies, list):
         raise PipelineError(f"{where}: {shown} is no conda file: it has no list of dependencies.")
     entries = list(_read_dependencies(dependencies))
+    for text in (text for _, text in entries if not text.isprintable()):
+        raise PipelineError(f"{where}: {shown} asks for {text!r}, which is no package.")
     return EnvironmentSpec(
         shown,
         python=next((text for kind, text in entries if kind == "python"), ""),
@@ -115,7 +121,9 @@ def _read_dependencies(dependencies: list[Any]) -> Iterator[tuple[str, str]]:
     """Yield each dependency of a conda file as `python`, `pip` or `other`, and its text."""
     for entry in dependencies:
         if isinstance(entry, Mapping):
-            yield from (("pip", str(line).strip()) for line in entry.get("pip") or [])
+            lines = entry.get("pip") or []
+            lines = lines if isinstance(lines, list) else [lines]
+            yield from (("pip", str(line).strip()) for line in lines)
             continue
         parts = _CONDA.match(str(entry).strip())
         if parts is None:
