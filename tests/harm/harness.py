@@ -30,7 +30,11 @@ LIMIT_SEC = 60.0
 
 _PRELUDE = """\
 import contextlib as _contextlib, os as _os, re as _re
-if _os.environ.get("HARM_WITH"):
+if _os.environ.get("HARM_AUTOLOG"):
+    def _block(**options):
+        import mlflow
+        return mlflow.start_run(run_name="harm", nested=True)
+elif _os.environ.get("HARM_WITH"):
     import mlflow_perf as _mlflow_perf
     def _block(**options):
         return _mlflow_perf.report("harm", **{"interval": 0.05, **options})
@@ -162,7 +166,8 @@ def run_job(
     Args:
         code: The job; it may use `BLOCK`, `block(**options)` and `note_state()`.
         folder: An empty folder for everything of this run.
-        measured: Whether `BLOCK` is a report of mlflow-perf.
+        measured: Whether `BLOCK` is a report of mlflow-perf; with `HARM_AUTOLOG` in the
+            environment it is a run of MLflow both times, which autolog reports when it is measured.
         zygote: Where to fork it from; None for an interpreter of its own.
         environ: Variables to set besides.
         whole: Whether a forked job frees everything at its end, as an interpreter does.
@@ -177,6 +182,7 @@ def run_job(
     del variables["MLFLOW_PERF_PROFILE"]  # as a user has it
     if measured:
         variables["HARM_WITH"] = "1"
+        variables.update({"MLFLOW_PERF_AUTOLOG": "true"} if "HARM_AUTOLOG" in os.environ else {})
     started = time.monotonic()
     if zygote is not None:
         request = {
