@@ -53,6 +53,9 @@ BLOCK = _Block()
 block = _block
 def note_state():
     import json, signal, sys, threading
+    if "HARM_AUTOLOG" in _os.environ and "HARM_WITH" in _os.environ:
+        import mlflow_perf
+        mlflow_perf.autolog(disable=True)  # it keeps its threads and handlers for the next run
     numbers = [n for n in range(1, 65) if n not in (9, 19, 32, 33)]
     fds = {}
     for name in sorted(_os.listdir("/proc/self/fd"), key=int):

@@ -24,8 +24,8 @@ _KNOCK_EVERY_SEC = 0.2
 _CONNECT_SEC = 2.0
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
-# MLflow makes a new database in some forty steps, which a busy machine draws out.
-_MAKING_SEC = 60.0
+# MLflow makes a new database in some forty steps: seconds, and minutes on a very busy machine.
+_MAKING_SEC, _MAKING_TURNS, _WORK_SEC = 60.0, 5, 0.2
 
 _log = get_logger(__name__)
 
@@ -74,8 +74,8 @@ def dispatch(
     Args:
         delivery: The report. Its run has an id afterwards.
         journal: The recording's journal, which is removed once everything is sent.
-        deadline: When to give up, on the monotonic clock. A new local database may take a minute
-            longer, unless `secure`.
+        deadline: When to give up, on the monotonic clock. A new local database may take
+            minutes longer, unless `secure`.
         secure: Whether to put the report into the journal before anything is sent, because the job
             may be killed before that is done.
 
@@ -103,10 +103,9 @@ def dispatch(
         if journal is not None and not (is_sent or secure):
             journal.secure(delivery)
         patience_sec = deadline - time.monotonic()
-        # A process that ends while MLflow makes a new database leaves one that cannot be opened.
-        if not (sending.done_within(patience_sec) or secure) and is_unmade(uri):
-            patience_sec = _MAKING_SEC
-        sending.result(patience_sec)
+        if not (sending.done_within(patience_sec) or secure):
+            _finish_database(sending, uri)
+        sending.result(0.0)
     # The edge to MLflow: whatever the store does, the job goes on and the journal keeps the report.
     # A second Ctrl-C, or a signal handler of the job that raises: the user does not want to wait.
     except BaseException as error:
@@ -117,6 +116,16 @@ def dispatch(
             raise
         return False
     return True
+
+
+def _finish_database(sending: MlflowCall[None], uri: str) -> None:
+    """Wait while MLflow makes a new local database: nobody can open one that is left half made."""
+    for _ in range(_MAKING_TURNS):
+        before_sec = time.process_time()
+        if not is_unmade(uri) or sending.done_within(_MAKING_SEC):
+            return
+        if time.process_time() - before_sec < _WORK_SEC:  # it waits for something, not for a CPU
+            return
 
 
 def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException) -> None:
