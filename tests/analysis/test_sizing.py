@@ -124,6 +124,18 @@ def test_larger_inputs_are_no_change_of_the_component() -> None:
     assert sizer.suggest(inputs={"read_mb": 30.0}).runs == 60
 
 
+def test_runs_without_the_input_that_predicts_are_learned_from_too() -> None:
+    """Old runs lack a parameter that later ones have: they count, without that input."""
+    sizer = Sizer()
+    for peak in (100.0, 104.0):
+        sizer.observe(peak_mb=peak, duration_sec=1.0)
+    for rows in range(1, 9):
+        sizer.observe(peak_mb=100.0 + 10 * rows, duration_sec=1.0, inputs={"rows": rows})
+    found = sizer.suggest(inputs={"rows": 9.0})
+    assert (found.runs, found.predictor) == (10, "rows")
+    assert found.memory_mb > 180
+
+
 def test_a_higher_risk_asks_for_less() -> None:
     """Who accepts more failures gets less head-room."""
     chance = random.Random(8)

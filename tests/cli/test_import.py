@@ -10,6 +10,9 @@ import pytest
 from click.testing import Result
 from mlflow import MlflowClient
 
+from mlflow_perf.cli import import_
+from mlflow_perf.histories import ImportedWorkflow
+from mlflow_perf.publish.workflow_writer import Place
 from mlflow_perf.tracking import bulk_runs
 
 Call = Callable[..., Result]
@@ -45,6 +48,27 @@ def test_tasks_become_runs_of_their_component_once(
     parent = client.get_run(first["run_id"])
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics["duration_sec"] == 73.0
+
+
+def test_the_runs_go_where_the_other_commands_look(
+    tmp_path: Path, cli: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default that is MLflow's own store; for a folder of `--to` the address is printed."""
+    monkeypatch.setattr(Place, "make_default", lambda _: None)
+    monkeypatch.setattr(import_, "find_tracking_uri", lambda: f"sqlite:///{tmp_path}/mlflow.db")
+    places: list[str] = []
+
+    def log(workflow: Any, tracking: Any, **_: Any) -> ImportedWorkflow:
+        places.append(tracking.place.uri)
+        return ImportedWorkflow("a" * 32, "x", workflow.name, "nextflow", 1, 0, 0)
+
+    monkeypatch.setattr(import_, "log_workflow", log)
+    _trace("placed", 1)
+    assert "then: mlflow-perf advise --all" in cli("import", "placed.txt").stderr
+    assert not Path("demo").exists()
+    said = cli("import", "placed.txt", "--to", str(tmp_path / "there")).stderr
+    assert places == [f"sqlite:///{tmp_path}/mlflow.db", f"sqlite:///{tmp_path}/there/mlflow.db"]
+    assert f"then: export MLFLOW_TRACKING_URI={places[1]}, then mlflow-perf advise" in said
 
 
 def test_a_store_without_tables_gets_the_same_runs(

@@ -19,9 +19,9 @@ fastmcp = pytest.importorskip("fastmcp")
 def _call(server: Any, tool: str, **arguments: Any) -> str:
     async def ask() -> str:
         async with fastmcp.Client(server) as client:
-            answer = await client.call_tool(tool, arguments)
+            answer = await client.call_tool(tool, arguments, raise_on_error=False)
             text: str = answer.content[0].text
-            return text
+            return f"Error: {text}" if answer.is_error else text
 
     return asyncio.run(ask())
 
@@ -37,9 +37,9 @@ def test_every_tool_answers_in_bounded_text(log_run: Callable[..., str]) -> None
         ("history", {"component": "asked"}, '"newest_points"'),
         ("advise", {"component": "asked"}, '"memory_mb"'),
         ("fleet", {"by": "component"}, "unused_cpu_hours"),
-        ("profile", {"run_id": ids[0]}, "has no profile"),
-        ("explain_run", {"run_id": "/etc/passwd"}, "Give the id of a run"),
-        ("profile", {"run_id": ""}, "Give the id of a run"),
+        ("profile", {"run_id": ids[0]}, "Error: The run"),
+        ("explain_run", {"run_id": "/etc/passwd"}, "Error: Give the id of a run"),
+        ("profile", {"run_id": ""}, "Error: Give the id of a run"),
         ("history", {"component": "askd"}, "did you mean 'asked'"),
     ]
     assert {tool.__name__ for tool in TOOLS} == {name for name, _, _ in asked}
@@ -47,6 +47,13 @@ def test_every_tool_answers_in_bounded_text(log_run: Callable[..., str]) -> None
         text = _call(server, name, **arguments)
         assert expected in text, name
         assert len(text) <= ANSWER_MAX + 100
+
+
+def test_an_explanation_keeps_the_names_of_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Markdown's backslashes are no paths: `<module>` and `_fit` stay readable."""
+    said = "- \\<module\\> (train.py:3), Tree.\\_fit (tree.py:467)"
+    monkeypatch.setattr(_agent_tools, "explain", lambda *_: said)
+    assert _call(make_server(), "explain_run", run_id="a" * 32) == said
 
 
 @pytest.mark.parametrize(("length", "shown"), [(300, 20), (900, 5), (9000, 0)])

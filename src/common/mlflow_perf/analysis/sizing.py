@@ -241,7 +241,7 @@ class Sizer:
         self._runs: deque[_Run] = deque(maxlen=_RECENT)
         self._peaks = np.empty(0)
         self._seconds = np.empty(0)
-        self._inputs: dict[str, Array] = {}
+        self._inputs: dict[str, Array] = {} if predictor is None else {predictor: np.empty(0)}
         self._predictor = predictor
         self._proof = 0.0
         self._largest = 0.0

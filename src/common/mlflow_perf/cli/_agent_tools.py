@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from mlflow_perf._version import __version__
 from mlflow_perf.analysis.component_history import (
     DEFAULT_METRIC,
     find_component_runs,
@@ -134,13 +135,15 @@ def make_server() -> Any:
     """
     with needing("fastmcp", "mcp"):
         from fastmcp import FastMCP
-    server: Any = FastMCP("mlflow-perf")
+        from fastmcp.exceptions import ToolError
+    server: Any = FastMCP("mlflow-perf", version=__version__)
     for tool in TOOLS:
-        server.tool(_bound(tool), annotations={"readOnlyHint": True, "openWorldHint": False})
+        bound = _bound(tool, ToolError)
+        server.tool(bound, annotations={"readOnlyHint": True, "openWorldHint": False})
     return server
 
 
-def _bound(tool: Callable[..., Any]) -> Callable[..., str]:
+def _bound(tool: Callable[..., Any], failure: type[Exception]) -> Callable[..., str]:
     """Return a tool with its answer as text: hidden parts, bounded length, errors as a sentence."""
 
     @wraps(tool)
@@ -148,8 +151,9 @@ def _bound(tool: Callable[..., Any]) -> Callable[..., str]:
         try:
             found = tool(*args, **kwargs)
         except MlflowPerfError as error:
-            found = f"Error: {error}"
-        clean = hide_private(found)
+            raise failure(hide_private(str(error))) from None
+        # Markdown has no private parts any more, and its backslashes are no paths.
+        clean = found if isinstance(found, str) else hide_private(found)
         text = clean if isinstance(clean, str) else to_json(clean)
         for most in (20, 10, 5, 2, 1) if not isinstance(clean, str) else ():
             if len(text) > ANSWER_MAX:

@@ -11,7 +11,8 @@ import click
 from mlflow_perf.cli import _options, _progress, _tables
 from mlflow_perf.core.format import format_count
 from mlflow_perf.histories import log_workflow, read_histories
-from mlflow_perf.publish.workflow_writer import Tracking, find_place
+from mlflow_perf.publish.workflow_writer import Place, Tracking, find_place
+from mlflow_perf.session.run_finder import find_tracking_uri
 
 
 @click.command()
@@ -21,7 +22,7 @@ from mlflow_perf.publish.workflow_writer import Tracking, find_place
 @click.option(
     "--to",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for an embedded MLflow store. Default: MLFLOW_TRACKING_URI, else ./demo.",
+    help="Folder for an embedded MLflow store. Default: MLFLOW_TRACKING_URI, else this folder.",
 )
 @_options.as_json
 def command(
@@ -40,7 +41,7 @@ def command(
     """
     workflows = read_histories(files, name=name)
     _options.prepare()
-    place = find_place(to)
+    place = find_place(to) if to is not None else Place(find_tracking_uri())
     place.make_default()
     tracking = Tracking(place)
     done = []
@@ -67,4 +68,5 @@ def command(
             f"{_tables.clean(found.workflow)}: {tasks} imported{known}{left_out}; "
             f"run {found.run_id}, experiment {_tables.clean(found.experiment)}"
         )
-    click.echo("then: mlflow-perf advise --all, or mlflow-perf report RUN", err=True)
+    where = "" if to is None else f"export MLFLOW_TRACKING_URI={place.uri}, then "
+    click.echo(f"then: {where}mlflow-perf advise --all, or mlflow-perf report RUN", err=True)

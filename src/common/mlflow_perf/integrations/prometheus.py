@@ -137,7 +137,9 @@ class ScrapeReader:
                 return
             self._silent = True
             # A hostile endpoint chooses this text: keep it on one line and short.
-            text = "".join(char if char.isprintable() else " " for char in str(error))
+            reason = getattr(error, "reason", None)
+            said = (reason.strerror if isinstance(reason, OSError) else None) or str(error)
+            text = "".join(char if char.isprintable() else " " for char in said)
             if len(text) > _MAX_MESSAGE:
                 text = f"{text[:_MAX_MESSAGE]}…"
             _logger.warning("The endpoint %s cannot be read now: %s", _redact(self._url), text)
