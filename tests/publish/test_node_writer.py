@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -25,6 +26,7 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.search import find_children, get_run
 
 
 def _document(index: int) -> NodeDocument:
@@ -327,3 +329,22 @@ def test_a_run_is_read_once_at_most(
     write_node(Delivery(_report("train", 100.0), run, is_brief=is_brief))
     assert len(reads) == count
     assert set(load(info.run_id).nodes) == {0}
+
+
+def test_a_step_in_another_experiment_is_found_from_its_parent(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script may choose its experiment; only who may write to the parent can add steps to it."""
+    client = MlflowClient(store)
+    parent, other = client.create_run("0").info.run_id, client.create_experiment(uuid4().hex)
+    monkeypatch.setenv("MLFLOW_PERF_PARENT", parent)
+    runs = [client.create_run(e, tags={"mlflow.parentRunId": parent}).info for e in ("0", other)]
+    assert [run.run_id for run in find_children(get_run(parent))] == [runs[0].run_id]
+    for run in runs:
+        handle = RunHandle(store, run_id=run.run_id, own_run=True, experiment_id=run.experiment_id)
+        write_node(Delivery(_report("train", 100.0), handle, is_brief=True))
+    found = find_children(get_run(parent))
+    assert {run.run_id for run in found} == {run.run_id for run in runs}
+    monkeypatch.setenv("MLFLOW_PERF_PARENT", "gone")
+    handle = RunHandle(store, run_id=runs[0].run_id, own_run=True, experiment_id="0")
+    write_node(Delivery(_report("train", 101.0), handle, is_brief=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,35 @@ def test_a_run_of_another_experiment_is_no_step(client: Any, store: Filled) -> N
     finally:
         for run_id in made:
             mlflow.delete_run(run_id)
+
+
+def test_a_step_that_the_parent_names_is_shown_to_those_who_may_read_it(
+    client: Any, store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parent's tag names other experiments with steps of it; MLflow decides who may read them."""
+    from mlflow import MlflowClient
+
+    mlflow, secret = MlflowClient(store.uri), store.experiments["secret"]
+    parent, tag = store.runs["training"], f"mlflow_perf.steps_in.{secret}"
+    tags = {"mlflow.parentRunId": parent, "mlflow_perf.component": "far-away"}
+    step = mlflow.create_run(secret, run_name="far-away", tags=tags).info.run_id
+    ask = access.Access._api
+
+    def refuse(self: access.Access, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        if query == {"experiment_id": secret}:
+            raise access.NotAllowedError("no", 403)
+        return ask(self, path, query)
+
+    try:
+        mlflow.log_metric(step, "duration_sec", 1.0)
+        mlflow.set_terminated(step)
+        mlflow.set_tag(parent, tag, "true")
+        assert "far-away" in client.get(f"/perf/run?id={parent}").text
+        monkeypatch.setattr(access.Access, "_api", refuse)
+        assert "far-away" not in client.get(f"/perf/run?id={parent}").text
+    finally:
+        mlflow.delete_tag(parent, tag)
+        mlflow.delete_run(step)
 
 
 def test_a_large_document_is_refused_in_a_sentence(

@@ -48,6 +48,7 @@ from mlflow_perf.tracking.client import (
     end_run,
     find_recorded_run,
     forgetting_artifacts,
+    name_steps_experiment,
     note_artifact_place,
     open_client,
     provide_experiment,
@@ -90,6 +91,12 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     if run.run_id is None:
         _create_run(delivery, claim or run.claim())
     delivery.address()
+    if run.parent_id is not None and run.experiment_id is not None:
+        try:
+            name_steps_experiment(run.parent_id, run.experiment_id, tracking_uri=run.tracking_uri)
+        # The parent may be in another store, or gone: the report counts without it.
+        except Exception:  # noqa: BLE001
+            _log.debug("The parent run cannot be tagged:", exc_info=True)
     writer, run_id = _NodeWriter(delivery), str(run.run_id)
     try:
         with (

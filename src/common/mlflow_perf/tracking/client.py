@@ -18,6 +18,7 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
+from mlflow_perf.tracking.perf_run import STEPS_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
@@ -265,3 +266,17 @@ def find_current_experiment(tracking_uri: str | None) -> str:
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
     found = open_client(tracking_uri).get_experiment_by_name(name) if name else None
     return "0" if found is None else str(found.experiment_id)
+
+
+@functools.lru_cache(maxsize=16)
+def name_steps_experiment(parent_id: str, experiment_id: str, *, tracking_uri: str) -> None:
+    """Tag a parent run with the experiment of a step, where it is another than the parent's.
+
+    A script may choose its experiment by itself. Each process asks once for a parent.
+
+    Raises:
+        Exception: Whatever MLflow raises, also when the parent is in another store.
+    """
+    client = open_client(tracking_uri)
+    if client.get_run(parent_id).info.experiment_id != experiment_id:
+        client.set_tag(parent_id, f"{STEPS_TAG}{experiment_id}", "true")

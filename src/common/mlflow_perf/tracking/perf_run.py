@@ -23,6 +23,13 @@ PARENT_TAG = "mlflow.parentRunId"
 TOO_SHORT = "too short"
 """The verdict on a block of less than a second; its tag says `balanced`, and its advice this."""
 
+STEPS_TAG = f"{TAG}steps_in."
+"""Start of a parent's tags that name other experiments with steps of it.
+
+Steps of other experiments count only there: whoever may not write to a run cannot add steps to it.
+"""
+
+
 _OLDER_METRICS = frozenset({"cpu_avg_utilization_pct", "max_t_mem_percent", "node_cpu_hours"})
 """Metrics that every run of lightgbm-benchmark's classes has, and every one of ours."""
 
@@ -154,6 +161,12 @@ class PerfRun:
         word = self.tags.get(f"{TAG}bottleneck", "")
         is_short = word == "balanced" and TOO_SHORT in self.tags.get(f"{TAG}advice", "")
         return TOO_SHORT if is_short else word
+
+    @property
+    def step_experiments(self) -> list[str]:
+        """The experiments with the run's steps: its own, and those that its tags name."""
+        tags = (key for key in self.tags if key.startswith(STEPS_TAG))
+        return [str(self.experiment_id), *sorted(key.removeprefix(STEPS_TAG) for key in tags)]
 
     @property
     def is_baseline(self) -> bool:

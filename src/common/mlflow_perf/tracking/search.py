@@ -151,7 +151,7 @@ def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRu
     if run.run_id is None or run.experiment_id is None:
         return []
     query = f"tags.`{PARENT_TAG}` = {quote_literal(run.run_id)}"
-    found = list(islice(iterate_runs(make_client(), [run.experiment_id], query), _CHILDREN_MAX))
+    found = list(islice(iterate_runs(make_client(), run.step_experiments, query), _CHILDREN_MAX))
     return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
 
 

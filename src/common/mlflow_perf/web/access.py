@@ -202,8 +202,16 @@ class Access:
         """Return the runs whose parent is a run that the user may read."""
         query = f"tags.`{PARENT_TAG}` = '{run.run_id}'"
         order = ["attributes.start_time ASC"]
-        home = [str(run.experiment_id)]
-        return search(_open_store(), home, query, _MOST_CHILDREN, order_by=order).runs
+        homes = list(self._readable(run))
+        return search(_open_store(), homes, query, _MOST_CHILDREN, order_by=order).runs
+
+    def _readable(self, run: PerfRun) -> Iterator[str]:
+        """Yield the experiments of a run's steps that the user may read."""
+        for experiment_id in run.step_experiments:
+            with suppress(NotAllowedError):
+                if experiment_id != run.experiment_id:
+                    self._api("experiments/get", {"experiment_id": experiment_id})
+                yield experiment_id
 
     def with_document(self, run: PerfRun) -> PerfRun:
         """Return the run with the documents of its nodes but without their curves."""
