@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from operator import add, mul
 from statistics import fmean, median
@@ -114,13 +115,15 @@ def _drop_weak(
     cuts: Sequence[int], table: Sequence[Sequence[float]], lengths: Sequence[float]
 ) -> list[int]:
     """Return the cuts at which some curve jumps; the weakest go first, and their levels join."""
+
+    @cache  # a cut that goes changes the jumps of its two neighbours alone
+    def measure(start: int, cut: int, end: int) -> float:
+        return max(_measure_jump(curve, lengths, start, cut, end) for curve in table)
+
     kept = list(cuts)
     while kept:
         edges = [0, *kept, len(lengths)]
-        jumps = [
-            max(_measure_jump(curve, lengths, *edges[i : i + 3]) for curve in table)
-            for i in range(len(kept))
-        ]
+        jumps = [measure(*edges[i : i + 3]) for i in range(len(kept))]
         weakest = min(range(len(kept)), key=jumps.__getitem__)
         if jumps[weakest] >= _LEAST_CHANGE:
             break

@@ -82,6 +82,19 @@ COLUMNS = (
 )  # fmt: skip
 """The figures of ours in the list, if any run has them."""
 
+SUMMED = (
+    "run_job_cpu_hours",
+    "run_cpu_hours",
+    "run_unused_cpu_hours",
+    "run_cost",
+    "run_total_disk_io_read_mb",
+    "run_total_disk_io_write_mb",
+)
+"""The figures of steps that add up to those of their workflow."""
+
+HIGHEST = ("run_max_t_mem_percent", "run_job_max_mem_mb")
+"""The figures of steps of which the largest is that of their workflow."""
+
 BY_KEY = {column.key: column for column in COLUMNS}
 _COLUMN_LABELS = {key: c.label for c in COLUMNS for key in (c.key, c.instead) if key}
 

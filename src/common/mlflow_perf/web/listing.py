@@ -12,7 +12,15 @@ from mlflow_perf.analysis.metric_text import format_value
 from mlflow_perf.core.format import MISSING, clock_time, cut_text, format_count, quantity
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.web.choice import Choice
-from mlflow_perf.web.fields import COLUMNS, Field, read_field, read_figure, read_number
+from mlflow_perf.web.fields import (
+    COLUMNS,
+    HIGHEST,
+    SUMMED,
+    Field,
+    read_field,
+    read_figure,
+    read_number,
+)
 from mlflow_perf.web.table import Found
 
 _STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING")
@@ -23,15 +31,6 @@ _OWN_UNITS = ("s", "ms", "MB")  # each value is shown in the unit that suits it
 _SHORT_CPU_HOURS = 0.1
 _LARGE = 1e9
 
-_SUMMED = (
-    "run_job_cpu_hours",
-    "run_cpu_hours",
-    "run_unused_cpu_hours",
-    "run_cost",
-    "run_total_disk_io_read_mb",
-    "run_total_disk_io_write_mb",
-)
-_HIGHEST = ("run_max_t_mem_percent", "run_job_max_mem_mb")
 _FIRST_HEADS = (
     ("name", "The run's name in MLflow."),
     ("component", "The job's name in its reports."),
@@ -220,7 +219,7 @@ class _Scale:
         """Return the cell of a group: a sum or a mean; of texts the common one."""
         numbers = [n for n in map(read_number, values) if n is not None]
         if self.is_number and numbers and self.field.kind != "param":
-            if self.field.key in _SUMMED:
+            if self.field.key in SUMMED:
                 return Cell(self.format(sum(numbers)), "sum", is_number=True)
             return Cell(self.format(sum(numbers) / len(numbers)), "mean", is_number=True)
         texts = {str(value) for value in values if value is not None}
@@ -234,7 +233,7 @@ def _sum_steps(run: PerfRun, steps: Sequence[PerfRun]) -> PerfRun:
     if not any(step.metrics for step in steps):
         return run
     metrics = dict(run.metrics)
-    for keys, combine in ((_SUMMED, sum), (_HIGHEST, max)):
+    for keys, combine in ((SUMMED, sum), (HIGHEST, max)):
         for key in keys:
             values = [v for step in steps if (v := read_figure(step, key)) is not None]
             if values:

@@ -14,7 +14,17 @@ from typing import Any
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.web.choice import Choice
-from mlflow_perf.web.fields import COLUMNS, TAGS, Field, list_keys, offer_fields, read_field
+from mlflow_perf.web.fields import (
+    BY_KEY,
+    COLUMNS,
+    HIGHEST,
+    SUMMED,
+    TAGS,
+    Field,
+    list_keys,
+    offer_fields,
+    read_field,
+)
 from mlflow_perf.web.run_query import (
     COMPONENT_TAG,
     COMPONENTS_TAG,
@@ -37,7 +47,9 @@ _TAGS = [
 OUR_KEYS = [key for c in COLUMNS for key in (c.key, c.instead, c.live) if key]
 """The metrics of ours that the list shows."""
 
-_STEP_KEYS = [key for c in COLUMNS for key in (c.key, c.instead) if key]
+_FIGURES = [key for c in COLUMNS for key in (c.key, c.instead) if key]
+_OF_STEPS = (*SUMMED, *HIGHEST, "run_duration_sec", "run_node_count")
+_STEP_KEYS = [key for name in _OF_STEPS for key in (name, BY_KEY[name].instead) if key]
 _IDS_PER_QUERY = 1000
 _SAMPLED_RUNS = 200
 _MOST_OFFERED = 300
@@ -241,7 +253,7 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
             query = query.where(tag.value.in_(parents))
         found_steps = session.execute(query)
         steps = {step.run_uuid: step for step in found_steps if step.value in parents}
-        silent = {run.run_id for run in runs if not run.metrics.keys() & _STEP_KEYS}
+        silent = {run.run_id for run in runs if not run.metrics.keys() & _FIGURES}
         unsummed = [run_id for run_id, step in steps.items() if step.value in silent]
         metrics = _read_values(session, models.SqlLatestMetric, unsummed, _STEP_KEYS)
         unjudged = {run.run_id for run in runs if _VERDICT[0] not in run.tags}
