@@ -37,6 +37,9 @@ def test_a_loop_in_one_sentence() -> None:
     )
     ranks = dict.fromkeys(range(4), make_record(input=2.0, forward=6.0))
     assert describe_loop("step", ranks).startswith("step: 50 steps on each of 4 ranks")
+    ranks[3] = make_record(input=2.0, forward=6.0)
+    ranks[3].step.add_all([10_000_000] * 50)
+    assert describe_loop("step", ranks).startswith("step: 50 to 100 steps on each of 4 ranks")
 
 
 def test_the_part_that_changed_is_named_first() -> None:

@@ -22,7 +22,9 @@ def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
 
     whole = sum_ranks(ranks)
     p50, p95 = whole.step.percentiles((50, 95))
-    count = max(record.step.count for record in ranks.values())
+    counts = sorted(record.step.count for record in ranks.values())
+    is_same = counts[0] == counts[-1]
+    steps = number(counts[0]) if is_same else f"{number(counts[0])} to {number(counts[-1])}"
     of_ranks = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
     shares = whole.divide()
     total = sum(shares.values()) or 1.0
@@ -32,7 +34,7 @@ def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
         if value >= 0.005 * total
     )
     return (
-        f"{name}: {number(count)} steps{of_ranks}, median {quantity(p50, 'ms')}, "
+        f"{name}: {steps} steps{of_ranks}, median {quantity(p50, 'ms')}, "
         f"95% within {quantity(p95, 'ms')}: {made_of}"
     )
 
