@@ -27,7 +27,7 @@ def to_json(data: Any) -> str:
 
     try:
         return msgspec.json.encode(data).decode()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, msgspec.MsgspecError):
         # A subclass such as numpy.float64, a key that is not a text, or half a surrogate pair.
         return json.dumps(_replace_nonfinite(data), allow_nan=False, separators=(",", ":"))
 
@@ -62,7 +62,7 @@ def from_json(text: str | bytes) -> Any:
         raw = text.encode() if isinstance(text, str) else text
         if b"0" * (_MOST_DIGITS + 1) not in raw.translate(_DIGITS_TO_ZERO):
             return msgspec.json.decode(raw)
-    except ValueError:
+    except (ValueError, msgspec.MsgspecError):  # before 0.20 its errors are no ValueErrors
         pass  # not JSON, or what msgspec is too strict for: `json` decides
 
     def read_whole(digits: str) -> float:
