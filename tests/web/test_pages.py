@@ -13,6 +13,7 @@ from tests.reports import html_samples as samples
 from tests.web.web_store import Filled, list_shown
 
 from mlflow_perf.tracking.page_probe import PAGE_HEADER
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web import list_views, pages, table
 from mlflow_perf.web.access import Access
 
@@ -158,6 +159,23 @@ def test_runs_are_compared(client: Any, store: Filled) -> None:
     answer = client.get(f"/perf/compare?run={store.runs['run1']}")
     assert answer.status_code == 400
     assert "Choose from 2 to 50 runs" in answer.text
+
+
+def test_only_workflows_are_searched_for_steps(
+    client: Any, store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search for children reads the tags of all steps in the store: single runs need none."""
+    asked: list[str | None] = []
+    children = Access.children
+
+    def watch(access: Access, run: PerfRun) -> list[PerfRun]:
+        asked.append(run.name)
+        return children(access, run)
+
+    monkeypatch.setattr(Access, "children", watch)
+    ids = [store.runs[name] for name in ("train", "training", "prepare")]
+    assert client.get(f"/perf/compare?run={'&run='.join(ids)}").status_code == 200
+    assert asked == ["training"]
 
 
 def test_a_workflow_is_compared_step_by_step(client: Any, store: Filled) -> None:

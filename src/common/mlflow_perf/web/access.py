@@ -39,6 +39,7 @@ from mlflow_perf.web.table import (
     drop_foreign_parents,
     load_models,
     query_newest,
+    query_parents,
     query_runs,
     query_steps,
 )
@@ -212,6 +213,13 @@ class Access:
                 if experiment_id != run.experiment_id:
                     self._api("experiments/get", {"experiment_id": experiment_id})
                 yield experiment_id
+
+    def children_of_each(self, runs: Sequence[PerfRun]) -> list[list[PerfRun]]:
+        """Return the children of each run; only runs that have some are searched for them."""
+        parents = query_parents(_open_store(), runs)
+        return [
+            self.children(one) if parents is None or one.run_id in parents else [] for one in runs
+        ]
 
     def with_document(self, run: PerfRun) -> PerfRun:
         """Return the run with the documents of its nodes but without their curves."""

@@ -133,7 +133,7 @@ def compare(access: Access) -> Response:
 
 def _read_sides(access: Access, chosen: Sequence[PerfRun]) -> list[StepRuns]:
     """Return the runs with their steps; with the documents of all steps, unless they are many."""
-    children = [access.children(one) for one in chosen]
+    children = access.children_of_each(chosen)
     few = sum(map(len, children)) <= _MOST_READ_STEPS
     return [
         collect_steps(

@@ -220,6 +220,24 @@ def _offer(
     return offered, choose_columns(choice, offered, varying)
 
 
+def query_parents(store: Any, runs: Sequence[PerfRun]) -> set[str] | None:
+    """Return the ids of those of a few runs that have children; None without tables.
+
+    Args:
+        store: The server's tracking store.
+        runs: Runs that the user may read.
+    """
+    models = load_models(store)
+    if models is None:
+        return None
+    from sqlalchemy import select
+
+    tag, ids = models.SqlTag, [str(run.run_id) for run in runs]
+    query = select(tag.value).where(tag.key == PARENT_TAG, tag.value.in_(ids)).distinct()
+    with store.ManagedSessionMaker() as session:
+        return {str(value) for (value,) in session.execute(query)}
+
+
 def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
     """Return the steps with performance data of each run that is a workflow, by the run's id.
 
