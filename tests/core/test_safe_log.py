@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -63,3 +65,15 @@ def test_a_message_is_a_usual_one(logger: logging.Logger, caplog: pytest.LogCapt
     assert (record.name, record.getMessage()) == (logger.name, "it is away")
     if sys.version_info >= (3, 11):
         assert record.funcName == "test_a_message_is_a_usual_one"
+
+
+def test_a_file_of_the_job_gets_no_message() -> None:
+    """A job that closes its standard error may open a file, which then has its number."""
+    code = (
+        "import os, sys; os.close(2); os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
+        "from mlflow_perf.core.safe_log import get_logger, takes_text\n"
+        "get_logger('x').warning('lost'); print(takes_text(), os.fstat(2).st_size)\n"
+        "os.dup2(1, 2); print(takes_text())"
+    )
+    command = [sys.executable, "-c", code, os.devnull]
+    assert subprocess.check_output(command, text=True).split() == ["False", "0", "True"]

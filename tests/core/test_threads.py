@@ -151,3 +151,16 @@ def test_a_thread_that_dies_before_it_begins_holds_nobody_up() -> None:
     with pytest.raises(RuntimeError, match="can't start new thread"):
         thread.start()
     assert thread not in threading.enumerate()
+
+
+def test_an_error_in_a_thread_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's `threading.excepthook`, which may end the process, is not called."""
+    called: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", called.append)
+    thread = Thread(lambda: 1 / 0, name="faulty")
+    thread.start()
+    thread.join(30)
+    assert not called
+    assert "The thread faulty has ended: ZeroDivisionError" in caplog.text

@@ -36,10 +36,12 @@ from mlflow_perf.core.uris import (
         ("http://host/path:with@signs", "http://host/path:with@signs"),
         ("sqlite:////tmp/a:b@c.db", "sqlite:////tmp/a:b@c.db"),
         ("no address: a@b", "no address: a@b"),
+        ("no header value: 'Bearer secret\\n'", "no header value: 'Bearer ***'"),
+        ('no header value: "Basic secret=="', 'no header value: "Basic ***"'),
     ],
 )  # fmt: skip
 def test_a_message_tells_no_password(text: str, told: str) -> None:
-    """Passwords are removed from addresses anywhere in a text; the rest is unchanged."""
+    """Passwords are removed from addresses and headers in a text; the rest is unchanged."""
     assert redact_password(text) == told
 
 

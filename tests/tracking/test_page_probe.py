@@ -151,3 +151,13 @@ def test_a_rank_that_sends_nothing_asks_nothing(site: Site) -> None:
     finder = RunFinder(RunHandle(site.uri, run_id="r1"), node, start_timeout_sec=1.0)
     finder.find()
     assert finder.page_probe is None
+
+
+def test_a_guard_of_the_network_is_a_no(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests replace `socket.socket` by a class that raises an error of its own."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no network in a test")
+
+    monkeypatch.setattr("socket.socket", refuse)
+    assert not has_page(site.uri)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,16 @@ def takes_text() -> bool:
     """Return whether a line can be written to standard error without blocking or ending the job.
 
     A full pipe blocks its writer until somebody reads it. A pipe without a reader ends its writer
-    by SIGPIPE, if the job does not ignore that signal.
+    by SIGPIPE, if the job does not ignore that signal. A file that the job opens after it has
+    closed standard error gets that number; unlike a standard stream, children do not inherit it.
     """
     if not hasattr(select, "poll"):  # Windows
         return True
     waiting = select.poll()
     waiting.register(_STDERR, select.POLLOUT)
     try:
+        if not os.get_inheritable(_STDERR):
+            return False
         found = waiting.poll(_PATIENCE_MS)
     except OSError:
         return True

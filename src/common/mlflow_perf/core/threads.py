@@ -19,6 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.safe_log import get_logger
+
+_log = get_logger(__name__)
+
 
 def _is_native(function: object) -> bool:
     return isinstance(function, types.BuiltinFunctionType)
@@ -161,6 +165,8 @@ class Thread(threading.Thread):
     def __init__(self, target: Callable[[], object] | None = None, *, name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
         self._native_pid: int | None = None
+        # Python would call `threading.excepthook`, with which a job may end itself.
+        self._invoke_excepthook = lambda _: self._say_fault(sys.exc_info()[1])
         self._ended = Event()
 
     def start(self) -> None:
@@ -194,8 +200,13 @@ class Thread(threading.Thread):
         _show_as_ours(_native.get_native_id())
         try:
             self.run()
+        except Exception as error:  # noqa: BLE001 - nobody is above it
+            self._say_fault(error)
         finally:
             self._ended.set()
+
+    def _say_fault(self, error: BaseException | None) -> None:
+        _log.warning("The thread %s has ended: %s: %s", self.name, type(error).__name__, error)
 
     def is_alive(self) -> bool:
         """Return whether the thread runs, in this process."""

@@ -18,11 +18,12 @@ _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 
 # A password ends at the last @ before the path, as in `requests`. A database driver also accepts a
 # slash in a password, so the pattern looks further unless a port number precedes the slash.
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
+_HEADER = re.compile(r"(?<=['\"])(Basic|Bearer) [^'\"]+")
 
 
 def redact_password(text: str) -> str:
-    """Return a text without the passwords of the addresses in it."""
-    return _PASSWORD.sub(r"\1:***@", text)
+    """Return a text without the passwords of the addresses and the quoted headers in it."""
+    return _HEADER.sub(r"\1 ***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def first_line(error: BaseException) -> str:

@@ -345,8 +345,9 @@ class _NodeWriter:
                     page = html.render(page_of, run=PerfRun.from_mlflow(self._stored))
                     (root / REPORT_FILE).write_text(page, encoding="utf-8")
                 # A page that cannot be drawn must not cost the figures and the JSON.
-                except Exception:  # noqa: BLE001
-                    _log.warning("The HTML report could not be made.", exc_info=True)
+                except Exception as error:  # noqa: BLE001
+                    _log.warning("The HTML report could not be made: %s", first_line(error))
+                    _log.debug("Not made:", exc_info=True)
             stored = self.__dict__.get("_stored")  # a brief report has not asked for it
             known = self._delivery.run if stored is None else stored.info
             note_artifact_place(self._client, self._run_id, known.artifact_uri)

@@ -153,7 +153,16 @@ class PerformanceReportingThread(Thread):
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
         self._begun.wait()
-        self._sample_peaks()
+        try:
+            self._sample_peaks()
+            self._sample_until_asked_to_stop()
+            self._all_reported = True
+        finally:
+            self._reader_set.close()
+        if self.callback_on_exit is not None:
+            self._call(self.callback_on_exit)
+
+    def _sample_until_asked_to_stop(self) -> None:
         while True:
             # On a fixed grid from the start, so that the pace does not drift. Samples that a
             # stalled machine missed are skipped, and so is one just after a late one.
@@ -171,11 +180,7 @@ class PerformanceReportingThread(Thread):
                     self._call(self.callback_on_loop, {**gauges, **first})
             self._call(self.callback_on_loop, report)
             if ended:
-                break
-        self._all_reported = True
-        self._reader_set.close()
-        if self.callback_on_exit is not None:
-            self._call(self.callback_on_exit)
+                return
 
     def _sample_peaks(self) -> None:
         """Sample peaks within the first interval, closely at first."""

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
@@ -75,7 +76,12 @@ def switch_on() -> RunRecorder | None:
 def finish_at_exit() -> None:
     """Finish the runs that are open when the interpreter exits."""
     if _autolog is not None:
-        _autolog.stop(_judge_exit, timeout_sec=read_setting("exit_timeout"))
+        try:
+            _autolog.stop(_judge_exit, timeout_sec=read_setting("exit_timeout"))
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            _log.warning("The performance of a run is not reported: %s", first_line(error))
 
 
 def _judge_exit(recording: RunRecording) -> Outcome:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,7 +77,7 @@ class Session:
         self._recorded_run: RunRecording | None = None
         self._outer: Session | None = None
         self._timers: list[Any] = []
-        self._left_out = False
+        self._left_out = self._has_failed = False
         self._watch: SignalWatch | None = None
 
     def _find_recording(self) -> Recording | RunRecording | None:
@@ -136,7 +137,8 @@ class Session:
             raise
         # No error of ours reaches the job. Ctrl-C while a run was being created does.
         except BaseException as error:
-            if not isinstance(error, Exception) or is_from_handler(error):
+            # An import of MLflow's may end in SystemExit: a plugin, or an import hook of the job.
+            if not isinstance(error, Exception | SystemExit) or is_from_handler(error):
                 if is_outermost:
                     self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
                 raise
@@ -158,34 +160,46 @@ class Session:
         if current() is self:
             outcome = Outcome.from_error(error)
             try:
-                if self._recording is not None:
-                    self._recording.note_end()
-                if self._watch is not None:
-                    self._watch.settle()
-                    ended_by = [number for number in self._watch.received if number in _ENDING]
-                    outcome = _killed(ended_by[0]) if ended_by else outcome
+                with self._harmless():
+                    if self._recording is not None:
+                        self._recording.note_end()
+                    if self._watch is not None:
+                        self._watch.settle()
+                        ended_by = [number for number in self._watch.received if number in _ENDING]
+                        outcome = _killed(ended_by[0]) if ended_by else outcome
             finally:
                 self._finish(outcome)
 
     def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         recording = self._recording
         try:
-            if recording is not None:
-                recording.finish(outcome, limit_sec=limit_sec)
-                self.document, self.summary = recording.document, recording.summary
+            with self._harmless():
+                if recording is not None:
+                    recording.finish(outcome, limit_sec=limit_sec)
+                    self.document, self.summary = recording.document, recording.summary
+        finally:
+            try:
+                with self._harmless():
+                    if self._watch is not None:
+                        self._watch.disarm()
+            finally:
+                self._leave()
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """Turn an error of ours, not one of a signal handler of the job, into one warning."""
+        try:
+            yield
         except Exception as error:
             if is_from_handler(error):
                 raise
-            _log.warning(
-                "The performance report of %r could not be made: %s", self.name, first_line(error)
-            )
+            if not self._has_failed:
+                self._has_failed = True
+                _log.warning(
+                    "The performance report of %r could not be made: %s",
+                    self.name, first_line(error),
+                )  # fmt: skip
             _log.debug("Not made:", exc_info=True)
-        finally:
-            try:
-                if self._watch is not None:
-                    self._watch.disarm()
-            finally:
-                self._leave()
 
     def _on_fatal(self, number: int) -> None:
         if self._recording is not None:
