@@ -51,3 +51,10 @@ def test_threads_take_turns_only_where_they_did_so_for_long(
     }
     text = findings_of(NodeDocument(summary=summary, reports=reports))[0].sentence
     assert ("took turns" in text) is is_in_turns, text
+
+
+@pytest.mark.parametrize(("cores", "said"), [(1.0, "0.2 of 1 CPU"), (2.0, "0.2 of 2 CPUs")])
+def test_one_cpu_is_no_plural(cores: float, said: str) -> None:
+    """The CPUs that a job used are of one CPU, or of several CPUs."""
+    usage = Usage({"cpu_limit_cores": cores, "job_cpu_avg_cores": 0.2})
+    assert Facts(usage, [], {}, MemoryTrend()).used == said

@@ -39,7 +39,8 @@ class Facts:
         usage = self.usage
         if not usage.cores:
             return f"{usage.busy_pct:.0f}% of the CPUs"
-        return f"{one_decimal(usage.used_cores)} of {one_decimal(usage.cores)} CPUs"
+        cores = one_decimal(usage.cores)
+        return f"{one_decimal(usage.used_cores)} of {cores} CPU{'' if cores == '1' else 's'}"
 
     @property
     def wanted_cpus(self) -> int:
