@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,3 +98,39 @@ def test_module_that_does_not_exist() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("mlflow_perf_no_such_module")
     startup.forget("mlflow_perf_no_such_module")
+
+
+_FORK = """\
+import _thread, os, sys, time
+sys.path.insert(0, sys.argv[1])
+import _mlflow_perf_startup as startup
+assert "logging" not in sys.modules
+os.register_at_fork(before=startup._hold_import, after_in_parent=startup._allow_import)
+startup._importing.acquire()
+forking = _thread.allocate_lock()
+forking.acquire()
+os.register_at_fork(before=forking.release)  # the newest is called first
+
+def load():
+    with forking:
+        import logging
+    startup._importing.release()
+
+_thread.start_new_thread(load, ())
+child = os.fork()
+import logging
+logging.warning("%s", child > 0)
+if child == 0:
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_in_the_middle_of_an_import_leaves_logging_whole() -> None:
+    """`logging` unlocks itself after a fork, even where it was imported during that fork."""
+    folder = Path(inspect.getfile(startup)).parent
+    command = [sys.executable, "-S", "-c", _FORK, str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert sorted(ended.stderr.split()) == ["WARNING:root:False", "WARNING:root:True"]

@@ -154,7 +154,11 @@ _held: list[bool] = []
 
 def _hold_import() -> None:
     # A child must not inherit a half-made import. A second is more than one takes.
+    had_logging = "logging" in sys.modules
     _held.append(_importing.acquire(True, 1.0))
+    # Imported meanwhile, `logging` missed its own turn before the fork, and gets that after it.
+    if not had_logging and _held[-1] and (logging := sys.modules.get("logging")):
+        logging._lock.acquire()  # noqa: SLF001 - what it does itself before a fork
 
 
 def _allow_import() -> None:
