@@ -14,6 +14,7 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import dispatch as module
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.tracking import new_store
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import Claim, RunHandle
 
@@ -99,8 +100,24 @@ def test_a_new_database_is_finished_after_the_deadline(
         return True
 
     monkeypatch.setattr(module, "write_node", lambda delivery, claim: free.wait(60) and "r1")
-    monkeypatch.setattr(module, "is_unmade", look)
+    monkeypatch.setattr(new_store, "is_unmade", look)
     journal, deadline = new_journal(tmp_path), time.monotonic() + 0.05
     assert dispatch(delivery, journal, deadline=deadline, secure=secure) is not secure
     assert len(list(tmp_path.iterdir())) == secure
     free.set()
+
+
+def test_the_warning_names_a_new_store_that_was_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    delivery: Delivery,
+) -> None:
+    """The reason is the database that MLflow still makes, not a server without an answer."""
+    free = threading.Event()
+    delivery.run.tracking_uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setattr(module, "write_node", lambda delivery, claim: free.wait(60) and "r1")
+    monkeypatch.setattr(module, "await_new_store", lambda *_: None)
+    assert not dispatch(delivery, new_journal(tmp_path), deadline=time.monotonic() + 0.05)
+    free.set()
+    assert "was not ready in time). It is kept" in caplog.text

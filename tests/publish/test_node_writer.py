@@ -48,6 +48,19 @@ def _document(index: int) -> NodeDocument:
     )
 
 
+def test_nodes_whose_run_was_not_ready_report_to_one(store: str) -> None:
+    """Of one launch, the first node that sends creates the run; its header may be a journal's."""
+    made: list[Delivery] = []
+    for index, key in ((1, "launch"), (0, "launch"), (0, "another")):
+        header = Delivery(run=RunHandle(store, run_name="train", job_key=key), index=index).header()
+        made.append(Delivery.from_header(header, _document(index)))
+        write_node(made[-1])
+    ids = [delivery.run.run_id for delivery in made]
+    assert ids[0] == ids[1] != ids[2]
+    assert [delivery.run.own_run for delivery in made] == [True, False, True]
+    assert set(load(str(ids[0])).nodes) == {0, 1}
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1), (0,)])
 def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...]) -> None:
     """The run's figures and its imbalance are those of all nodes that ended, in any order."""

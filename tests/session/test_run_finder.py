@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from mlflow_perf.node.place import detect
 from mlflow_perf.session import run_finder
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_finder import RunFinder
+from mlflow_perf.tracking import new_store
 from mlflow_perf.tracking.run_handle import RunHandle
 
 
@@ -160,6 +162,64 @@ with mlflow_perf.report("train") as perf:
     pass
 print(perf.run_id is not None)
 """
+
+
+def _find_as(rank: int, uri: str) -> tuple[RunFinder, RunHandle]:
+    node = replace(detect({}), rank=rank, world_size=2, job_key="launch")
+    run = RunHandle(uri, run_name="train", job_key=node.shared_key)
+    return RunFinder(run, node, start_timeout_sec=0), run
+
+
+def test_the_first_node_joins_the_run_of_a_node_that_ended_earlier(
+    monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """A new store is made at the end of a command, and the first node may end last."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    found = []
+    with monkeypatch.context() as patch:
+        patch.setattr(run_finder, "is_unmade", lambda _uri: True)
+        for rank in (1, 0):
+            finder, run = _find_as(rank, store)
+            finder.find(wait=False)
+            found.append((finder, run))
+    for finder, _ in found:
+        finder.close(60)
+    (_, second), (_, first) = found
+    assert first.run_id == second.run_id is not None
+    assert (first.own_run, second.own_run) == (False, True)
+
+
+def test_a_node_that_waits_for_the_first_does_not_make_the_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """To search in a new database would make it, while the first node waits to do so."""
+    monkeypatch.setattr(run_finder, "find_job_run", lambda *_, **__: pytest.fail("it searched"))
+    finder, _ = _find_as(1, f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert finder._await_job_run() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_database_is_finished_for_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a command waits beyond its time while MLflow makes a new database."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    free = threading.Event()
+    monkeypatch.setattr(run_finder, "is_unmade", lambda _uri: True)
+
+    def look(_uri: str) -> bool:
+        free.set()  # the time is over
+        return True
+
+    monkeypatch.setattr(new_store, "is_unmade", look)
+    run = RunHandle("sqlite:///x.db", run_name="train")
+    finder = RunFinder(run, detect({}), start_timeout_sec=60)
+    monkeypatch.setattr(
+        finder,
+        "_make",
+        lambda: free.wait(60) and finder._claim.adopt("r", own=True, experiment_id="0"),
+    )
+    finder.find(wait=False)
+    assert finder.close(0.01, finish_store=True) >= 0
+    assert run.run_id == "r"
 
 
 @pytest.mark.e2e

@@ -10,24 +10,27 @@ from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
     end_run,
-    find_run,
+    find_job_run,
     open_client,
     open_run,
     provide_experiment,
     read_chosen_experiment,
 )
-from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
 
 def test_a_run_is_created_found_and_ended(store: str, capfd: pytest.CaptureFixture[str]) -> None:
     """It has its name, tags and start; ending it prints nothing to the job's output."""
-    made = create_run("n" * 300, tracking_uri=store, tags={"job": "a"}, started=1000.0).info
+    made = create_run("n" * 300, tracking_uri=store, tags={JOB_TAG: "a"}, started=1000.0).info
     assert (made.start_time, made.run_name) == (1_000_000, "n" * 250)
-    found = find_run("job", "a", tracking_uri=store)
+    first, other = RunHandle(store, job_key="a"), RunHandle(store, job_key="b")
+    found = find_job_run(first, "0", since=999.0)
     assert found is not None
     assert found.info.run_id == made.run_id
-    assert find_run("job", "b", tracking_uri=store) is None
+    assert find_job_run(other, "0", since=999.0) is None
     end_run(open_client(store), made.run_id, "FAILED", ended=1001.0)
+    assert find_job_run(first, "0", since=1000.5) is not None
+    assert find_job_run(first, "0", since=1002.0) is None, "the job's next recording"
     run = open_run(made.run_id, tracking_uri=store)
     assert (run.info.status, run.info.end_time) == ("FAILED", 1_001_000)
     assert capfd.readouterr().out == ""

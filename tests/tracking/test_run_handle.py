@@ -34,9 +34,9 @@ def test_a_new_run_is_a_child_of_the_named_parent(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-group")
     header = Delivery(run=RunHandle("sqlite:///x.db")).header()
     monkeypatch.delenv("MLFLOW_PERF_PARENT")
-    assert RunHandle().list_parent_tags() == {}
+    assert RunHandle().list_tags() == {}
     later = Delivery.from_header({**header, "tags": {}}, NodeDocument())
-    assert later.run.list_parent_tags() == {"mlflow.parentRunId": "the-group"}
+    assert later.run.list_tags() == {"mlflow.parentRunId": "the-group"}
 
 
 def test_a_given_run_stays() -> None:

@@ -77,6 +77,11 @@ class Node:
         """Whether this process samples its node."""
         return self.local_rank == 0 or self.pool
 
+    @property
+    def shared_key(self) -> str | None:
+        """The `job_key` of a job whose processes share one run; None if this one has its own."""
+        return self.job_key if self.world_size > 1 and not self.pool else None
+
     def as_dict(self) -> dict[str, int | str]:
         """Return the `node` block of a performance document."""
         block = asdict(self)

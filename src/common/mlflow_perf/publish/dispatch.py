@@ -16,7 +16,7 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import is_unmade
+from mlflow_perf.tracking.new_store import await_new_store, is_unmade
 
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
@@ -24,8 +24,6 @@ _KNOCK_EVERY_SEC = 0.2
 _CONNECT_SEC = 2.0
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
-# MLflow makes a new database in some forty steps: seconds, and minutes on a very busy machine.
-_MAKING_SEC, _MAKING_TURNS, _WORK_SEC = 60.0, 5, 0.2
 
 _log = get_logger(__name__)
 
@@ -104,7 +102,7 @@ def dispatch(
             journal.secure(delivery)
         patience_sec = deadline - time.monotonic()
         if not (sending.done_within(patience_sec) or secure):
-            _finish_database(sending, uri)
+            await_new_store(sending.done_within, uri)
         sending.result(0.0)
     # The edge to MLflow: whatever the store does, the job goes on and the journal keeps the report.
     # A second Ctrl-C, or a signal handler of the job that raises: the user does not want to wait.
@@ -118,28 +116,17 @@ def dispatch(
     return True
 
 
-def _finish_database(sending: MlflowCall[None], uri: str) -> None:
-    """Wait while MLflow makes a new local database: nobody can open one that is left half made."""
-    for _ in range(_MAKING_TURNS):
-        before_sec = time.process_time()
-        if not is_unmade(uri) or sending.done_within(_MAKING_SEC):
-            return
-        if time.process_time() - before_sec < _WORK_SEC:  # it waits for something, not for a CPU
-            return
-
-
 def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException) -> None:
-    name = delivery.document.component
+    name, uri = delivery.document.component, delivery.run.tracking_uri
+    reason = first_line(error)
+    if isinstance(error, TimeoutError) and is_unmade(uri):
+        reason = f"the new MLflow store {redact_password(uri)} was not ready in time"
     if journal is not None and journal.keep(delivery):
         _log.warning(
             "The performance report of %r was not sent (%s). It is kept; send it with: "
-            "mlflow-perf recover %s", name, first_line(error), journal.path.parent,
+            "mlflow-perf recover %s", name, reason, journal.path.parent,
         )  # fmt: skip
     elif isinstance(error, NotUploadedError):
-        _log.warning(
-            "The figures of %r are in MLflow; its document is lost: %s", name, first_line(error)
-        )
+        _log.warning("The figures of %r are in MLflow; its document is lost: %s", name, reason)
     else:
-        _log.warning(
-            "The performance report of %r was not sent and is lost: %s", name, first_line(error)
-        )
+        _log.warning("The performance report of %r was not sent and is lost: %s", name, reason)

@@ -46,6 +46,8 @@ from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
     end_run,
+    find_current_experiment,
+    find_job_run,
     find_recorded_run,
     forgetting_artifacts,
     name_steps_experiment,
@@ -113,19 +115,28 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
 
 
 def _create_run(delivery: Delivery, claim: Claim) -> None:
-    """Let the handle use a new run, or the run whose creation was never answered."""
+    """Let the handle use its job's run, or a new one, or the one whose creation had no answer."""
     run = delivery.run
-    with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC):
-        found = find_recorded_run(run) or create_run(
-            run.run_name or "mlflow-perf",
-            tracking_uri=run.tracking_uri,
-            experiment_id=provide_experiment(run),
-            started=delivery.document.started,
-            tags={RECORDING_TAG: run.nonce, **run.list_parent_tags()},
+    is_shared, started = run.job_key is not None, delivery.document.started
+    with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
+        chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)
+        joined = find_job_run(run, chosen, since=started)
+        found = (
+            joined
+            or find_recorded_run(run)
+            or create_run(
+                run.run_name or "mlflow-perf",
+                tracking_uri=run.tracking_uri,
+                experiment_id=chosen,
+                started=started,
+                tags={RECORDING_TAG: run.nonce, **run.list_tags()},
+            )
         )
     run_id = found.info.run_id
-    if not claim.adopt(run_id, own=True, experiment_id=found.info.experiment_id):
-        discard_run(run_id, tracking_uri=run.tracking_uri)
+    is_own = joined is None or joined.data.tags.get(RECORDING_TAG) == run.nonce
+    if not claim.adopt(run_id, own=is_own, experiment_id=found.info.experiment_id):
+        if is_own:
+            discard_run(run_id, tracking_uri=run.tracking_uri)
         raise TimeoutError("the run came after the time for sending")
 
 

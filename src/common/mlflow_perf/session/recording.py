@@ -76,9 +76,9 @@ class Recording:
         self.name, self._hold = name, hold
         self.settings = settings
         self._is_command = is_command
-        self.node = detect_node(settings.node)
+        node = self.node = detect_node(settings.node)
         uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
-        self.run = RunHandle(uri, run_name=name, run_id=settings.run_id)
+        self.run = RunHandle(uri, name, settings.run_id, job_key=node.shared_key)
         self.operations = OperationMetrics()
         self.document, self.summary, self.sent = PerfDocument(), dict[str, float](), False
         self.finder = RunFinder(
@@ -292,8 +292,10 @@ class Recording:
                     self._journal.leave()
                 return
             # Half of the time at most: the rest is for sending.
-            self.finder.close((deadline - time.monotonic()) / 2)
-            if outcome.status != "KILLED" and not self._hold:
+            is_killed = outcome.status == "KILLED"
+            half_sec = (deadline - time.monotonic()) / 2
+            deadline += self.finder.close(half_sec, finish_store=not is_killed)
+            if not (is_killed or self._hold):
                 load_mlflow(self.run.tracking_uri, deadline=deadline)
             delivery = self._make_delivery(outcome)
             self.document = PerfDocument({delivery.index: delivery.document})
@@ -301,9 +303,7 @@ class Recording:
             if self._hold and self._journal is not None:
                 self._journal.keep(delivery, held=True)
             else:
-                self.sent = dispatch(
-                    delivery, self._journal, deadline=deadline, secure=outcome.status == "KILLED"
-                )
+                self.sent = dispatch(delivery, self._journal, deadline=deadline, secure=is_killed)
             if self._spool is not None:
                 self._spool.remove()
             note_reported(self.run.run_id if self.sent else None)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import bring
@@ -29,16 +29,18 @@ from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
     find_current_experiment,
-    find_run,
+    find_job_run,
     open_run,
     read_chosen_experiment,
 )
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
+from mlflow_perf.tracking.new_store import await_new_store, is_unmade, making_alone, was_a_race
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
 
-_JOB_TAG = "mlflow_perf.job_key"
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
 _POLL_SEC, _LOOK_SEC = 0.5, 0.02
 _LOCAL_START_SEC = 60.0
 _WRONG_FOR_EVER = {
@@ -264,55 +266,54 @@ class RunFinder:
             self._is_postponed = is_unmade(uri) and not self._is_settling
             if self._is_postponed:
                 self._on_made()
-                return
+                return None
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
         until = time.monotonic() + _LOCAL_START_SEC
-        with making_alone(uri, timeout_sec=_LOCAL_START_SEC):
-            while True:
-                try:
-                    self._find_or_create()
-                except Exception as error:
-                    if not (was_a_race(error) and is_local(uri) and time.monotonic() < until):
-                        raise
-                    time.sleep(_POLL_SEC)
-                else:
-                    return
+        while True:
+            try:
+                return self._find_or_create()
+            except Exception as error:
+                if not (was_a_race(error) and is_local(uri) and time.monotonic() < until):
+                    raise
+                time.sleep(_POLL_SEC)
 
     def _find_or_create(self) -> None:
         """Find the run that another node of this job made, or create one."""
-        run, node, uri = self._run, self._node, self._run.tracking_uri
-        is_shared = node.world_size > 1 and not node.pool and node.job_key is not None
-        job, found = str(node.job_key), None
-        if is_shared and node.rank != 0:
-            # The first node creates the run. If that takes too long, this node has its own.
-            until = time.monotonic() + 2 * self._start_timeout_sec
-            while found is None and time.monotonic() < until:
-                found = find_run(_JOB_TAG, job, tracking_uri=uri)
-                if found is None:
-                    time.sleep(_POLL_SEC)
-        # The block may begin meanwhile: the run's start is looked up as late as possible.
-        experiment_id = None if found else find_current_experiment(uri)
-        info = (
-            found
-            or create_run(
+        run, uri = self._run, self._run.tracking_uri
+        is_first = run.job_key is None or self._node.rank == 0
+        # The first node creates the run. If that takes too long, another node does.
+        found = None if is_first else self._await_job_run()
+        with making_alone(uri, timeout_sec=_LOCAL_START_SEC, is_shared=run.job_key is not None):
+            experiment_id = find_current_experiment(uri)
+            if found is None and (self._is_settling or not is_first):
+                found = find_job_run(run, experiment_id, since=run.started)
+            # The block may begin meanwhile: the run's start is looked up as late as possible.
+            made = found or create_run(
                 run.run_name or "mlflow-perf",
                 tracking_uri=uri,
                 experiment_id=experiment_id,
                 started=run.started,
-                tags={
-                    RECORDING_TAG: run.nonce,
-                    **({_JOB_TAG: job} if is_shared else {}),
-                    **run.list_parent_tags(),
-                },
+                tags={RECORDING_TAG: run.nonce, **run.list_tags()},
             )
-        ).info
-        is_own = found is None
+        info, is_own = made.info, found is None
         if not self._claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id):
             if is_own:
                 discard_run(info.run_id, tracking_uri=uri)
             raise TimeoutError("the job's report went elsewhere before its run was made")
         self._on_made()
+
+    def _await_job_run(self) -> Run | None:
+        """Wait for the run that the first node creates; None if that takes too long."""
+        run, uri = self._run, self._run.tracking_uri
+        until = time.monotonic() + 2 * self._start_timeout_sec
+        while True:
+            found = None
+            if not is_unmade(uri):  # to search in a database that does not exist yet would make it
+                found = find_job_run(run, find_current_experiment(uri), since=run.started)
+            if found is not None or time.monotonic() >= until:
+                return found
+            time.sleep(_POLL_SEC)
 
     def begin_postponed(self) -> None:
         """Create the postponed run now, in the background, unless its store does not exist yet."""
@@ -360,14 +361,20 @@ class RunFinder:
                     _log.debug("No MLflow run could be made yet: %s", first_line(error))
                     self._pending = None
 
-    def close(self, timeout_sec: float) -> None:
+    def close(self, timeout_sec: float, *, finish_store: bool = False) -> float:
         """Wait for the run that is being created; a run that arrives later is deleted.
 
         Args:
             timeout_sec: Most seconds to wait.
+            finish_store: Whether to wait longer while a new local database is made for it: the
+                seconds beyond `timeout_sec` are returned.
         """
         self.settle(timeout_sec)
+        began = time.monotonic()
+        if finish_store and self._pending is not None and self._run.run_id is None:
+            await_new_store(self._pending.done_within, self._run.tracking_uri)
         self._claim.withdraw()
+        return time.monotonic() - began
 
 
 def _is_wrong_for_ever(error: BaseException) -> bool:

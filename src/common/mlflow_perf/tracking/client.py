@@ -19,7 +19,7 @@ from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.perf_run import STEPS_TAG
-from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -117,24 +117,28 @@ def create_run(
     )
 
 
-def find_run(tag: str, value: str, *, tracking_uri: str | None = None) -> Run | None:
-    """Return the newest run of the current experiment that has a tag, or None.
+def find_job_run(run: RunHandle, experiment_id: str, *, since: float | None) -> Run | None:
+    """Return the run that another node created for the same recording of their job, or None.
+
+    A job may make several recordings, one after the other. Their runs do not overlap in time.
 
     Args:
-        tag: The tag.
-        value: Its value.
-        tracking_uri: The store; default: the one that MLflow uses now.
+        run: This node's handle.
+        experiment_id: The job's experiment.
+        since: Unix time at which its recording began; None if that is unknown.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    text = value.replace("'", "")
-    found = open_client(tracking_uri).search_runs(
-        [find_current_experiment(tracking_uri)],
-        f"tags.`{tag}` = '{text}'",
-        max_results=1,
+    if run.job_key is None:
+        return None
+    text = run.job_key.replace("'", "")
+    found = open_client(run.tracking_uri).search_runs(
+        [experiment_id], f"tags.`{JOB_TAG}` = '{text}'", max_results=1
     )
-    return found[0] if found else None
+    ended_ms = found[0].info.end_time if found else None
+    is_over = ended_ms is not None and since is not None and ended_ms < 1000 * since
+    return found[0] if found and not is_over else None
 
 
 def find_recorded_run(run: RunHandle) -> Run | None:

@@ -12,7 +12,7 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.run_handle import RunHandle
 
 _MAX_INDEX = 10**9  # as of the setting `node`
-_RUN_FIELDS = ("run_id", "experiment_id", "experiment_name", "run_name", "parent_id")
+_RUN_FIELDS = ("run_id", "experiment_id", "experiment_name", "run_name", "parent_id", "job_key")
 
 
 @dataclass
@@ -58,6 +58,7 @@ class Delivery:
             "experiment_name": self.run.experiment_name,
             "run_name": self.run.run_name,
             "parent_id": self.run.parent_id,
+            "job_key": self.run.job_key,
             "artifact_path": self.artifact_path,
             "metrics_prefix": self.metrics_prefix,
             "tags": self.tags,

@@ -11,11 +11,13 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mlflow_perf.core.uris import find_local_database
 
 _LOOK_EVERY_SEC = 0.1
+# MLflow makes a new database in some forty steps: seconds, and minutes on a very busy machine.
+_MAKING_SEC, _MAKING_TURNS, _WORK_SEC = 60.0, 5, 0.2
 _RACES = (
     "online migration",
     "already exists",
@@ -55,7 +57,7 @@ def is_unmade(uri: str) -> bool:
 
 
 @contextlib.contextmanager
-def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
+def making_alone(uri: str, *, timeout_sec: float, is_shared: bool = False) -> Iterator[None]:
     """Hold off the other processes of mlflow-perf that would make the same new store.
 
     The lock is on the folder of the database, so that it leaves no file; if a folder cannot be
@@ -64,12 +66,15 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
     Args:
         uri: The store; if it exists, no process waits.
         timeout_sec: Most seconds to wait for the others.
+        is_shared: Whether processes wait in an existing database too: they look for a run, and
+            create it if there is none.
 
     Raises:
         OSError: When the database cannot be made there. MLflow would try for a minute.
     """
     file = find_local_database(uri)
-    if file is None or not is_unmade(uri):
+    is_new = is_unmade(uri)
+    if file is None or not (is_shared or is_new):
         yield
         return
     folder, handle = file.absolute().parent, -1
@@ -77,7 +82,7 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)  # as MLflow would
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
-        if handle >= 0:
+        if handle >= 0 and is_new:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         until = time.monotonic() + timeout_sec
@@ -87,6 +92,22 @@ def making_alone(uri: str, *, timeout_sec: float) -> Iterator[None]:
     finally:
         if handle >= 0:
             os.close(handle)
+
+
+def await_new_store(done_within: Callable[[float], bool], uri: str) -> None:
+    """Wait while MLflow makes a new local database: nobody can open one that is left half made.
+
+    Args:
+        done_within: Waits for the call that makes it, at most some seconds, and returns whether it
+            is done.
+        uri: The store.
+    """
+    for _ in range(_MAKING_TURNS):
+        before_sec = time.process_time()
+        if not is_unmade(uri) or done_within(_MAKING_SEC):
+            return
+        if time.process_time() - before_sec < _WORK_SEC:  # it waits for something, not for a CPU
+            return
 
 
 def _lock(handle: int) -> bool:

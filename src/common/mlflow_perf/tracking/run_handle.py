@@ -12,10 +12,13 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
-__all__ = ["PARENT_VARIABLE", "Claim", "RunHandle"]
+__all__ = ["JOB_TAG", "PARENT_VARIABLE", "Claim", "RunHandle"]
 
 PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 """Environment variable with the id of the run of which each report's own run is a child."""
+
+JOB_TAG = "mlflow_perf.job_key"
+"""Tag of a run that the nodes of a job share, with the key of their launch."""
 
 
 @dataclass
@@ -34,6 +37,7 @@ class RunHandle:
         experiment_name: Name of that experiment, until a server has returned its id.
         started: Unix time at which the run begins; None lets it begin when it is created.
         parent_id: Run of which a new run is a child: `MLFLOW_PERF_PARENT`; None for none.
+        job_key: Key of the launch whose nodes share the run; None for a run of one process.
         artifact_uri: Where the run has its artifacts; None while that is unknown.
         has_page: Whether the store's server is known to have the page `/perf`.
         nonce: Tag of a run that is created for this handle. It finds the run again after the
@@ -48,14 +52,16 @@ class RunHandle:
     experiment_name: str | None = None
     started: float | None = None
     parent_id: str | None = field(default_factory=lambda: os.environ.get(PARENT_VARIABLE) or None)
+    job_key: str | None = None
     artifact_uri: str | None = None
     has_page: bool = False
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
 
-    def list_parent_tags(self) -> dict[str, str]:
-        """Return the tag that makes a new run a child of the given parent; empty without one."""
-        return {} if self.parent_id is None else {"mlflow.parentRunId": self.parent_id}
+    def list_tags(self) -> dict[str, str]:
+        """Return the tags by which a new run is its parent's child and found by its job's nodes."""
+        tags = {"mlflow.parentRunId": self.parent_id, JOB_TAG: self.job_key}
+        return {name: value for name, value in tags.items() if value is not None}
 
     def link(self) -> str | None:
         """Return the address of the run's page on its server; None where there is no such page."""
