@@ -91,6 +91,31 @@ def test_the_mean_beside_a_curve_weighs_by_time(files: dict[str, str], browser: 
     assert "mean 25%, peak 75%" in browser.js("return document.body.innerText")
 
 
+def test_names_on_a_phone_do_not_cover_figures(tmp_path: Path, browser: Browser) -> None:
+    """In a comparison at 390 px each name and key wraps within its own cell."""
+    metric = "ops/features_of_the_day/total_ms"
+    row = {**samples.COMPARISON["rows"][0], "metric": metric, "unit": "ms"}
+    page = tmp_path / "comparison.html"
+    page.write_text(render_comparison({**samples.COMPARISON, "rows": [row]}), encoding="utf-8")
+    browser.show(page.as_uri(), width=390)
+    parts = "[...document.querySelectorAll('.compared th[scope=row] > *')]"
+    assert metric in browser.js(f"return {parts}.map(one => one.textContent)")
+    right = "getBoundingClientRect().right"
+    covers = f"one.{right} > one.parentElement.{right}"
+    assert browser.js(f"return {parts}.filter(one => {covers}).map(one => one.textContent)") == []
+
+
+def test_the_table_of_requests_fits_a_phone(files: dict[str, str], browser: Browser) -> None:
+    """With memory in gigabytes and megabytes, the table of requests needs no scrolling."""
+    browser.show(files["one"], width=390)
+    browser.js("for (const one of document.querySelectorAll('details')) one.open = true")
+    cells = "[...document.querySelectorAll('.asked tbody td')]"
+    browser.js(f"for (const one of {cells}) one.textContent = '123.5 GB'")
+    assert browser.js(f"return {cells}.length") >= 3
+    right = "one.getBoundingClientRect().right"
+    assert browser.js(f"return Math.max(...{cells}.map(one => {right})) <= innerWidth - 15")
+
+
 @pytest.mark.parametrize("width", [625, 300])
 @pytest.mark.parametrize("name", ["one", "four", "workflow"])
 def test_headline_fits_the_small_pane(
