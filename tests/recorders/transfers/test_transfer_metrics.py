@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from mlflow.utils.validation import _validate_metric
 
 from mlflow_perf import NixlKVConnectorStats
+from mlflow_perf.core.json_io import from_json, to_json
+from mlflow_perf.model.sketch import Distribution
 from mlflow_perf.recorders.transfers import summary_metrics
 
 
@@ -34,6 +36,21 @@ def test_metrics_have_the_contracts_keys() -> None:
         "transfers/nixl/num_notifications_after_expiry": 0,
     }  # fmt: skip
     assert summary_metrics("nixl", NixlKVConnectorStats()) == {}
+
+
+def test_figures_that_a_source_does_not_publish_are_absent() -> None:
+    """They are absent, also after JSON and a sum; `reduce` has vLLM's keys with zeros."""
+    published = NixlKVConnectorStats.from_distributions(
+        {"transfer_duration": Distribution()}, {"num_failed_transfers": 3}
+    )
+    names = ("num_successful", "avg_xfer_time_ms", "p90_xfer_time_ms", "num_failed_transfers")
+    expected = {f"transfers/nixl/{name}" for name in names}
+    read = NixlKVConnectorStats(from_json(to_json(published.as_dict())))
+    for stats in (published, read, NixlKVConnectorStats().aggregate(read)):
+        assert stats.reduce().keys() == NixlKVConnectorStats().reduce().keys()
+        assert summary_metrics("nixl", stats.clone_and_reset()).keys() == expected
+    both = summary_metrics("nixl", _stats([(1, 1, 1, 1)]).aggregate(published))
+    assert len(both) == 13, "recorded here, so known"
 
 
 @given(st.text(max_size=300))

@@ -210,17 +210,22 @@ class Scraped:
         }
 
     def transfers(self) -> NixlKVConnectorStats:
-        """Return vLLM's NIXL transfers during the job; empty where the endpoint has none."""
-        figures = {figure: Distribution() for figure in _NIXL_FIGURES.values()}
+        """Return vLLM's NIXL transfers during the job.
+
+        They are empty where the endpoint has none; what it does not publish is unknown.
+        """
+        figures: dict[str, Distribution] = {}
         for name, figure in _NIXL_FIGURES.items():
             for series in self._nixl[name].values():  # of all engines together
-                figures[figure].merge(series.distribution())
+                figures.setdefault(figure, Distribution()).merge(series.distribution())
         counts = {
             count: round(sum(series.count for series in self._nixl[name].values()))
             for name, count in _NIXL_COUNTS.items()
+            if self._nixl[name]
         }
         if self._failed_is_sum:
-            others = counts["num_failed_notifications"] + counts["num_failed_handshakes"]
+            failed = ("num_failed_notifications", "num_failed_handshakes")
+            others = sum(counts.get(name, 0) for name in failed)
             counts["num_failed_transfers"] = max(counts["num_failed_transfers"] - others, 0)
         return NixlKVConnectorStats.from_distributions(figures, counts)
 

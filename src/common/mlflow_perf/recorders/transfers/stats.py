@@ -84,7 +84,8 @@ class NixlKVConnectorStats(KVConnectorStats):
     """Statistics of NIXL transfers, with the recorders and figures of vLLM's class. Thread-safe.
 
     Args:
-        data: What `as_dict` gave, or the `data` of vLLM's own class (lists by vLLM's names).
+        data: What `as_dict` gave, or the `data` of vLLM's own class (lists by vLLM's names). A name
+            that it lacks is in `unknown`, and the metrics of it are absent.
 
     Raises:
         DocumentError: If the data is neither.
@@ -133,6 +134,7 @@ class NixlKVConnectorStats(KVConnectorStats):
         if unknown := sorted(map(str, data.keys() - new.keys())):
             _logger.warning("Statistics of transfers are left out: %s.", ", ".join(unknown))
         with self._lock:
+            self.unknown = new.keys() - data.keys() if data else set()
             self._lists: dict[str, list[float]] = new
             self._folded, self._folded_counts = folded, counts
             self._fold()
@@ -224,7 +226,7 @@ class NixlKVConnectorStats(KVConnectorStats):
         clone = NixlKVConnectorStats()
         with self._lock:
             clone._lists, clone._folded = self._lists, self._folded
-            clone._folded_counts = self._folded_counts
+            clone._folded_counts, clone.unknown = self._folded_counts, self.unknown
             self.reset()
         return clone
 
@@ -251,6 +253,8 @@ class NixlKVConnectorStats(KVConnectorStats):
             )
         taken = NixlKVConnectorStats(data)  # a copy that nobody else changes
         with self._lock:
+            if not taken.is_empty():
+                self.unknown = taken.unknown & (taken.unknown if self.is_empty() else self.unknown)
             for name, latest in taken._lists.items():
                 self._lists[name] += latest
             for name, distribution in taken._folded.items():
@@ -313,7 +317,8 @@ class NixlKVConnectorStats(KVConnectorStats):
         """Return everything for JSON, bounded; `NixlKVConnectorStats(data)` gives it back."""
         with self._lock:
             figures = self._distributions()
-            return {name: figure.as_dict() for name, figure in figures.items()} | self._counts()
+            parts = {name: figure.as_dict() for name, figure in figures.items()} | self._counts()
+            return {name: part for name, part in parts.items() if name not in self.unknown}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy what was recorded, without the lock, the spool and the fed statistics."""
@@ -354,8 +359,9 @@ class NixlKVConnectorStats(KVConnectorStats):
     def from_distributions(
         cls, figures: Mapping[str, Distribution], counts: Mapping[str, int]
     ) -> NixlKVConnectorStats:
-        """Make statistics from some or all of `FIGURES` and `COUNTS`, taken elsewhere."""
+        """Make statistics from some or all of `FIGURES` and `COUNTS`; the others are unknown."""
         new = cls()
+        new.unknown = {*FIGURES, *COUNTS} - figures.keys() - counts.keys()
         new._folded |= figures
         new._folded_counts |= counts
         return new
