@@ -17,7 +17,7 @@ from tests.analysis.situations.jobs import SITUATIONS, Situation
 from tests.analysis.situations.record import read_recorded
 
 from mlflow_perf import explain
-from mlflow_perf.analysis.explanations import build_explanation, hide_private
+from mlflow_perf.analysis.explanations import _rank_functions, build_explanation, hide_private
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 
@@ -154,12 +154,31 @@ def test_real_loads_are_explained_by_their_cause(
     assert found.findings[0].kind in kinds, found.to_markdown()
 
 
+def test_the_jobs_own_functions_that_computed_are_named_first() -> None:
+    """Idle threads of libraries have most wall time; they do not hide the work."""
+    rows = [
+        {"function": name, "file": file, "line": 1, "self_pct": share}
+        for name, file, share in (
+            ("_worker", "thread.py", 27), ("wait", "threading.py", 22), ("<module>", "train.py", 9),
+            ("fit", "train.py", 1),
+        )
+    ]  # fmt: skip
+    own = [
+        {"function": "_worker", "file": "thread.py", "cpu_s": 0.0},
+        {"function": "train.py", "file": "train.py", "cpu_s": 1.0},
+        {"function": "fit", "file": "train.py", "cpu_s": 8.0},
+    ]
+    node = NodeDocument(extra={"profile": {"functions": rows, "own": own}})
+    names = [row["function"] for row in _rank_functions(node)]
+    assert names == ["fit", "<module>", "_worker", "wait"]
+
+
 def test_phases_and_functions_are_named_without_the_path_of_the_data(tmp_path: Path) -> None:
     """Where in the run and in the code; a file is relative, a path is cut to its name."""
     run = _save(tmp_path, "run")
     text, data = explain(run), build_explanation(run).as_dict()
     assert "fit (pkg/train.py:3): 40.0% itself" in text
-    assert [row["function"] for row in data["functions"]] == ["fit", "parse"]
+    assert [row["function"] for row in data["functions"]] == ["parse", "fit"]
     assert [phase["end_s"] for phase in data["phases"]] == [20.0, 60.0]
     assert "x.csv" in text
     assert "/data/users" not in text + json.dumps(data)

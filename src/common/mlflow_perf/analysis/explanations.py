@@ -15,6 +15,7 @@ from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.json_io import read_number
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions
@@ -48,7 +49,8 @@ class Explanation:
         duration_sec: How long its longest node took; None where unknown.
         findings: Its findings, most time at stake first.
         phases: Its phases, on the node that took longest.
-        functions: The functions that took most time, on the same node.
+        functions: The functions that took most time, on the same node; first the job's own that
+            computed.
         base: The run that it is compared with.
         comparison: The two side by side.
         changes: What changed, in sentences.
@@ -204,10 +206,28 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
             seconds,
             findings,
             () if longest is None or side.is_workflow else read_phases(longest),
-            () if longest is None else list_functions(longest),
+            () if longest is None else _rank_functions(longest),
         ),
         run,
     )
+
+
+def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:
+    """Return the functions of a profile, the job's own first, by their CPU time.
+
+    A profile lists them by wall time, and threads of libraries that wait come first there.
+    """
+    computed = {
+        (str(row.get("function")), str(row.get("file"))): read_number(row.get("cpu_s")) or 0.0
+        for row in list_functions(node, "own")
+    }
+
+    def rank(row: dict[str, Any]) -> float:
+        file = str(row.get("file"))
+        name = file if row.get("function") == "<module>" else str(row.get("function"))
+        return -computed.get((name, file), 0.0)
+
+    return sorted(list_functions(node), key=rank)
 
 
 def _read_document(run: PerfRun) -> PerfDocument | None:
