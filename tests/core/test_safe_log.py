@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,11 @@ def _refuse(*_: object, **__: object) -> None:
 
 class _Raising(logging.Handler):
     emit = _refuse
+
+
+class _Exiting(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise SystemExit(3)
 
 
 class _Filter(logging.Filter):
@@ -38,10 +44,11 @@ def logger() -> Iterator[logging.Logger]:
     "spoil",
     [
         lambda found: found.addHandler(_Raising()),
+        lambda found: found.addHandler(_Exiting()),
         lambda found: found.addFilter(_Filter()),
         lambda _: logging.setLogRecordFactory(_refuse),  # type: ignore[arg-type]
     ],
-    ids=["handler", "filter", "record factory"],
+    ids=["handler", "handler that exits", "filter", "record factory"],
 )
 def test_a_message_never_raises(
     logger: logging.Logger, spoil: Callable[[logging.Logger], None]
@@ -53,6 +60,25 @@ def test_a_message_never_raises(
         get_logger(logger.name).warning("%s is away", "it", exc_info=True)
     finally:
         logging.setLogRecordFactory(factory)
+
+
+def test_an_error_of_a_signal_handler_passes_through(logger: logging.Logger) -> None:
+    """A time limit of the job that ends during our message is not lost."""
+
+    class Signalling(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError("the job's limit")
+
+    logger.addHandler(Signalling())
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(TimeoutError, match="the job's limit"):
+            get_logger(logger.name).warning("slow")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_message_is_a_usual_one(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:

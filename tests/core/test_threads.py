@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import signal
@@ -30,6 +31,29 @@ def test_a_thread_leaves_every_signal_to_the_job() -> None:
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     assert thread.daemon
     assert not thread.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how large a stack is")
+def test_a_thread_has_a_usual_stack_beside_small_ones() -> None:
+    """The job's choice for its own threads, too small for MLflow, is kept and is not ours."""
+    sizes: list[int] = []
+
+    def read_size() -> None:
+        libc, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+        libc.pthread_self.restype = ctypes.c_void_p
+        libc.pthread_getattr_np(ctypes.c_void_p(libc.pthread_self()), attributes)
+        size = ctypes.c_size_t()
+        libc.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+        sizes.append(size.value)
+
+    before = threading.stack_size(64 << 10)
+    try:
+        for thread in (Thread(read_size, name="large"), threading.Thread(target=read_size)):
+            thread.start()
+            thread.join(30)
+    finally:
+        assert threading.stack_size(before) == 64 << 10
+    assert sizes[0] >= 1 << 20 > sizes[1]
 
 
 def test_an_event_wakes_all_who_wait() -> None:

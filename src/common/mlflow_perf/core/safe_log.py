@@ -7,6 +7,8 @@ import os
 import select
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.handler_errors import is_from_handler
+
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
 else:
@@ -46,8 +48,9 @@ class SafeLogger(_Adapter):
                 # The record's file and line are the caller's, not this method's.
                 self.logger.log(level, msg, *args, **options, stacklevel=2)
         # Whatever the job's logging raises, a message of ours must not bring it into the job.
-        except Exception:  # noqa: BLE001, S110 - there is nowhere left to report it
-            pass
+        except (Exception, SystemExit) as error:
+            if is_from_handler(error):
+                raise
 
 
 def get_logger(name: str) -> SafeLogger:

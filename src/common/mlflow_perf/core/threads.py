@@ -52,6 +52,7 @@ RLock: Callable[[], threading.RLock] = _native.RLock
 """Returns a new reentrant lock of the interpreter."""
 
 _LOOK_SEC = 0.05
+_STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB
 KERNEL_NAME = b"mlflow-perf"
 """The name that the kernel shows for a thread of ours."""
 
@@ -117,6 +118,20 @@ def _signals_blocked() -> Iterator[None]:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def _enough_stack() -> Iterator[None]:
+    """Let a new thread have a usual stack where the job has chosen a small one for its own."""
+    chosen = _native.stack_size()
+    if not 0 < chosen < _STACK_BYTES:
+        yield
+        return
+    _native.stack_size(_STACK_BYTES)
+    try:
+        yield
+    finally:
+        _native.stack_size(chosen)
+
+
 def _show_as_ours(thread: int | None) -> None:
     """Give a thread a name in the kernel, by which the sampler of another process knows it."""
     with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm", "wb", 0) as file:  # noqa: PTH123 - a third of the cost
@@ -177,7 +192,7 @@ class Thread(threading.Thread):
         """
         names = ("_start_joinable_thread", "_start_new_thread")  # since Python 3.13, and before
         begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
-        with _signals_blocked():
+        with _signals_blocked(), _enough_stack():
             if begin is None or _is_native(begin):
                 self._started = _Started(self)
                 self.__dict__["_bootstrap"] = self._bootstrap  # type: ignore[attr-defined]

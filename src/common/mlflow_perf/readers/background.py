@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
+from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import MlflowPerfError
 
 T = TypeVar("T")
@@ -20,7 +21,8 @@ def warn_left_out(error: Exception) -> None:
     if isinstance(error, MlflowPerfError):
         _log.warning("A source is left out: %s", error)
     else:
-        _log.warning("A source cannot be read and is left out.", exc_info=error)
+        _log.warning("A source cannot be read and is left out: %s", first_line(error))
+        _log.debug("Not read:", exc_info=error)
 
 
 class Background(Generic[T]):

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.uris import first_line
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.readers import Reader
 from mlflow_perf.records import Kind
@@ -74,7 +75,7 @@ class ReaderSet:
             except Exception as error:
                 if is_from_handler(error):
                     raise
-                self._warn_once(reader.name)
+                self._warn_once(reader.name, error)
         counters = self._counters
         for name, value in raw.items():
             if value - value != 0.0:  # NaN or infinite
@@ -100,17 +101,18 @@ class ReaderSet:
         for name, reader in self._peak_samplers:
             try:
                 reader.sample_peak()
-            except Exception:  # noqa: BLE001 - as in read
-                self._warn_once(name)
+            except Exception as error:  # noqa: BLE001 - as in read
+                self._warn_once(name, error)
 
-    def _warn_once(self, name: str) -> None:
+    def _warn_once(self, name: str, error: Exception) -> None:
         if name not in self._failed:
             self._failed.add(name)
             _log.warning(
-                "The source %r cannot be read now; its values are left out until it can be.",
+                "The source %r cannot be read now; its values are left out until it can be: %s",
                 name,
-                exc_info=True,
+                first_line(error),
             )
+            _log.debug("Not read:", exc_info=error)
 
     def close(self) -> None:
         """Close every reader."""
@@ -120,4 +122,4 @@ class ReaderSet:
             except Exception as error:  # as in read: a source never ends the job
                 if is_from_handler(error):
                     raise
-                self._warn_once(reader.name)
+                self._warn_once(reader.name, error)

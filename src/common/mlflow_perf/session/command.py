@@ -20,6 +20,7 @@ from typing import Any
 from mlflow_perf.core.own_cost import own_memory_bytes
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
+from mlflow_perf.core.uris import first_line
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
@@ -210,8 +211,9 @@ def _try_step(step: Callable[[], object]) -> None:
     """Do one step of a recording; an error costs the report, not the command."""
     try:
         step()
-    except Exception:  # noqa: BLE001 - no error of ours reaches the command
-        _log.warning("The command is not reported.", exc_info=True)
+    except Exception as error:  # noqa: BLE001 - no error of ours reaches the command
+        _log.warning("The command is not reported: %s", first_line(error))
+        _log.debug("Not reported:", exc_info=True)
 
 
 class _PlainChild:

@@ -21,6 +21,7 @@ from typing import Any
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
+from mlflow_perf.core.uris import first_line
 from mlflow_perf.session.signal_channel import SignalChannel
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
@@ -62,6 +63,7 @@ class SignalWatch:
         self._on_handled = on_handled
         self._handler = self._handle  # one object, so that `is` finds it again
         self._previous: dict[int, Any] = {}
+        self._address: int | None = None  # of the interpreter's function that calls our handler
         self._pid = os.getpid()
         self._channel: SignalChannel | None = None
         self._outer: tuple[int, os.stat_result] | None = None
@@ -159,8 +161,12 @@ class SignalWatch:
     def _take(self, may: Callable[[Any], bool]) -> None:
         """Set our handler for each ending signal whose present handler allows it."""
         for number in (getattr(signal, name) for name in _ENDING):
-            if may(signal.getsignal(number)):
+            handler = signal.getsignal(number)
+            # Python does not know of a handler that a C library set after the interpreter's start.
+            is_native = handler is signal.SIG_DFL and _read_address(number)
+            if may(handler) and not is_native:
                 self._previous[number] = signal.signal(number, self._handler)
+                self._address = _read_address(number)
 
     def _restore(self) -> bool:
         """Restore the handlers from before, and return whether that was possible.
@@ -172,7 +178,8 @@ class SignalWatch:
             signal.set_wakeup_fd = _set_wakeup_fd
         try:
             for number, previous in self._previous.items():
-                if signal.getsignal(number) is self._handler:
+                is_ours = _read_address(number) == self._address  # a C library may have set its own
+                if is_ours and signal.getsignal(number) is self._handler:
                     signal.signal(number, previous)
             present = _set_wakeup_fd(-1)
             wanted = self._outer_fd() if present == self._writer_fd() else present
@@ -291,8 +298,8 @@ class SignalWatch:
                 for watch in watches:
                     watch._on_handled(number)  # noqa: SLF001 - likewise
         # Whatever fails here, the signal does what it would have done without us.
-        except Exception:  # noqa: BLE001
-            _log.warning("A signal's report could not be made.", exc_info=True)
+        except Exception as error:  # noqa: BLE001
+            _log.warning("A signal's report could not be made: %s", first_line(error))
         if fatal:
             _die(number)
 
@@ -304,6 +311,19 @@ class SignalWatch:
 
 def _watched() -> list[int]:
     return [getattr(signal, name) for name in (*_ENDING, "SIGINT")]
+
+
+def _read_address(number: int) -> int | None:
+    """Return the address of the C function that handles a signal; None for no function."""
+    import ctypes
+
+    try:
+        read = ctypes.pythonapi.PyOS_getsig
+    except AttributeError:  # another Python than CPython
+        return None
+    read.restype, read.argtypes = ctypes.c_void_p, (ctypes.c_int,)
+    address: int | None = read(number)
+    return address
 
 
 def _identity(number: int) -> tuple[int, os.stat_result] | None:
