@@ -85,6 +85,8 @@ def test_all_runs_are_exported_to_parquet(
     client.set_tag(first, "mlflow_perf.components", '["b/c"]')
     client.log_metric(first, "b/c/run_cpu_hours", 40.0)
     client.log_metric(first, "b/c/duration_sec", 9.0)
+    client.set_tag(first, "mlflow_perf.bottleneck", "balanced")
+    client.set_tag(first, "mlflow_perf.advice", "The block took 9 ms: too short to say why.")
     log_run({"node_unused_cpu_hours": 2.0}, component="a", status="FAILED")
     client.create_run(client.create_experiment("others"))
     if by_search:
@@ -95,13 +97,14 @@ def test_all_runs_are_exported_to_parquet(
     (whole,) = cli_json("fleet")
     query = f"""SELECT count(DISTINCT run_id), sum(cpu_hours), sum(unused_cpu_hours), sum(cost),
         max(duration_sec) FILTER (component = 'b/c'), count(*) FILTER (status = 'FAILED'),
-        min(epoch(started)) FROM '{file}'"""
+        min(epoch(started)), max(held_back_by) FROM '{file}'"""
     (row,) = duckdb.connect().execute(query).fetchall()
     assert row[0] == whole["runs"] == 2
     assert row[1] == pytest.approx(whole["cpu_hours"])
     assert (row[2], row[3], row[4]) == (3.5, None, 9.0)
     assert row[5] == whole["failed"] == 1
     assert row[6] * 1000 == client.get_run(first).info.start_time
+    assert row[7] == "too short"
     assert [one.name for one in tmp_path.iterdir() if "parquet" in one.name] == ["all.parquet"]
 
 

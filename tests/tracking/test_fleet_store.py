@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,6 +134,27 @@ def test_groups_are_named_by_what_they_are(filled: str, monkeypatch: pytest.Monk
     assert {2900, 2901} == {*_read("week", monkeypatch, "sqlite")}
     late = _read("week", monkeypatch, "sqlite", since_ms=week, until_ms=week + 7 * 86_400_000)
     assert (late[2900].runs, {*late}) == (6, {2900})
+
+
+def test_a_step_counts_to_a_workflow_that_names_its_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workflow has steps in other experiments if its tags name them and the reader may see it."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client = MlflowClient(uri)
+    away = client.create_experiment("away")
+    tags = {f"mlflow_perf.steps_in.{away}": "true"}
+    named = client.create_run("0", run_name="nightly", tags=tags).info.run_id
+    silent = client.create_run("0", run_name="other").info.run_id
+    for parent, hours in ((named, 1.0), (silent, 2.0)):
+        own = {"mlflow_perf.component": "c", "mlflow.parentRunId": parent}
+        step = FinishedRun("step", "FINISHED", 1, 2, {"run_cpu_hours": hours}, tags=own)
+        write_runs(client, away, [step])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    store = fleet_store.find_sql_store(client)
+    for experiments, name in ((["0", away], "nightly"), ([away], named)):
+        found = fleet_sql.query_sums(store, Choice("workflow", experiments))
+        assert {one.group: one.figures["cpu_hours"] for one in found} == {name: 1.0, silent: 2.0}
 
 
 def test_other_databases_read_the_metrics_once() -> None:

@@ -160,9 +160,16 @@ def test_a_step_that_the_parent_names_is_shown_to_those_who_may_read_it(
         mlflow.log_metric(step, "duration_sec", 1.0)
         mlflow.set_terminated(step)
         mlflow.set_tag(parent, tag, "true")
+        own = f"experiment={store.experiments['forecast']}"
         assert "far-away" in client.get(f"/perf/run?id={parent}").text
+        assert "3 steps" in client.get(f"/perf?{own}").text
+        assert "far-away" in client.get(f"/perf?workflow={parent}").text
+        assert parent in client.get(f"/perf?experiment={secret}").text
         monkeypatch.setattr(access.Access, "_api", refuse)
         assert "far-away" not in client.get(f"/perf/run?id={parent}").text
+        assert "2 steps" in client.get(f"/perf?{own}").text
+        monkeypatch.setattr(access.Access, "_may_read", lambda *_: False)
+        assert parent not in client.get(f"/perf?experiment={secret}").text
     finally:
         mlflow.delete_tag(parent, tag)
         mlflow.delete_run(step)

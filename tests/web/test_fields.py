@@ -49,6 +49,10 @@ def test_a_figure_of_the_only_node_replaces_that_of_the_run() -> None:
 
 def test_the_most_frequent_fields_are_offered_first() -> None:
     """The user's own metrics and parameters, none of ours."""
-    offered = offer_fields({"auc": 1, "loss": 3, "duration_sec": 9}, {"leaves": 2})
+    offered = offer_fields(
+        {"auc": 1, "loss": 3, "duration_sec": 9, "a _/duration_sec": 3, "a _/ops/x/count": 3},
+        {"leaves": 2},
+        ["a %"],
+    )
     assert [f.name for f in offered if f.kind == "metric"] == ["metrics.loss", "metrics.auc"]
     assert [f.name for f in offered if f.kind == "param"] == ["params.leaves"]

@@ -306,7 +306,7 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
     assert by_hours is not None
     values = [r.metrics["run_cpu_hours"] for r in by_hours.runs if r.component]
     assert by_hours.runs[-1].run_id == filled.runs["training"]
-    steps = query_steps(store, by_hours.runs)
+    steps = query_steps(store, by_hours.runs, lambda _: False)
     assert {k: {s.run_id for s in v} for k, v in steps.items()} == {
         filled.runs["training"]: {filled.runs["prepare"], filled.runs["train"]}
     }

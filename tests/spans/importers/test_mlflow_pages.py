@@ -31,7 +31,7 @@ def _run(run_id: str, parent: str | None = None) -> Any:
         status="FINISHED",
     )
     tags = {"mlflow.parentRunId": parent} if parent else {}
-    return SimpleNamespace(info=info, data=SimpleNamespace(tags=tags, metrics={}))
+    return SimpleNamespace(info=info, data=SimpleNamespace(tags=tags, metrics={}, params={}))
 
 
 def _trace(number: int) -> Any:
@@ -45,17 +45,21 @@ class _Client:
     """A parent with five children, which has five traces; two come at a time."""
 
     def get_run(self, run_id: str) -> Any:
-        return _run(run_id)
+        run = _run(run_id)
+        run.data.tags["mlflow_perf.steps_in.2"] = "true"
+        return run
 
     def search_runs(
         self,
-        _experiments: list[str],
+        experiments: list[str],
         query: str,
         *,
         max_results: int,
         page_token: str | None = None,
     ) -> _Page:
-        children = [_run(f"c{n}", "parent") for n in range(5)] if "'parent'" in query else []
+        is_parent = "'parent'" in query
+        assert experiments == (["1", "2"] if is_parent else ["1"])
+        children = [_run(f"c{n}", "parent") for n in range(5)] if is_parent else []
         return _Page(children, int(page_token or 0))
 
 

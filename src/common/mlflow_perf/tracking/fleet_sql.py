@@ -22,7 +22,7 @@ from mlflow_perf.tracking.fleet_sums import (
     Sums,
     add_up,
 )
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
+from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG, TAG
 
 _COMPONENTS_AT_ONCE = 50
 _THREADS_MAX = 4
@@ -209,9 +209,10 @@ def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, An
         joins.append((user, has_user, False))
     if choice.by == "workflow":
         joins.append((parent, has_parent, False))
-        # A run is a step only of a parent in its own experiment, as MLflow's permissions are.
-        is_home = parent_run.experiment_id == run.experiment_id
-        joins.append((parent_run, is_home & (parent_run.run_uuid == parent.value), False))
+        is_parent = counts_steps_of(parent_run, run) & (parent_run.run_uuid == parent.value)
+        # MLflow's permissions are those of experiments: the parent's name is shown, too.
+        is_parent &= parent_run.experiment_id.in_([int(e) for e in choice.experiments])
+        joins.append((parent_run, is_parent, False))
     week = (run.start_time - MONDAY_MS) // WEEK_MS
     group = {
         "experiment": run.experiment_id,
@@ -232,6 +233,25 @@ def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, An
     experiments = [int(experiment) for experiment in choice.experiments]
     chosen = chosen.where(run.lifecycle_stage == "active", run.experiment_id.in_(experiments))
     return chosen.where(*_bound_time(choice)), run
+
+
+def counts_steps_of(parent: Any, child: Any) -> Any:
+    """Return the condition that a run may have steps in the experiment of another run.
+
+    The experiment is its own, or one that its tags name (`STEPS_TAG`).
+
+    Args:
+        parent: The columns of the workflow's run.
+        child: The columns of the step's run.
+    """
+    from mlflow.store.tracking.dbmodels.models import SqlTag
+    from sqlalchemy import String, cast, literal, or_, select
+    from sqlalchemy.orm import aliased
+
+    named, home = aliased(SqlTag), cast(child.experiment_id, String)
+    is_named = (named.run_uuid == parent.run_uuid) & (named.key == literal(STEPS_TAG) + home)
+    tagged = select(named.key).where(is_named).correlate_except(named).exists()
+    return or_(parent.experiment_id == child.experiment_id, tagged)
 
 
 def _list_groups(chosen: Any, choice: Choice) -> list[Any]:

@@ -30,7 +30,10 @@ TIME_KEYS = ("started", "ended")
 """Names of the columns with a moment, Unix time in seconds."""
 
 _AT_ONCE = 2000
-_TAGS = tuple(f"{TAG}{n}" for n in ("component", "components", "status", "hostname", "bottleneck"))
+_TAGS = tuple(
+    f"{TAG}{name}"
+    for name in ("component", "components", "status", "hostname", "bottleneck", "advice")
+)
 
 
 def iterate_rows(since: float | None = None) -> Iterator[list[dict[str, Any]]]:
@@ -75,7 +78,7 @@ def _make_row(
         "status": own.status,
         "parent_run_id": own.parent_id,
         "hostname": own.tags.get(f"{TAG}hostname"),
-        "held_back_by": own.tags.get(f"{TAG}bottleneck"),
+        "held_back_by": own.verdict or None,
         "started": own.started,
         "ended": own.ended,
         **{key: of_one_node.get(key, own.figures.get(key)) for key in FIGURE_KEYS},

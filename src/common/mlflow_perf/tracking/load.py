@@ -96,7 +96,8 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
-    if client.search_runs([run.info.experiment_id], query, max_results=1):
+    homes = PerfRun.from_mlflow(run).step_experiments
+    if client.search_runs(homes, query, max_results=1):
         missing += " of its own: it is the parent of others, name one of those"
     elif f"{TAG}imported_from" in run.data.tags:
         missing += ": it was imported, and `mlflow-perf show` prints its figures"

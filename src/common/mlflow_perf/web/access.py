@@ -87,6 +87,7 @@ class Access:
         self._prefix = prefix
         self._workspace = workspace
         self._left_bytes = _MOST_REQUEST_MB * _MB
+        self._answered: dict[str, bool] = {}
         self.unread: list[str] = []
 
     def workspaces(self) -> list[str]:
@@ -132,15 +133,15 @@ class Access:
                 such page.
         """
         if parent_id := choice.equal.get("workflow"):
-            home = str(self.run(parent_id).experiment_id)
-            experiments = [home] if home in experiments else []
+            homes = self.run(parent_id).step_experiments
+            experiments = [one for one in experiments if one in homes]
         if not experiments:
             return Found([])
         listed = query_runs(_open_store(), experiments, choice, keys)
         if listed is not None:
             # Trends and advice need no steps, which cost a large store 0.2 s to find.
-            return _add_family(listed) if keys is OUR_KEYS else listed
-        return _add_family(search_choice(_open_store(), experiments, choice))
+            return self._add_family(listed) if keys is OUR_KEYS else listed
+        return self._add_family(search_choice(_open_store(), experiments, choice))
 
     def newest_runs(
         self,
@@ -193,7 +194,8 @@ class Access:
         """
         self._api("runs/get", {"run_id": run_id})
         run: Run = _open_store().get_run(run_id)
-        return drop_foreign_parents(_open_store(), [PerfRun.from_mlflow(run)])[0]
+        found = [PerfRun.from_mlflow(run)]
+        return drop_foreign_parents(_open_store(), found, self._may_read)[0]
 
     def live_nodes(self, run: PerfRun) -> list[NodeDocument]:
         """Return what the metrics of a running job, which the user may read, show of it so far."""
@@ -203,16 +205,24 @@ class Access:
         """Return the runs whose parent is a run that the user may read."""
         query = f"tags.`{PARENT_TAG}` = '{run.run_id}'"
         order = ["attributes.start_time ASC"]
-        homes = list(self._readable(run))
+        home = str(run.experiment_id)
+        homes = [one for one in run.step_experiments if one == home or self._may_read(one)]
         return search(_open_store(), homes, query, _MOST_CHILDREN, order_by=order).runs
 
-    def _readable(self, run: PerfRun) -> Iterator[str]:
-        """Yield the experiments of a run's steps that the user may read."""
-        for experiment_id in run.step_experiments:
+    def _may_read(self, experiment_id: str) -> bool:
+        """Return whether the user may read an experiment; each is asked for once."""
+        if experiment_id not in self._answered:
+            self._answered[experiment_id] = False
             with suppress(NotAllowedError):
-                if experiment_id != run.experiment_id:
-                    self._api("experiments/get", {"experiment_id": experiment_id})
-                yield experiment_id
+                self._api("experiments/get", {"experiment_id": experiment_id})
+                self._answered[experiment_id] = True
+        return self._answered[experiment_id]
+
+    def _add_family(self, found: Found) -> Found:
+        """Return runs with their steps, and without parents that do not count them."""
+        store = _open_store()
+        runs = drop_foreign_parents(store, found.runs, self._may_read)
+        return replace(found, runs=runs, steps=query_steps(store, runs, self._may_read))
 
     def children_of_each(self, runs: Sequence[PerfRun]) -> list[list[PerfRun]]:
         """Return the children of each run; only runs that have some are searched for them."""
@@ -375,13 +385,6 @@ class Access:
 
         # In its own context, so that the end of the inner request does not end this one.
         return contextvars.copy_context().run(read_answer)
-
-
-def _add_family(found: Found) -> Found:
-    """Return runs with their steps, and without parents of another experiment."""
-    store = _open_store()
-    runs = drop_foreign_parents(store, found.runs)
-    return replace(found, runs=runs, steps=query_steps(store, runs))
 
 
 def _open_store() -> Any:

@@ -7,10 +7,11 @@ A field has one name in the address, whether it is a column, the order or the gr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.metric_text import find_unit
+from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.model.metrics import find_metric
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 
@@ -183,9 +184,16 @@ def read_field(name: str) -> Field | None:
     return Field(key if kind == "metric" and key in BY_KEY else f"{kind}s.{key}", kind, key)
 
 
-def is_users_metric(key: str) -> bool:
-    """Return whether a metric is the job's own, such as `auc`."""
-    return find_metric(key) is None and not key.startswith(_OURS)
+def is_users_metric(key: str, components: Iterable[str] = ()) -> bool:
+    """Return whether a metric is the job's own, such as `auc`.
+
+    Args:
+        key: Key of the metric.
+        components: The run's further components, whose figures have their name in front.
+    """
+    prefixes = (f"{clean_metric_key(name)}/" for name in components)
+    own = key.removeprefix(next(filter(key.startswith, prefixes), ""))
+    return find_metric(own) is None and not own.startswith(_OURS)
 
 
 def read_figure(run: PerfRun, key: str) -> float | None:
@@ -217,14 +225,18 @@ def read_number(value: float | str | None) -> float | None:
     return value
 
 
-def offer_fields(metrics: Mapping[str, int], params: Mapping[str, int]) -> list[Field]:
+def offer_fields(
+    metrics: Mapping[str, int], params: Mapping[str, int], components: Collection[str]
+) -> list[Field]:
     """Return the user's metrics and the parameters that some runs have, the most frequent first.
 
     Args:
         metrics: Key of a metric → how many runs have it.
         params: The same for the parameters.
+        components: Further components of the runs.
     """
-    own = sorted((k for k in metrics if is_users_metric(k)), key=lambda k: (-metrics[k], k))
+    users = (key for key in metrics if is_users_metric(key, components))
+    own = sorted(users, key=lambda k: (-metrics[k], k))
     named = sorted(params, key=lambda k: (-params[k], k))
     found = [read_field(f"metrics.{k}") for k in own] + [read_field(f"params.{k}") for k in named]
     return [field for field in found if field is not None]

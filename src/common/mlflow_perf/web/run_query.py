@@ -11,7 +11,7 @@ from typing import Any
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.model.document import WORST_FIRST
-from mlflow_perf.tracking.fleet_sql import list_further_components
+from mlflow_perf.tracking.fleet_sql import counts_steps_of, list_further_components
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import TAGS
@@ -173,7 +173,7 @@ def _limit_to_ours(found: Any, run: Any, models: Any, choice: Choice) -> Any:
     if not choice.query and not any(name in TAGS for name in choice.equal):
         # Without a filter on tags, which parents lack, the workflows are listed too.
         child, parent, own = aliased(models.SqlRun), aliased(run), aliased(tag)
-        same = (parent.c.run_uuid == tag.value) & (parent.c.experiment_id == child.experiment_id)
+        same = (parent.c.run_uuid == tag.value) & counts_steps_of(parent.c, child)
         parents = (
             select(tag.value)
             .join(parent, parent.c.run_uuid == tag.value)

@@ -49,7 +49,8 @@ def search_choice(store: Any, experiments: Sequence[str], choice: Choice) -> Fou
         runs = [r for r, names in parts if any(wanted in (n or "").casefold() for n in names)]
         found = replace(found, runs=runs)
     metrics = Counter(key for run in found.runs for key in run.metrics)
-    offered = offer_fields(metrics, Counter(key for run in found.runs for key in run.params))
+    params = Counter(key for run in found.runs for key in run.params)
+    offered = offer_fields(metrics, params, {n for run in found.runs for n in run.components})
     return replace(found, offered=offered, columns=choose_columns(choice, offered))
 
 

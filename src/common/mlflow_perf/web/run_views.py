@@ -63,7 +63,9 @@ def run(access: Access) -> Response:
         # What a part of the job looks like is no verdict on the whole.
         report.verdict, report.findings, report.asked = {}, [], None
         report.notes.append("The job still runs: these are its metrics in MLflow so far.")
-        own = [(k, f"{v:,.6g}") for k, v in sorted(one.metrics.items()) if is_users_metric(k)]
+        further = [*one.components]
+        users = (k for k in sorted(one.metrics) if is_users_metric(k, further))
+        own = [(key, f"{one.metrics[key]:,.6g}") for key in users]
         if own:
             report.facts.append(("The job's own metrics so far", own[:_MOST_OWN_METRICS]))
     answer = render("perf_run.html", run=one, is_running=one.status == "RUNNING", **context)

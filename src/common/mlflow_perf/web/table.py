@@ -7,11 +7,12 @@ shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.model.document import worst_status
+from mlflow_perf.tracking.fleet_sql import counts_steps_of, list_further_components
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
@@ -211,7 +212,8 @@ def _offer(
     metrics = dict(session.execute(counted.group_by(metric.key)).all())
     several = select(param.key, func.count(), func.min(param.value), func.max(param.value))
     found = session.execute(several.where(param.run_uuid.in_(ids)).group_by(param.key)).all()
-    offered = offer_fields(metrics, {key: count for key, count, _, _ in found})[:_MOST_OFFERED]
+    params = {key: count for key, count, _, _ in found}
+    offered = offer_fields(metrics, params, list_further_components(session))[:_MOST_OFFERED]
     varying = {
         key
         for key, count, low, high in found
@@ -238,15 +240,18 @@ def query_parents(store: Any, runs: Sequence[PerfRun]) -> set[str] | None:
         return {str(value) for (value,) in session.execute(query)}
 
 
-def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]:
+def query_steps(
+    store: Any, runs: Sequence[PerfRun], may_read: Callable[[str], bool]
+) -> dict[str, list[PerfRun]]:
     """Return the steps with performance data of each run that is a workflow, by the run's id.
 
-    A step is a child in its parent's own experiment. The steps have figures, and a verdict, only
-    if the workflow has none of its own.
+    A step is a child in its parent's own experiment, or in one that the parent's tags name. The
+    steps have figures, and a verdict, only if the workflow has none of its own.
 
     Args:
         store: The server's tracking store.
         runs: Runs that the user may read.
+        may_read: Says whether the user may read another experiment, by its id.
     """
     models = load_models(store)
     if models is None:
@@ -256,21 +261,26 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
 
     row, tag, ours = models.SqlRun, models.SqlTag, aliased(models.SqlTag)
     parent_row = aliased(row)
-    of_parent = (parent_row.run_uuid == tag.value) & (parent_row.experiment_id == row.experiment_id)
+    of_parent = (parent_row.run_uuid == tag.value) & counts_steps_of(parent_row, row)
     with store.ManagedSessionMaker() as session:
         query = (
-            select(tag.run_uuid, tag.value, row.name, row.start_time, row.end_time)
+            select(tag.run_uuid, tag.value, row.name, row.start_time, row.end_time,
+                   row.experiment_id)
             .join(ours, (ours.run_uuid == tag.run_uuid) & (ours.key == COMPONENT_TAG))
             .join(row, row.run_uuid == tag.run_uuid)
             .join(parent_row, of_parent)
             .where(tag.key == PARENT_TAG, row.lifecycle_stage == "active")
-        )
+        )  # fmt: skip
         # Each query reads the tags of all steps: 0.2 s for 80,000 of them.
-        parents = {str(run.run_id) for run in runs}
+        parents = {str(run.run_id): str(run.experiment_id) for run in runs}
         if len(parents) <= _IDS_PER_QUERY:
             query = query.where(tag.value.in_(parents))
-        found_steps = session.execute(query)
-        steps = {step.run_uuid: step for step in found_steps if step.value in parents}
+        steps = {
+            step.run_uuid: step
+            for step in session.execute(query)
+            if (home := parents.get(step.value)) is not None
+            and ((own := str(step.experiment_id)) == home or may_read(own))
+        }
         silent = {run.run_id for run in runs if not run.metrics.keys() & _FIGURES}
         unsummed = [run_id for run_id, step in steps.items() if step.value in silent]
         metrics = _read_values(session, models.SqlLatestMetric, unsummed, _STEP_KEYS)
@@ -286,27 +296,37 @@ def query_steps(store: Any, runs: Sequence[PerfRun]) -> dict[str, list[PerfRun]]
     return found
 
 
-def drop_foreign_parents(store: Any, runs: Sequence[PerfRun]) -> list[PerfRun]:
-    """Return runs without the tag of a parent that is missing or in another experiment.
+def drop_foreign_parents(
+    store: Any, runs: Sequence[PerfRun], may_read: Callable[[str], bool]
+) -> list[PerfRun]:
+    """Return runs without the tag of a parent that is missing or does not count them as steps.
 
     Args:
         store: The server's tracking store.
         runs: Runs that the user may read.
+        may_read: Says whether the user may read another experiment, by its id.
     """
     models = load_models(store)
-    parents = {run.parent_id for run in runs if run.parent_id}
-    if models is None or not parents:
+    if models is None or not any(run.parent_id for run in runs):
         return list(runs)
     from sqlalchemy import select
+    from sqlalchemy.orm import aliased
 
-    row, homes = models.SqlRun, dict[str, str]()
+    row, tag, kept = models.SqlRun, models.SqlTag, set[str]()
+    parent = aliased(row)
+    query = (
+        select(row.run_uuid, row.experiment_id, parent.experiment_id.label("home"))
+        .join(tag, (tag.run_uuid == row.run_uuid) & (tag.key == PARENT_TAG))
+        .join(parent, (parent.run_uuid == tag.value) & counts_steps_of(parent, row))
+    )
     with store.ManagedSessionMaker() as session:
-        for some in _split(sorted(parents)):
-            query = select(row.run_uuid, row.experiment_id).where(row.run_uuid.in_(some))
-            homes.update((run_id, str(home)) for run_id, home in session.execute(query))
+        for some in _split([str(run.run_id) for run in runs if run.parent_id]):
+            for one in session.execute(query.where(row.run_uuid.in_(some))):
+                if one.home == one.experiment_id or may_read(str(one.home)):
+                    kept.add(one.run_uuid)
     return [
         run
-        if not run.parent_id or homes.get(run.parent_id) == str(run.experiment_id)
+        if not run.parent_id or run.run_id in kept
         else replace(run, tags={k: v for k, v in run.tags.items() if k != PARENT_TAG})
         for run in runs
     ]

@@ -104,6 +104,7 @@ class MlflowRunImporter:
 
         from mlflow_perf.tracking.load import fetch_run, load, make_client
         from mlflow_perf.tracking.paging import iterate_pages
+        from mlflow_perf.tracking.perf_run import PerfRun
 
         run_id = str(source).removeprefix(_PREFIX).strip("/")
         client = make_client()
@@ -132,7 +133,8 @@ class MlflowRunImporter:
                 with suppress(MlflowPerfError):  # most runs have no performance document
                     components += read_document(load(run.info.run_id).as_dict(), store)
                 query = f"tags.`{_PARENT_TAG}` = '{run.info.run_id}'"
-                for child in iterate_pages(client.search_runs, [run.info.experiment_id], query):
+                homes = PerfRun.from_mlflow(run).step_experiments
+                for child in iterate_pages(client.search_runs, homes, query):
                     if child.info.run_id not in seen:
                         seen.add(child.info.run_id)
                         waiting.append(child)
