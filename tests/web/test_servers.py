@@ -210,20 +210,20 @@ def test_basic_auth(store: Filled, tmp_path: Path) -> None:
         # An agent of Bob's reads as Bob, and one of nobody reads nothing.
         train, hidden = store.runs["train"], store.runs["hidden"]
         shown, refused, runs, hours = _ask_agent(address, _BOB, train, hidden)
-        assert "### Findings" in shown
-        assert refused.startswith("Error: ")
-        assert train in runs
-        assert json.loads(hours)["groups"] == 1
-        assert hidden not in runs
+        assert "### Findings" in shown[1]
+        assert refused[0]
+        assert train in runs[1]
+        assert json.loads(hours[1])["groups"] == 1
+        assert hidden not in runs[1]
         answers = _ask_agent(address, "", train, hidden)
-        assert all(answer.startswith("Error: ") for answer in answers)
-        for text in (shown, refused, runs, hours, *answers):
+        assert all(is_error for is_error, _ in answers)
+        for _, text in (shown, refused, runs, hours, *answers):
             assert "long-password" not in text
             assert str(tmp_path) not in text
 
 
-def _ask_agent(address: str, user: str, *runs: str) -> list[str]:
-    """Return what the tools of `mlflow-perf mcp` answer to a user of a server."""
+def _ask_agent(address: str, user: str, *runs: str) -> list[tuple[bool, str]]:
+    """Return whether each tool of `mlflow-perf mcp` refuses a user of a server, and its answer."""
     fastmcp = pytest.importorskip("fastmcp")
     from mlflow_perf.cli._agent_tools import make_server
 
@@ -231,10 +231,10 @@ def _ask_agent(address: str, user: str, *runs: str) -> list[str]:
     asked: list[tuple[str, dict[str, Any]]] = [("explain_run", {"run_id": run}) for run in runs]
     asked += [("search_runs", {"limit": 50}), ("fleet", {"since": "9999d"})]
 
-    async def ask() -> list[str]:
+    async def ask() -> list[tuple[bool, str]]:
         async with fastmcp.Client(make_server()) as client:
-            found = [await client.call_tool(tool, given) for tool, given in asked]
-            return [str(answer.content[0].text) for answer in found]
+            found = [await client.call_tool(*one, raise_on_error=False) for one in asked]
+            return [(answer.is_error, str(answer.content[0].text)) for answer in found]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", address)

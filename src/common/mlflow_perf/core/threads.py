@@ -169,6 +169,11 @@ class _Started(Event):
         self._waiting.clear()
 
 
+def _say_fault(thread: threading.Thread) -> None:
+    error = sys.exc_info()[1]
+    _log.warning("The thread %s has ended: %s: %s", thread.name, type(error).__name__, error)
+
+
 class Thread(threading.Thread):
     """A daemon thread that takes no signal of the job and is no coroutine.
 
@@ -181,7 +186,7 @@ class Thread(threading.Thread):
         super().__init__(target=target, name=name, daemon=True)
         self._native_pid: int | None = None
         # Python would call `threading.excepthook`, with which a job may end itself.
-        self._invoke_excepthook = lambda _: self._say_fault(sys.exc_info()[1])
+        self._invoke_excepthook = _say_fault
         self._ended = Event()
 
     def start(self) -> None:
@@ -215,13 +220,10 @@ class Thread(threading.Thread):
         _show_as_ours(_native.get_native_id())
         try:
             self.run()
-        except Exception as error:  # noqa: BLE001 - nobody is above it
-            self._say_fault(error)
+        except Exception:  # noqa: BLE001 - nobody is above it
+            _say_fault(self)
         finally:
             self._ended.set()
-
-    def _say_fault(self, error: BaseException | None) -> None:
-        _log.warning("The thread %s has ended: %s: %s", self.name, type(error).__name__, error)
 
     def is_alive(self) -> bool:
         """Return whether the thread runs, in this process."""
