@@ -66,6 +66,20 @@ ROWS = [
 ]
 
 
+def test_short_steps_have_their_cpu_time_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.00002 CPU hours say nothing to people; the unit is in the head of the column."""
+    rows = [Row("make", "FINISHED", 1.25, 1, 0.001, 0.00002, 100.4, 1.0, 2.0, reported=True)]
+    monkeypatch.setattr("mlflow_perf.pipelines.step_table.build_rows", lambda *_: rows)
+    graph, result = Graph("g", "A title", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
+    tracking = SimpleNamespace(place=Place("http://host"))
+    _show(graph, result, tracking, as_json=False)  # type: ignore[arg-type] # a double
+    lines = capsys.readouterr().out.splitlines()
+    assert " CPU s  unused  peak MB  read MB  write MB" in lines[3]
+    assert lines[4].split()[4:6] == ["3.6", "0.1"]
+
+
 def test_the_table_has_a_line_per_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +92,7 @@ def test_the_table_has_a_line_per_step(
     assert lines[1] == "A title: FINISHED in 3.0 s"
     assert lines[3].split()[:3] == ["step", "status", "sec"]
     assert lines[4].split() == [
-        "make", "FINISHED", "1.2", "1", "0.50000", "0.25000", "100", "1.0", "2.0",
+        "make", "FINISHED", "1.2", "1", "0.500", "0.250", "100", "1.0", "2.0",
     ]  # fmt: skip
     assert lines[5].split()[0] == "plain*"
     assert lines[6].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–"]

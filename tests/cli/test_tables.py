@@ -29,6 +29,12 @@ def test_a_key_that_does_not_fit_continues_on_the_next_line(capsys: Captured) ->
     assert "".join(line.split()[0] for line in lines) == "".join(keys)
 
 
+def test_a_long_name_is_cut_after_a_separator() -> None:
+    """No part of a name is split unless it is itself too long; no character is lost."""
+    assert _tables._fold("store.get.deserialize", 12) == ["store.get.", "deserialize"]
+    assert _tables._fold("a/deserialize b", 6) == ["a/", "deseri", "alize", "b"]
+
+
 def test_figures_are_never_folded(capsys: Captured) -> None:
     """A table of figures that are wider than the terminal keeps each on one line."""
     _tables.table(["name", "a", "b"], [("n" * 20, "1" * 50, "2" * 50)], right=2)

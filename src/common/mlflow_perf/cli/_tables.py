@@ -25,6 +25,7 @@ _GAP = 2
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_PARTS = re.compile(r"[^./_-]*[./_-]|[^./_-]+")
 _STYLES: dict[str, dict[str, Any]] = {
     "worse": {"fg": "red"},
     "better": {"fg": "green"},
@@ -134,7 +135,10 @@ def table(
 
 
 def _fold(text: str, size: int) -> list[str]:
-    """Return a text in lines of at most `size` columns, cut between words, with one indent."""
+    """Return a text in lines of at most `size` columns, with one indent.
+
+    It is cut between words, and in a word that is too long after `.`, `/`, `_` or `-`.
+    """
     from rich.cells import cell_len, chop_cells
 
     if cell_len(text) <= size:
@@ -146,5 +150,11 @@ def _fold(text: str, size: int) -> list[str]:
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= room:
             lines[-1] += f" {word}"
         else:
-            lines += chop_cells(word, room) or [""]
+            cut = [""]
+            for part in _PARTS.findall(word):
+                if cell_len(cut[-1]) + cell_len(part) <= room:
+                    cut[-1] += part
+                else:
+                    cut += chop_cells(part, room)
+            lines += cut if cut[0] else cut[1:] or cut
     return [indent + line for line in lines]

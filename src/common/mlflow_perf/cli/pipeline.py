@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.step_sizes import StepSize
     from mlflow_perf.publish.workflow_writer import Tracking
 
-_HEADER = ("step", "status", "sec", "nodes", "CPU h", "unused", "peak MB", "read MB", "wrote")
+_HEADER = ("step", "status", "sec", "nodes", "{}", "unused", "peak MB", "read MB", "write MB")
+_SHORT_HOURS = 0.1  # CPU time below it is shown in seconds
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -238,19 +239,23 @@ def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) ->
         )
         return
     click.echo(f"\n{graph.title}: {result.status} in {result.duration_sec:.1f} s\n")
+    hours = [(row.cpu_hours_used or 0.0) + (row.cpu_hours_unused or 0.0) for row in rows]
+    is_short = max(hours, default=0.0) < _SHORT_HOURS
+    scale, places = (3600, 1) if is_short else (1, 3)
     cells = []
     for row in rows:
         mark = "" if row.reported or row.cpu_hours_used is None else "*"
         figures = [
-            (row.cpu_hours_used, 5),
-            (row.cpu_hours_unused, 5),
-            (row.max_mem_mb, 0),
-            (row.io_read_mb, 1),
-            (row.io_write_mb, 1),
+            (row.cpu_hours_used, scale, places),
+            (row.cpu_hours_unused, scale, places),
+            (row.max_mem_mb, 1, 0),
+            (row.io_read_mb, 1, 1),
+            (row.io_write_mb, 1, 1),
         ]
-        texts = ["–" if value is None else f"{value:.{places}f}" for value, places in figures]
+        texts = ["–" if value is None else f"{value * by:.{n}f}" for value, by, n in figures]
         cells.append([row.step + mark, row.status, f"{row.duration_sec:.1f}", row.nodes, *texts])
-    _tables.table(_HEADER, cells, right=7)
+    unit = "CPU s" if is_short else "CPU h"
+    _tables.table([name.format(unit) for name in _HEADER], cells, right=7)
     if any(not r.reported and r.status == "FINISHED" for r in rows):
         click.echo("* measured by the runner: the step does not report itself")
     for name, path in result.outputs.items():
