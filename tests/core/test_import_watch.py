@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 from tests.alone import alone
@@ -98,3 +100,20 @@ def test_a_missing_module_is_looked_at_once() -> None:
     for name in ("missing_one", "missing_two") * 3:
         watch.find_spec(name, None)
     assert len(reads) == 2
+
+
+def test_no_lazy_module_is_loaded_and_none_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that stand in for modules until they are used are not used by the watch."""
+
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            raise ImportError(name)
+
+    class Proxy:
+        def __getattr__(self, name: str) -> object:
+            raise ImportError(name)
+
+    with bring():
+        monkeypatch.setitem(sys.modules, "watched_lazy", Lazy("watched_lazy"))
+        monkeypatch.setitem(sys.modules, "watched_proxy", cast("ModuleType", Proxy()))
+    assert sys.meta_path.count(_imports) == 0

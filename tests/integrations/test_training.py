@@ -12,6 +12,7 @@ import pytest
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import lightgbm, training
+from mlflow_perf.integrations._training_loops import IdentityMap
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
@@ -94,6 +95,46 @@ def test_functions_that_another_library_wrapped_stay(library: Any) -> None:
     lightgbm.unfollow()
     assert library.Booster.update is theirs
     assert library.Booster().update() == "updated"
+
+
+def test_a_model_that_cannot_be_hashed_trains_as_before(library: Any) -> None:
+    """A job's own class of models may have no hash, and an `__eq__` that raises."""
+
+    class Odd(library.Booster):  # type: ignore[misc]
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("compared")
+
+    training.enable(["lightgbm"])
+    current.activate(OperationMetrics(), folder=None)
+    try:
+        booster = Odd()
+        for _ in range(3):
+            assert booster.update() == "updated"
+            assert booster.eval_valid() == "evaluated"
+    finally:
+        recorder = current.deactivate().steps
+    assert recorder is not None
+    found = recorder.records()["boosting"][0]
+    assert (found.step.count, found.parts["evaluation"].count) == (3, 3)
+
+
+def test_what_belongs_to_an_object_ends_with_it() -> None:
+    """An object that gets the number of one that is gone has nothing of that one."""
+
+    class Trainer:
+        __hash__ = None  # type: ignore[assignment]
+
+    found: IdentityMap[str] = IdentityMap()
+    first, second = Trainer(), Trainer()
+    assert found.add(first, "a") == found.get(first) == "a"
+    assert found.get(second) is None
+    found.add(second, "b")
+    found.drop(second)
+    assert found.get(second) is None
+    del first
+    assert not found._held
 
 
 def test_a_wrong_name_is_refused() -> None:

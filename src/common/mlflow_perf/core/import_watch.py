@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import ClassVar
 
 _US, _JOB = "mlflow_perf", ""
+_read_dict: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__
 
 
 class ImportWatch:
@@ -82,7 +83,10 @@ class ImportWatch:
         # Called at each import: a copy of all modules, of which there are thousands, takes 0.1 ms.
         before, self._modules = self._modules, len(sys.modules)
         for module in list(islice(reversed(sys.modules.values()), max(0, self._modules - before))):
-            spec = getattr(module, "__spec__", None)
+            if not issubclass(type(module), ModuleType):
+                continue
+            # Out of its dictionary: an attribute of a lazy module would load it, or raise.
+            spec = _read_dict(module).get("__spec__")
             if type(spec) is ModuleSpec:
                 spec.__class__ = _WatchedSpec
 

@@ -68,7 +68,7 @@ def bring() -> Iterator[None]:
                 for thread in _read_threads().keys() - _before[1].keys():
                     # The library's module is that of the thread's target, or that of its class.
                     modules = (getattr(thread, "_target", None), type(thread))
-                    if any(_imports.has_loaded(getattr(m, "__module__", "")) for m in modules):
+                    if any(_imports.has_loaded(str(getattr(m, "__module__", ""))) for m in modules):
                         _brought_threads.add(thread)
 
 

@@ -8,9 +8,39 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter_ns
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
+
+V = TypeVar("V")
+
+
+class IdentityMap(Generic[V]):
+    """What belongs to objects of the job while they live; the job's `__hash__` is not called."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[weakref.ref[Any], V]] = {}
+
+    def get(self, owner: Any) -> V | None:
+        """Return what belongs to an object; None without anything."""
+        found = self._held.get(id(owner))
+        return found[1] if found is not None and found[0]() is owner else None
+
+    def add(self, owner: Any, value: V) -> V:
+        """Keep and return what belongs to an object from now on."""
+        number, held = id(owner), self._held
+
+        def forget(ref: weakref.ref[Any]) -> None:
+            found = held.get(number)  # another object may have the number by now
+            if found is not None and found[0] is ref:
+                del held[number]
+
+        held[number] = weakref.ref(owner, forget), value
+        return value
+
+    def drop(self, owner: Any) -> None:
+        """Forget what belongs to an object."""
+        self._held.pop(id(owner), None)
 
 
 class Patches:
@@ -120,7 +150,7 @@ class TrainerEvents(Patches):
     def __init__(self, methods: Mapping[str, str]) -> None:
         super().__init__()
         self._methods = methods
-        self._drivers: weakref.WeakKeyDictionary[Any, LoopDriver] = weakref.WeakKeyDictionary()
+        self._drivers: IdentityMap[LoopDriver] = IdentityMap()
 
     def follow(self, owner: Any, name: str) -> None:
         """Follow the function that calls all callbacks for an event: `(trainer, event, …)`."""
@@ -129,7 +159,8 @@ class TrainerEvents(Patches):
             def tell(trainer: Any, event: str, *args: Any, **kwargs: Any) -> Any:
                 method = self._methods.get(event)
                 if method and not any(isinstance(c, StepCallback) for c in trainer.callbacks):
-                    getattr(self._drivers.setdefault(trainer, LoopDriver()), method)()
+                    driver = self._drivers.get(trainer) or self._drivers.add(trainer, LoopDriver())
+                    getattr(driver, method)()
                 with aside("logging") if event == "on_log" else contextlib.nullcontext():
                     return original(trainer, event, *args, **kwargs)
 
@@ -158,7 +189,7 @@ class BoosterLoops(Patches):
         super().__init__()
         self._updates = updates
         self._evaluations = evaluations
-        self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+        self._loops: IdentityMap[Loop] = IdentityMap()
 
     def follow(self, module: ModuleType) -> None:
         """Follow every booster of this process; `module` has their class, `Booster`."""
@@ -173,7 +204,7 @@ class BoosterLoops(Patches):
             if loop is None or loop.is_closed:  # of an earlier session
                 loop = open_loop("boosting")
                 if loop is not None:
-                    self._loops[booster] = loop
+                    self._loops.add(booster, loop)
                     weakref.finalize(booster, loop.close)
             if loop is None or loop.is_aside:  # one update calls another
                 return original(booster, *args, **kwargs)

@@ -13,12 +13,12 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from mlflow_perf.integrations._training_loops import Patches, aside
+from mlflow_perf.integrations._training_loops import IdentityMap, Patches, aside
 from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
 
 _patches = Patches()
 _handles: list[Any] = []
-_passes: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+_passes: IdentityMap[Loop] = IdentityMap()
 # Loop → the end of its last backward pass or update, and the begin of the update that runs.
 _marks: weakref.WeakKeyDictionary[Loop, list[int]] = weakref.WeakKeyDictionary()
 
@@ -105,7 +105,7 @@ def _time_fetch(original: Any) -> Any:
             if loop is None:
                 return original(iterator)
             loop.is_automatic = True
-            _passes[iterator] = loop
+            _passes.add(iterator, loop)
             enter(loop)
             weakref.finalize(iterator, _end_pass, loop)
             loop.wait()
@@ -115,7 +115,7 @@ def _time_fetch(original: Any) -> Any:
         try:
             item = original(iterator)
         except BaseException:
-            _passes.pop(iterator, None)
+            _passes.drop(iterator)
             _end_pass(loop)
             raise
         loop.begin()

@@ -14,8 +14,8 @@ from mlflow_perf.web.table import Found
 
 MOST_ROWS = 10_000
 _FIRST = ("run_id", "name", "component", "started", "status", "verdict", "experiment")
-# A spreadsheet takes a cell that begins so for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a cell that begins so for a formula, in some languages also full-width signs.
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def write_csv(found: Found, choice: Choice, experiments: Mapping[str, str]) -> str:
