@@ -1,3 +1,3 @@
 """The version, in one place: setup.py, the package and the tag on each run read it here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
