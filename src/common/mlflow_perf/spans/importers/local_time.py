@@ -156,15 +156,17 @@ def parse_times(text: str) -> Ints:
     chars = data.reshape(-1, len(_SHAPE))
     # Lower characters wrap round to large numbers.
     good = (chars - _SHAPE <= _ROOM).all(axis=1)
-    chars[~good] = np.frombuffer(b"NaT".ljust(len(_SHAPE)), dtype=np.uint8)
+    chars[~good] = np.frombuffer(b"NaT".ljust(len(_SHAPE), b"\0"), dtype=np.uint8)
     moments = chars.view(f"S{len(_SHAPE)}").ravel()
+    if np.__version__.startswith("1."):  # it crashes on bytes that are no date
+        moments = moments.astype(str)
     try:
         return moments.astype("datetime64[us]").astype(np.int64)
     except ValueError:  # one of the dates does not exist
         times = np.full(len(moments), NO_TIME)
-        for place, moment in enumerate(moments.tolist()):
+        for place, moment in enumerate(moments.astype(str).tolist()):
             with suppress(ValueError):
-                times[place] = np.datetime64(moment.decode(), "us").astype(np.int64)
+                times[place] = np.datetime64(moment, "us").astype(np.int64)
         return times
 
 
