@@ -102,7 +102,8 @@ def test_a_missing_module_is_looked_at_once() -> None:
     assert len(reads) == 2
 
 
-def test_no_lazy_module_is_loaded_and_none_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+@alone
+def test_no_lazy_module_is_loaded_and_none_raises() -> None:
     """Objects that stand in for modules until they are used are not used by the watch."""
 
     class Lazy(ModuleType):
@@ -114,6 +115,6 @@ def test_no_lazy_module_is_loaded_and_none_raises(monkeypatch: pytest.MonkeyPatc
             raise ImportError(name)
 
     with bring():
-        monkeypatch.setitem(sys.modules, "watched_lazy", Lazy("watched_lazy"))
-        monkeypatch.setitem(sys.modules, "watched_proxy", cast("ModuleType", Proxy()))
+        sys.modules["watched_lazy"] = Lazy("watched_lazy")
+        sys.modules["watched_proxy"] = cast("ModuleType", Proxy())
     assert sys.meta_path.count(_imports) == 0
