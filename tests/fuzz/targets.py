@@ -422,9 +422,12 @@ def page() -> Target:
 def _serve(uri: str) -> None:
     import os
 
-    from mlflow.server import constants, handlers
+    from mlflow.server import (  # type: ignore[attr-defined]  # exported by MLflow 3.1, too
+        BACKEND_STORE_URI_ENV_VAR,
+        handlers,
+    )
 
-    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = uri
+    os.environ[BACKEND_STORE_URI_ENV_VAR] = uri
     handlers._tracking_store = None  # MLflow has no other way to change it
 
 

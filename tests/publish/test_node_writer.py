@@ -10,11 +10,13 @@ from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
 from uuid import uuid4
 
+import mlflow
 import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from packaging.version import Version
 
 from mlflow_perf import load
 from mlflow_perf.analysis.step_runs import load_step_runs
@@ -340,7 +342,8 @@ def test_a_run_is_read_once_at_most(
 
     monkeypatch.setattr(SqlAlchemyStore, "get_run", get_run)
     write_node(Delivery(_report("train", 100.0), run, is_brief=is_brief))
-    assert len(reads) == count
+    is_older = Version(mlflow.__version__) < Version("3.15")  # it asks once more
+    assert len(reads) == count + is_older
     assert set(load(info.run_id).nodes) == {0}
 
 

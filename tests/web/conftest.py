@@ -22,9 +22,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 @pytest.fixture(scope="module")
 def client(store: Filled) -> Iterator[Any]:
     """A client of MLflow's app with the page, as a server on `store` has it."""
+    from mlflow.server import (  # type: ignore[attr-defined]  # exported by MLflow 3.1, too
+        BACKEND_STORE_URI_ENV_VAR,
+        handlers,
+    )
     from mlflow.server import app as flask_app
-    from mlflow.server import handlers
-    from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
 
     from mlflow_perf.web.app import register
 

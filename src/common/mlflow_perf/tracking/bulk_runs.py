@@ -126,7 +126,7 @@ def _find_tables(
         rows = _Rows(experiment_id, location)
         for run in runs:
             rows.add(run)
-        with session_maker(read_only=False) as session:
+        with _begin_writing(session_maker) as session:
             session.bulk_insert_mappings(models.SqlRun, rows.runs)
             session.flush()
             for table, values in (
@@ -138,6 +138,13 @@ def _find_tables(
                 session.bulk_insert_mappings(table, values)
 
     return write
+
+
+def _begin_writing(session_maker: Any) -> Any:
+    try:
+        return session_maker(read_only=False)
+    except TypeError:  # an older MLflow, which knows no replicas for reading
+        return session_maker()
 
 
 class _Rows:
