@@ -107,8 +107,14 @@ def find_py_spy() -> str:
     """Return the path of py-spy's program.
 
     Raises:
-        SettingError: When it is not installed.
+        SettingError: When it is not installed, or cannot tell the threads of this Python.
     """
+    major, minor = sys.version_info[:2]
+    if (major, minor) < (3, 11):
+        raise SettingError(
+            "MLFLOW_PERF_PROFILE_ENGINE is 'py-spy', which tells threads apart from Python 3.11 "
+            f"on; this is {major}.{minor}. Leave the setting out."
+        )
     beside = Path(sys.executable).parent / "py-spy"
     found = str(beside) if beside.exists() else shutil.which("py-spy")
     if found is None:
