@@ -130,7 +130,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_fork_in_the_middle_of_an_import_leaves_logging_whole() -> None:
     """`logging` unlocks itself after a fork, even where it was imported during that fork."""
     folder = Path(inspect.getfile(startup)).parent
-    command = [sys.executable, "-S", "-c", _FORK, str(folder)]
+    command = [sys.executable, "-S", "-W", "ignore", "-c", _FORK, str(folder)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0
     assert sorted(ended.stderr.split()) == ["WARNING:root:False", "WARNING:root:True"]
