@@ -46,12 +46,8 @@ def test_nothing_is_imported_before_the_job_does() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_a_library_that_is_there_is_followed_and_put_back(library: Any) -> None:
-    """Updates are steps, with their evaluation, and results pass through."""
-    original = library.Booster.update
-    training.enable(["lightgbm"])
-    booster = library.Booster()
-    assert booster.update() == "updated"  # without a session
+def check_three_updates(booster: Any) -> None:
+    """Check that three updates are three steps, each with its evaluation."""
     current.activate(OperationMetrics(), folder=None)
     try:
         for _ in range(3):
@@ -62,6 +58,15 @@ def test_a_library_that_is_there_is_followed_and_put_back(library: Any) -> None:
     assert recorder is not None
     found = recorder.records()["boosting"][0]
     assert (found.step.count, found.parts["evaluation"].count) == (3, 3)
+
+
+def test_a_library_that_is_there_is_followed_and_put_back(library: Any) -> None:
+    """Updates are steps, with their evaluation, and results pass through."""
+    original = library.Booster.update
+    training.enable(["lightgbm"])
+    booster = library.Booster()
+    assert booster.update() == "updated"  # without a session
+    check_three_updates(booster)
     training.disable()
     assert library.Booster.update is original
 
@@ -107,17 +112,7 @@ def test_a_model_that_cannot_be_hashed_trains_as_before(library: Any) -> None:
             raise RuntimeError("compared")
 
     training.enable(["lightgbm"])
-    current.activate(OperationMetrics(), folder=None)
-    try:
-        booster = Odd()
-        for _ in range(3):
-            assert booster.update() == "updated"
-            assert booster.eval_valid() == "evaluated"
-    finally:
-        recorder = current.deactivate().steps
-    assert recorder is not None
-    found = recorder.records()["boosting"][0]
-    assert (found.step.count, found.parts["evaluation"].count) == (3, 3)
+    check_three_updates(Odd())
 
 
 def test_what_belongs_to_an_object_ends_with_it() -> None:
