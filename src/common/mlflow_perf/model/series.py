@@ -168,21 +168,8 @@ class BoundedSeries:
 
     def _push(self, report: Mapping[str, float], span: float) -> None:
         """Add a row between the first and the last one."""
-        if len(self._spans) == self._room:  # two neighbours become one row
-            pairs = range(0, len(self._spans), 2)
-            spans = self._spans
-            for name, column in self._values.items():
-                if self._kind(name) is Kind.GAUGE:
-                    peaks = self._peaks.get(name, column)
-                    self._peaks[name] = array("d", [_peak(peaks[i], peaks[i + 1]) for i in pairs])
-                    merged = [
-                        _mean(column[i], spans[i], column[i + 1], spans[i + 1]) for i in pairs
-                    ]
-                else:
-                    merged = [_latest(column[i], column[i + 1]) for i in pairs]
-                self._values[name] = array("d", merged)
-            self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
-            self._stride *= 2
+        if len(self._spans) == self._room:
+            self._halve()
         rows = len(self._spans)
         self._spans.append(span)
         self._filled = 1
@@ -216,6 +203,21 @@ class BoundedSeries:
                 column[-1] = _latest(column[-1], new)
         self._spans[-1] += span
         self._filled += 1
+
+    def _halve(self) -> None:
+        """Merge each two neighbouring rows into one."""
+        pairs = range(0, len(self._spans), 2)
+        spans = self._spans
+        for name, column in self._values.items():
+            if self._kind(name) is Kind.GAUGE:
+                peaks = self._peaks.get(name, column)
+                self._peaks[name] = array("d", [_peak(peaks[i], peaks[i + 1]) for i in pairs])
+                merged = [_mean(column[i], spans[i], column[i + 1], spans[i + 1]) for i in pairs]
+            else:
+                merged = [_latest(column[i], column[i + 1]) for i in pairs]
+            self._values[name] = array("d", merged)
+        self._spans = array("d", [spans[i] + spans[i + 1] for i in pairs])
+        self._stride *= 2
 
     def columns(self, *, is_open: bool = False) -> dict[str, list[float]]:
         """Return the rows by column, all of one length, NaN where a value is missing.
