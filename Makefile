@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
+BENCH_STAMP := $(VENV)/.installed-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export MLFLOW_DISABLE_TELEMETRY := true
 export UV_LINK_MODE ?= copy
@@ -91,7 +92,12 @@ compat: setup
 	$(call install,nox uv)
 	$(BIN)/nox $(ARGS)
 
-bench: setup
+# The peers are installed too, so that they run beside ours.
+$(BENCH_STAMP): $(STAMP)
+	$(call install,--editable '.[bench]')
+	touch $(BENCH_STAMP)
+
+bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
