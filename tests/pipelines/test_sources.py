@@ -33,13 +33,24 @@ def test_a_remote_path_is_refused() -> None:
 
 
 def test_a_public_file_is_downloaded_once(tmp_path: Path) -> None:
-    """An http(s) address is fetched into the cache; the second time nothing is asked for."""
+    """An http(s) address is fetched into the cache once; a failed or cut download is not kept."""
     asked: list[str] = []
+    reasons = {
+        "gone": "Not Found",
+        "cut": "sent 4 of 4,000 bytes",
+        "garbled": r"what\?",
+        "a b": "control characters",
+    }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            self.send_response(200 if "iris" in self.path else 404)
+            if "garbled" in self.path:
+                self.wfile.write(b"what?\r\n\r\n")
+                return
+            self.send_response(404 if "gone" in self.path else 200)
+            if "cut" in self.path:
+                self.send_header("Content-Length", "4000")
             self.end_headers()
             self.wfile.write(b"1,2\n")
 
@@ -53,11 +64,14 @@ def test_a_public_file_is_downloaded_once(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{server.server_port}/data/iris.csv?sig=x"
     try:
         found = [sources.find(url, tmp_path, where="x") for _ in range(2)]
-        with pytest.raises(PipelineError, match=r"Step 'a' takes .*gone.*Not Found.* --map http"):
-            sources.find(url.replace("iris.csv", "gone"), tmp_path, where="Step 'a'")
+        for name, why in reasons.items():
+            said_so = rf"Step 'a' takes .*{name}.*{why}.* --map http"
+            with pytest.raises(PipelineError, match=said_so):
+                sources.find(url.replace("iris.csv", name), tmp_path, where="Step 'a'")
     finally:
         server.shutdown()
         server.server_close()
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == found[:1]
     assert found[0] == found[1]
     assert found[0].name == "iris.csv"
     assert found[0].read_bytes() == b"1,2\n"

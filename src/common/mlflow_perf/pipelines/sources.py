@@ -10,6 +10,7 @@ import shutil
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -132,8 +133,11 @@ class Sources:
                 part.open("wb") as file,
             ):
                 shutil.copyfileobj(answer, file)
+            size, promised = part.stat().st_size, answer.headers.get("Content-Length")
+            if promised is not None and size != int(promised):  # urlopen does not check this
+                raise OSError(f"the server sent {size:,} of {int(promised):,} bytes")
             part.replace(path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             part.unlink(missing_ok=True)
             reason = getattr(error, "reason", None) or error
             raise PipelineError(
