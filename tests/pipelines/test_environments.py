@@ -73,10 +73,11 @@ def test_images_are_named_and_given_interpreters_come_first(tmp_path: Path) -> N
         ("a", "must be STEP=PATH"),
         ("b=/bin/sh", r"no such step \(there is: a\)"),
         ("a=/not/there", "is no interpreter"),
+        ("a=/bin/sh", "is no interpreter"),
     ],
 )
 def test_a_wrong_interpreter_is_refused(text: str, message: str) -> None:
-    """A text without a path, an unknown step, and a path that cannot be run."""
+    """A text without a path, an unknown step, a path that is not there, and another program."""
     with pytest.raises(PipelineError, match=message):
         parse_pythons([text], [_graph(a=None)])
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import mlflow_perf
 from mlflow_perf.node.place import detect
 from mlflow_perf.pipelines.graph import Step
-from mlflow_perf.pipelines.launch import Rank, plan_ranks
+from mlflow_perf.pipelines.launch import Rank, make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 
 
@@ -136,3 +137,20 @@ def test_torch_computes_over_the_ranks(
         said = (tmp_path / f"rank-{rank}.txt").read_text().splitlines()[-1].split()
         place = [str(rank // processes), str(instances), str(rank % processes)]
         assert said == [*place, str(float(sum(range(world))))]
+
+
+def test_an_interpreter_without_a_python_beside_it_is_python_to_the_step(tmp_path: Path) -> None:
+    """`/usr/bin/python3.12` runs the step's `python`, with the packages of its environment."""
+    own = Path(sys.executable)
+    assert name_python(own, tmp_path / "unused") == [own.parent]
+    assert not (tmp_path / "unused").exists()
+
+    lone = tmp_path / "an env" / "bin" / "python3.99"
+    lone.parent.mkdir(parents=True)
+    lone.symlink_to(own.resolve())
+    (lone.parent.parent / "pyvenv.cfg").write_text(f"home = {own.resolve().parent}\n")
+    path = make_search_path({"PATH": ""}, *name_python(lone, tmp_path / "names"))
+    for name in ("python", "python3"):
+        command = [name, "-c", "import sys; print(sys.prefix, *sys.argv[1:])", "a b"]
+        said = subprocess.check_output(["/usr/bin/env", *command], env={"PATH": path}, text=True)
+        assert said == f"{lone.parent.parent} a b\n"

@@ -60,10 +60,20 @@ def parse_pythons(texts: Sequence[str], graphs: Sequence[Graph]) -> dict[str, Pa
             raise PipelineError(f"--python {name}: there is no such step{hint}.")
         python = Path(path).expanduser()
         python = python / "bin" / "python" if python.is_dir() else python
-        if not os.access(python, os.X_OK) or python.is_dir():
+        if not _is_interpreter(python):
             raise PipelineError(f"--python {name}: {path} is no interpreter and no environment.")
         found[name] = Path(os.path.abspath(python))  # noqa: PTH100 - a link is the environment
     return found
+
+
+def _is_interpreter(path: Path) -> bool:
+    try:
+        done = subprocess.run(
+            [path, "-c", "import sys"], capture_output=True, timeout=_FIND_SEC, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def choose_pythons(

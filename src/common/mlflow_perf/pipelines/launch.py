@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from mlflow_perf.core.json_io import write_text
 from mlflow_perf.pipelines.graph import Step
 
 # Parsl's MPI mode puts the launcher for the nodes of the task into this variable.
@@ -94,16 +96,34 @@ def plan_ranks(
     ]
 
 
-def make_search_path(environ: Mapping[str, str], python: Path | None = None) -> str:
+def make_search_path(environ: Mapping[str, str], *python: Path) -> str:
     """Return a PATH on which `python` is a step's interpreter, and the runner's launchers follow.
 
     Args:
         environ: Environment of the step.
-        python: The step's interpreter; None for the runner's own.
+        *python: Folders of the step's interpreter; none for the runner's own.
     """
-    folders = [Path(sys.executable).parent] if python is None else [
-        python.parent, Path(sys.executable).parent]  # fmt: skip
+    folders = [*python, Path(sys.executable).parent]
     return os.pathsep.join([*map(str, folders), environ.get("PATH", os.defpath)])
+
+
+def name_python(python: Path, folder: Path) -> list[Path]:
+    """Return folders for a PATH on which `python` and `python3` are an interpreter.
+
+    Args:
+        python: The interpreter, such as `/usr/bin/python3.12`, beside which no `python` may be.
+        folder: Gets a script of each name that the interpreter's own folder lacks.
+    """
+    scripts = []
+    for name in ("python", "python3"):
+        beside = python.parent / name
+        if not (beside.exists() and beside.samefile(python)):
+            folder.mkdir(parents=True, exist_ok=True)
+            # A link would not find the packages of a virtual environment.
+            text = f'#!/bin/sh\nexec {shlex.quote(str(python))} "$@"\n'
+            scripts.append(write_text(folder / name, text))
+            scripts[-1].chmod(0o755)
+    return [folder, python.parent] if scripts else [python.parent]
 
 
 def _make_places(step: Step, hosts: Sequence[str]) -> list[dict[str, str]]:

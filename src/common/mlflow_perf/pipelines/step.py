@@ -18,7 +18,7 @@ from typing import Any
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.pipelines.graph import Step
-from mlflow_perf.pipelines.launch import make_search_path, plan_ranks
+from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
@@ -68,8 +68,9 @@ class StepJob:
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
         """Return the step's variables: those of this process without its rank, then its own."""
         environ = hide_launcher(os.environ)
+        own = [] if self.python is None else name_python(self.python, self.folder / "python")
         environ |= {
-            "PATH": make_search_path(environ, self.python),
+            "PATH": make_search_path(environ, *own),
             "MLFLOW_TRACKING_URI": self.uri or self.place.uri,
             "MLFLOW_EXPERIMENT_ID": self.experiment_id,
             "PYTHONUNBUFFERED": "1",
