@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -80,22 +84,33 @@ class _Row:
 
 
 @pytest.mark.e2e
-def test_the_command_serves_over_stdio(store: str, log_run: Callable[..., str]) -> None:
-    """A client starts the command, lists read-only tools, and asks one."""
+def test_the_command_serves_until_interrupted(store: str, log_run: Callable[..., str]) -> None:
+    """It lists read-only tools and answers; Ctrl-C ends it even while its input stays open."""
     run_id = log_run({})
-    from fastmcp.client.transports import StdioTransport
+    with subprocess.Popen(
+        [sys.executable, "-m", "mlflow_perf", "mcp"], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "MLFLOW_TRACKING_URI": store},
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        numbers = count(1)
 
-    async def ask() -> tuple[list[Any], str]:
-        transport = StdioTransport(
-            sys.executable, ["-m", "mlflow_perf", "mcp"], env={"MLFLOW_TRACKING_URI": store}
-        )
-        async with fastmcp.Client(transport) as client:
-            tools = await client.list_tools()
-            answer = await client.call_tool("search_runs", {"limit": 50})
-            return tools, answer.content[0].text
+        def send(**message: Any) -> None:
+            print(json.dumps({"jsonrpc": "2.0", **message}), file=process.stdin, flush=True)
 
-    tools, text = asyncio.run(ask())
-    assert {tool.name for tool in tools} == {tool.__name__ for tool in TOOLS}
-    hints = [tool.annotations.model_dump(by_alias=True) for tool in tools]
-    assert all(hint["readOnlyHint"] for hint in hints)
-    assert run_id in {row.get("run_id") for row in json.loads(text)}
+        def ask(method: str, **params: Any) -> Any:
+            send(id=next(numbers), method=method, params=params)
+            assert process.stdout is not None
+            return json.loads(process.stdout.readline())["result"]
+
+        client = {"name": "test", "version": "1"}
+        ask("initialize", protocolVersion="2025-03-26", capabilities={}, clientInfo=client)
+        send(method="notifications/initialized")
+        tools = ask("tools/list")["tools"]
+        answer = ask("tools/call", name="search_runs", arguments={"limit": 50})
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT
+    assert {tool["name"] for tool in tools} == {tool.__name__ for tool in TOOLS}
+    assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
+    assert run_id in {row.get("run_id") for row in json.loads(answer["content"][0]["text"])}

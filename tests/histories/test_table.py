@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,17 @@ def test_a_line_that_is_cut_off_is_refused_with_its_number(tmp_path: Path) -> No
     path.write_text("")
     with pytest.raises(SettingError, match="line 1: there is no heading line"):
         open_table(path)
+
+
+def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
+    """A file without line ends is not read into memory; the message names the line."""
+    (tmp_path / "trace.txt").write_text("task_id\tstatus\n" + "x" * 1_200_000)
+    with pytest.raises(SettingError, match=r"line 2: cannot be read: the line has more than"):
+        list(open_table(tmp_path / "trace.txt").rows())
+
+
+def test_a_pipe_is_no_table(tmp_path: Path) -> None:
+    """A pipe in a folder of traces does not keep the reader waiting."""
+    os.mkfifo(tmp_path / "trace.txt")
+    with pytest.raises(SettingError, match="it is a pipe"):
+        open_table(tmp_path / "trace.txt")

@@ -95,3 +95,11 @@ def test_the_runners_own_folder_stays_behind(tmp_path: Path) -> None:
     copy_code(code, (), tmp_path / "elsewhere" / "code")
     assert _names(tmp_path / "pipeline-runs" / "work" / "now") == {"code/run.py"}
     assert _names(tmp_path / "elsewhere" / "code") == {"run.py"}
+
+
+def test_a_device_is_not_copied(tmp_path: Path) -> None:
+    """A link to a device in the code would fill the disk: it is refused by its name."""
+    code = _tree(tmp_path / "code", {"run.py": ""})
+    (code / "zero").symlink_to("/dev/zero")
+    with pytest.raises(PipelineError, match="zero is no file"):
+        copy_code(code, (), tmp_path / "to")

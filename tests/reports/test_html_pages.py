@@ -340,6 +340,19 @@ def test_a_chart_is_saved_as_csv_and_as_picture(files: dict[str, str], browser: 
     assert picture.startswith("data:image/png;base64,")
 
 
+def test_a_saved_table_holds_no_formula(files: dict[str, str], browser: Browser) -> None:
+    """A name that a spreadsheet would run gets a quote before it; a negative number stays."""
+    browser.show(files["one"])
+    saved = browser.js(
+        "let saved; HTMLAnchorElement.prototype.click = function () { saved = this.href; };"
+        "const cells = document.getElementById('operations').rows[1].cells;"
+        "cells[0].dataset.v = '=HYPERLINK(1)'; cells[1].dataset.v = '-1.5';"
+        "document.querySelector('[data-csv=operations]').click();"
+        "return decodeURIComponent(saved);"
+    )
+    assert "\n'=HYPERLINK(1),-1.5," in saved
+
+
 def test_compared_runs_are_aligned_by_phase(files: dict[str, str], browser: Browser) -> None:
     """Each run has its curve; aligned by phase, both end where the baseline ends."""
     browser.show(files["comparison"])

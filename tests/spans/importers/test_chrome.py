@@ -53,3 +53,12 @@ def test_metadata_of_another_shape_spoils_nothing(tmp_path: Path) -> None:
     ]
     db = _imported(tmp_path, [*names, _event("X", "work", 0, dur=1)])
     assert [row["spans"] for row in spans.types(db)] == [1]
+
+
+def test_a_damaged_trace_is_read_up_to_its_fault(tmp_path: Path) -> None:
+    """The events before the fault are imported, however many brackets follow it, in one go."""
+    events = [_event("X", f"e{i}", i, dur=1) for i in range(2000)]
+    text = json.dumps(events)[:-1] + ", oops" + "}" * 100_000
+    (tmp_path / "trace.json").write_text(text)
+    (done,) = spans.import_sources(tmp_path / "trace.json", tmp_path / "db")
+    assert done.spans == len(events)

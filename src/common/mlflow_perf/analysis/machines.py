@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlflow_perf.analysis.rightsize import RightSize
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.errors import SettingError
 
 USABLE = 0.9
 """Share of a virtual machine's memory that the system leaves to a job."""
 
 _GIB = 1024.0
+_MOST_MB = 16
 _NAMES = {
     "name": ("name", "machine", "instance_type", "vm_size", "size", "sku", "type", "instance"),
     "cpus": ("cpus", "vcpus", "cores", "vcpu", "cpu"),
@@ -92,7 +94,7 @@ def read_machines(path: Path) -> list[Machine]:
             zero; the message names the column or the line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_foreign(path, most_mb=_MOST_MB).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise SettingError(f"The machines in {path} cannot be read: {reason}.") from error

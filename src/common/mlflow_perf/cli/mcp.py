@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import click
 
 from mlflow_perf.cli import _options
@@ -18,4 +20,7 @@ def command() -> None:
     from mlflow_perf.cli._agent_tools import make_server
 
     _options.prepare()
+    # fastmcp reads its input in a thread, for which the interpreter's own handler of Ctrl-C waits.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     make_server().run(transport="stdio", show_banner=False)

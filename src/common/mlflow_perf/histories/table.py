@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
+from mlflow_perf.core.foreign_files import open_foreign
 from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 
@@ -22,6 +24,8 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _UNIT_SEC = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LARGEST = 1e18
+_LONGEST_LINE = 1_000_000
+_MOST_MB = 4096
 _LONGEST_SEC = 1e10  # three centuries; MLflow's store takes no time beyond the 64-bit integers
 _LATEST_SEC = 253402300799.0  # the end of the year 9999
 
@@ -150,12 +154,12 @@ class Table:
         Raises:
             SettingError: A line has not as many cells as the heading, or is no text in UTF-8.
         """
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with _open_text(self.path) as file:
             # Only tables with commas quote their cells; elsewhere a quote is part of a name.
             lines = (
-                csv.reader(file)
+                csv.reader(_read_lines(file))
                 if self.delimiter == ","
-                else csv.reader(file, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+                else csv.reader(_read_lines(file), delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
             )
             try:
                 next(lines)
@@ -176,6 +180,22 @@ class Table:
                 raise SettingError(f"{where}: cannot be read: {error}.") from error
 
 
+def _open_text(path: Path) -> TextIO:
+    return io.TextIOWrapper(open_foreign(path, most_mb=_MOST_MB), "utf-8-sig", newline="")
+
+
+def _read_lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file; a file without line ends would fill the memory.
+
+    Raises:
+        csv.Error: A line is too long.
+    """
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise csv.Error(f"the line has more than {_LONGEST_LINE:,} characters")
+        yield line
+
+
 def open_table(path: Path) -> Table:
     """Return a table by its heading line, whose separator is found out.
 
@@ -183,7 +203,7 @@ def open_table(path: Path) -> Table:
         SettingError: The file cannot be read, is empty or is no text.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with _open_text(path) as file:
             first = file.readline(100_000).rstrip("\r\n")
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}.") from error

@@ -10,6 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.foreign_files import read_foreign
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.yaml_file import read_yaml
+
 _ADDRESS = re.compile(r"^(?:azureml:)?([A-Za-z0-9][\w.\-]*)(?:@[\w\-]+|:([\w.\-]+))?$")
 # The keys that the file of a kind has, besides `name`; one of each group.
 _KEYS = {
@@ -30,13 +34,11 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
     parts = _ADDRESS.match(address)
     if parts is None:
         return None
-    import yaml
-
     for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
         try:
-            text = path.read_text(encoding="utf-8")
-            content = yaml.safe_load(text) if parts[1] in text else None
-        except (OSError, ValueError, yaml.YAMLError):  # other files of the folder may be anything
+            is_named = parts[1].encode() in read_foreign(path, most_mb=1)
+            content = read_yaml(path) if is_named else None
+        except (OSError, PipelineError):  # other files of the folder may be anything
             continue
         if not isinstance(content, dict) or content.get("name") != parts[1]:
             continue

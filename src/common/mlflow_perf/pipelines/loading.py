@@ -24,6 +24,7 @@ from mlflow_perf.pipelines.scripts import run_script
 from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
 from mlflow_perf.pipelines.values import parse_literal, suggest_name
+from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
@@ -86,7 +87,8 @@ def load_jobs(
     named = bool(colon) and text.endswith((".py", ".ipynb"))
     path = Path(text if named else file)
     if not path.is_file():
-        raise PipelineError(f"The pipeline file {path} does not exist.")
+        fault = "is no file" if path.exists() else "does not exist"
+        raise PipelineError(f"The pipeline file {path} {fault}.")
     with needing("azure-ai-ml", "pipelines"):
         import azure.ai.ml  # noqa: F401 - its import sets the level that is changed below
     # azure-ai-ml warns about experimental classes and settings of nested pipelines.
@@ -113,6 +115,7 @@ def _load_yaml(path: Path) -> Any:
     """
     from azure.ai.ml import load_job as load
 
+    read_yaml(path)
     try:
         return load(str(path.resolve()))
     # azure-ai-ml raises several kinds of exceptions for a file that is not as it should be.

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.azure import load_definition
 from mlflow_perf.pipelines.definitions import find_definition
 from mlflow_perf.pipelines.graph import EnvironmentSpec
 from mlflow_perf.pipelines.sources import Sources
+from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _CONDA = re.compile(r"^(?:[\w\-]+::)?([\w.\-]+)\s*(.*)$")
 _REGISTERED = re.compile(r"^(?:azureml:)?([\w.\-]+)(?:[@:][\w.\-]+)?$")
@@ -81,9 +83,11 @@ def read_environment(
 
 def _read_requirements(file: Path) -> EnvironmentSpec:
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        text = read_foreign(file, most_mb=1).decode()
     except (OSError, ValueError) as error:
-        raise PipelineError(f"{file} is no list of requirements: {error}.") from error
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise PipelineError(f"{file} is no list of requirements: {reason}.") from error
+    lines = map(str.strip, text.splitlines())
     wanted = tuple(line for line in lines if line and not line.startswith("#"))
     return EnvironmentSpec(str(file), requirements=wanted, folder=file.parent)
 
@@ -93,14 +97,11 @@ def _read_conda(
 ) -> EnvironmentSpec:
     """Return what a conda file asks for, given by its path or by its contents."""
     if isinstance(conda, Path):
-        import yaml
-
         path = conda
         try:
-            conda = yaml.safe_load(conda.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            text = " ".join(str(error).split())
-            raise PipelineError(f"{where}: {path} is no conda file: {text}.") from error
+            conda = read_yaml(conda)
+        except PipelineError as error:
+            raise PipelineError(f"{where}: this is no conda file: {error}") from error
     shown = str(path or f"the environment {name}")
     dependencies = conda.get("dependencies") if isinstance(conda, Mapping) else None
     if not isinstance(dependencies, list):

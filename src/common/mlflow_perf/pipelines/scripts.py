@@ -14,10 +14,12 @@ from types import ModuleType
 from unittest import mock
 
 from mlflow_perf.core.extras import needing
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
 
 _CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*(.*)")
+_MOST_MB = 64
 _SDK_V1 = ("core", "pipeline", "train", "widgets", "data", "dataprep", "opendatasets")
 
 
@@ -82,15 +84,20 @@ def _as_started(path: Path, folder: Path, argv: list[str]) -> Iterator[None]:
 def _execute(path: Path, module: ModuleType, record: Record) -> None:
     with needing("azure-ai-ml", "pipelines"):
         import azure.ai.ml  # noqa: F401 - its absence is an error of its own
+    try:
+        text = read_foreign(path, most_mb=_MOST_MB).decode("utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise PipelineError(f"{path} cannot be read: {reason}.") from error
     if path.suffix == ".ipynb":
         module.__dict__.update(display=lambda *_: None, get_ipython=lambda: None)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            found = json.loads(text)["cells"]
             cells = ["".join(c.get("source", "")) for c in found if c.get("cell_type") == "code"]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise PipelineError(f"{path} is no notebook: {error}.") from error
     else:
-        cells = [path.read_text(encoding="utf-8-sig")]
+        cells = [text]
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:

@@ -41,6 +41,8 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
         seen[name] = source
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
+        if not source.is_file():
+            raise PipelineError(f"The code {source} is no file, and cannot be copied.")
         try:
             shutil.copy2(source, place)
         except OSError as error:

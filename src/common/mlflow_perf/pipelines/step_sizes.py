@@ -14,6 +14,7 @@ from mlflow_perf.analysis.run_inputs import read_inputs
 from mlflow_perf.errors import PipelineError, RunNotFoundError
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.values import suggest_name
+from mlflow_perf.pipelines.yaml_file import read_yaml
 from mlflow_perf.tracking.search import find_runs
 
 LEARNED = "learned"
@@ -110,17 +111,7 @@ def read_sizes(path: Path, graph: Graph) -> dict[str, StepSize]:
     Raises:
         PipelineError: The file cannot be read, or a name or a figure in it is wrong.
     """
-    import yaml
-
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise PipelineError(f"The sizes in {path} cannot be read: {reason}.") from error
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where else ""
-        raise PipelineError(f"{path}{line} is neither YAML nor JSON.") from error
+    data = read_yaml(path)
     if isinstance(data, Mapping):
         data = data.get("steps") or data.get("components") or data
     if not isinstance(data, Mapping) or not all(isinstance(d, Mapping) for d in data.values()):

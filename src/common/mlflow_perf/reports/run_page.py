@@ -16,6 +16,7 @@ from mlflow_perf.analysis.slow_nodes import find_slow_nodes
 from mlflow_perf.core.format import clock_time, quantity
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.bounds import Bounds
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.recorders.steps import StepMetrics
@@ -173,7 +174,8 @@ def build_run_page(
     whole = source.extra if isinstance(source, PerfDocument) else {}
     readers: dict[str, _Reader] = {}
     first = ""
-    for index, node in _number_nodes(source):
+    bounds = Bounds()
+    for index, node in _number_nodes(source, bounds):
         # The first node's component has the page, and each other one a section of it.
         first = first or node.component or ""
         readers.setdefault(node.component or first, _Reader()).add(index, node)
@@ -185,18 +187,20 @@ def build_run_page(
     if len(reader.facts) <= _MOST_ADVISED:
         page.asked = build_asked_view(reader.slim, run)
     page.others = [_make_page(other, {}, None) for other in others]
+    page.notes += bounds.list_left_out()
     return page
 
 
 def _number_nodes(
-    source: PerfDocument | Iterable[NodeDocument],
+    source: PerfDocument | Iterable[NodeDocument], bounds: Bounds
 ) -> Iterator[tuple[int, NodeDocument]]:
     """Yield the nodes with their indexes; those of further components come last."""
     if isinstance(source, PerfDocument):
         for document in (source, *(source.components[name] for name in sorted(source.components))):
-            yield from sorted(document.nodes.items())
+            order = sorted(document.nodes)
+            yield from zip(order, bounds.bound(document.nodes[i] for i in order), strict=False)
         return
-    for number, node in enumerate(source):
+    for number, node in enumerate(bounds.bound(source)):
         index = node.node.get("index", number)
         yield index if isinstance(index, int) else number, node
 

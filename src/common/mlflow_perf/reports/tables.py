@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf.analysis.findings import Finding
-from mlflow_perf.core.format import cpu_time, format_count, quantity
+from mlflow_perf.core.format import cpu_time, cut_text, format_count, quantity
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, find_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
@@ -27,6 +27,7 @@ _NODE_COLUMNS = (
     ("total_net_io_ext_recv_mb", "Node received"),
     ("total_net_io_ext_sent_mb", "sent"),
 )
+_LONGEST_FACT = 1000
 _JUDGED_BY = ("cpu_avg_utilization_pct", "job_cpu_avg_cores")
 _FACT_LABELS = {
     "hostname": "Host",
@@ -304,5 +305,6 @@ def list_facts(node: NodeDocument) -> list[tuple[str, str]]:
             text = quantity(value, "MB" if key.endswith("_mb") else "")
         elif isinstance(value, (list, tuple)):
             text = ", ".join(map(str, value))
-        found.append((_FACT_LABELS.get(key, key.replace("_", " ")), text))
+        label = _FACT_LABELS.get(key, key.replace("_", " "))
+        found.append((cut_text(label, _LONGEST_FACT), cut_text(text, _LONGEST_FACT)))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from mlflow_perf.core.format import (
@@ -27,6 +28,7 @@ from mlflow_perf.reports.tables import Tile
 
 _MOST_STEPS = 1000
 _MOST_NODES = 64
+_MOST_NAMES = 100
 _TICKS = 6
 _LONGEST_SEC = 1e15  # the difference of two times of a damaged file may be infinite
 _ROUND_SEC = (
@@ -134,7 +136,7 @@ class _Step:
         self.advice = str(data.get("advice") or "")
         given = data.get("params")
         self.params = dict(given) if isinstance(given, Mapping) else {}
-        self.after = ", ".join(str(name) for name in _read_list(data.get("depends_on")))
+        self.after = ", ".join(map(str, _read_list(data.get("depends_on"))[:_MOST_NAMES]))
         self.nodes = _read_mappings(data.get("nodes"))
         self.block = _span_blocks(self.nodes)
         self.cpus = add_cpu_shares(_read_cpu_shares(self.nodes))
@@ -157,7 +159,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     shown = steps[:_MOST_STEPS]
     took = {step.name: step.took for step in steps}
     path = []
-    for name in map(str, _read_list(data.get("critical_path"))):
+    for name in map(str, _read_list(data.get("critical_path"))[:_MOST_STEPS]):
         seconds = took.get(name)
         share = f"{100 * seconds / length:.0f}%" if seconds is not None and length > 0 else ""
         path.append((name, quantity(seconds, "s"), share))
@@ -166,7 +168,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
         status=worst_status(step.status for step in steps),
         started=clock_time(start) if start > 0 else "",
         tiles=list(_build_tiles(data, steps, read_number(data.get("duration_sec")) or length)),
-        findings=[str(text) for text in _read_list(data.get("findings"))],
+        findings=[str(text) for text in _read_list(data.get("findings"))[:_MOST_NAMES]],
         critical_path=path,
         ticks=axis.ticks(),
         bars=[_build_bar(step, axis) for step in shown],
@@ -309,7 +311,7 @@ def _build_row(step: _Step) -> dict[str, Any]:
         # Of a path its last name.
         "params": [
             (str(key), cut_text(str(value).rstrip("/").rpartition("/")[2], 40))
-            for key, value in step.params.items()
+            for key, value in islice(step.params.items(), _MOST_NAMES)
         ],
         "cells": [
             {"value": value, "text": text, "share": None if share is None else min(100.0, share)}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.core.format import clean_folder_name
 from mlflow_perf.core.uris import find_local_database, first_line, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
@@ -36,6 +37,7 @@ Visit = Callable[[PerfDocument], None]
 _ARTIFACT_PATH = "perf"
 _NAME_THE_STORE = "Set MLFLOW_TRACKING_URI to the store or server that holds the runs."
 _THREADS = 8
+_MOST_MB = 2048  # a thousand nodes with 1,000 reports each, in one file, have 400 MB
 _RUN_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,255}")
 # Tables show the first characters of an id.
 _ID_PREFIX = re.compile(r"[0-9a-f]{8,31}")
@@ -126,7 +128,7 @@ def _read_files(paths: list[Path]) -> Iterator[PerfDocument]:
     """Yield the documents of files; those in another folder than the first are of components."""
     for path in paths:
         try:
-            document = PerfDocument.from_json(path.read_bytes())
+            document = PerfDocument.from_json(read_foreign(path, most_mb=_MOST_MB))
         except DocumentError as error:
             raise DocumentError(f"{path}: {error}") from error
         except OSError as error:
@@ -143,10 +145,10 @@ def _find_files(path: Path) -> list[Path]:
 
     Those of further components follow, which are in folders of their own.
     """
-    if path.is_file():
-        return [path]
     if not path.is_dir():
-        raise RunNotFoundError(f"There is no run, file or folder {str(path)!r}.")
+        if not path.exists():
+            raise RunNotFoundError(f"There is no run, file or folder {str(path)!r}.")
+        return [path]
     for folder in (path, path / _ARTIFACT_PATH):
         files = _sort_by_node(folder.glob(_NODE_FILES))
         if files:

@@ -26,6 +26,7 @@ from werkzeug.wrappers import Response
 
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.bounds import Bounds
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking import fleet_sums
 from mlflow_perf.tracking.fleet_sql import query_sums
@@ -248,10 +249,15 @@ class Access:
         return replace(run, document=whole)
 
     def nodes(self, run: PerfRun) -> Iterator[NodeDocument]:
-        """Yield the documents of a run's nodes; unreadable documents are left out.
+        """Yield the documents of a run's nodes; unreadable and excessive parts are left out.
 
         The iterator must be used up within the current request.
         """
+        bounds = Bounds()
+        yield from bounds.bound(self._read_nodes(run))
+        self.unread += [text for text in bounds.list_left_out() if text not in self.unread]
+
+    def _read_nodes(self, run: PerfRun) -> Iterator[NodeDocument]:
         for path in self._find_documents(str(run.run_id)):
             content = self._artifact(str(run.run_id), path)
             if content is None:
@@ -260,7 +266,7 @@ class Access:
             if len(content) > _MOST_DOCUMENT_MB * _MB:
                 self.unread.append(
                     f"{path} is not shown: it has more than {_MOST_DOCUMENT_MB} MB. "
-                    "`mlflow-perf report` on a machine of yours reads documents of any size."
+                    "`mlflow-perf report` on a machine of yours reads larger ones."
                 )
                 continue
             self._left_bytes -= len(content)

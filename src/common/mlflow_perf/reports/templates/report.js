@@ -36,8 +36,10 @@ globalThis.perfFormat = { number, time };
 const canSave = location.protocol !== "blob:";
 const save = (name, address) => el("a", { download: name.replace(/[^\w.-]+/g, "_"), href: address }).click();
 const saveCsv = (name, rows) => {
-  const quote = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  save(name + ".csv", "data:text/csv;charset=utf-8," + encodeURIComponent(rows.map(row => row.map(cell => quote(String(cell ?? ""))).join(",")).join("\n") + "\n"));
+  /* A spreadsheet takes a cell that begins so for a formula; numbers stay as they are. */
+  const guard = text => /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(text) && Number.isNaN(Number(text)) ? "'" + text : text;
+  const quote = text => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  save(name + ".csv", "data:text/csv;charset=utf-8," + encodeURIComponent(rows.map(row => row.map(cell => quote(guard(String(cell ?? "")))).join(",")).join("\n") + "\n"));
 };
 const textOf = cell => cell.dataset.v || cell.textContent.trim();
 for (const button of document.querySelectorAll("button[data-csv]")) {

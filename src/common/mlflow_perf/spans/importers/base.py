@@ -14,6 +14,9 @@ from mlflow_perf.spans.database.schema import make_source_uri
 from mlflow_perf.spans.database.store import Store
 
 HEAD_BYTES = 1 << 16
+MOST_MB = 1024
+"""The largest file that is read into memory as a whole; logs and databases are not."""
+
 SQLITE_MAGIC = b"SQLite format 3\0"
 """The first bytes of an SQLite file."""
 

@@ -15,12 +15,15 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
+from mlflow_perf.spans.importers.base import MOST_MB
 from mlflow_perf.spans.importers.lines import make_log_scope
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
-_MAX_BYTES = 4 << 30
+_MAX_BYTES = MOST_MB << 20
+_MOST_CUTS = 100  # how many objects an event that was cut off may hold
 _Track = tuple[Any, Any]
 
 
@@ -42,7 +45,7 @@ class ChromeTraceImporter:
         Raises:
             SpansError: It is not JSON, or unpacks to more than fits in memory.
         """
-        data = source.read_bytes()
+        data = read_foreign(source, most_mb=MOST_MB)
         head = _unpack(data[: 1 << 16], 1 << 16)
         trace = _Trace(make_log_scope("chrome", source, head[:4096]), store)
         for event in _parse_events(source, data):
@@ -153,13 +156,17 @@ def _parse_events(source: Path, data: bytes) -> list[dict[str, Any]]:
         whole = json.loads(text)
     except ValueError:
         # The format allows an array that is not closed: its complete events are taken.
-        start = text.find("[")
-        cut = text.rstrip().rstrip(",")
-        while whole is None and start >= 0 and (last := cut.rfind("}")) > start:
+        start, end = text.find("["), len(text)
+        for _ in range(_MOST_CUTS if start >= 0 else 0):
+            last = text.rfind("}", start, end)
             try:
-                whole = json.loads(cut[start : last + 1] + "]")
-            except ValueError:
-                cut = cut[:last]
+                whole = json.loads(text[start : last + 1] + "]")
+                break
+            except json.JSONDecodeError as error:
+                # What follows the fault cannot be read either.
+                end = min(last, start + error.pos)
+            if end <= start:
+                break
         if whole is None:
             raise SpansError(f"{source} is not JSON: it was cut off or damaged.") from None
     events = whole.get("traceEvents", []) if isinstance(whole, dict) else whole

@@ -9,8 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
+from mlflow_perf.spans.importers.base import MOST_MB
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
 
@@ -43,7 +45,7 @@ class OtlpImporter:
 
 
 def _read_documents(source: Path, store: Store) -> list[dict[str, Any]]:
-    text = source.read_text("utf-8", "replace")
+    text = read_foreign(source, most_mb=MOST_MB).decode("utf-8", "replace")
     try:
         whole = json.loads(text)
         documents = whole if isinstance(whole, list) else [whole]

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.core.json_io import read_number, read_numbers
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.database.store import Store
+from mlflow_perf.spans.importers.base import MOST_MB
 from mlflow_perf.spans.importers.nested import Nested, store_nested
 
 _COMPONENT, _NODE = "mlflow_perf.component", "mlflow_perf.node"
@@ -37,7 +39,7 @@ class PerfDocumentImporter:
             SpansError: It holds no nodes.
             ValueError: It is not JSON.
         """
-        document = json.loads(source.read_text("utf-8"))
+        document = json.loads(read_foreign(source, most_mb=MOST_MB).decode())
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), dict):
             raise SpansError(f"{source} holds no `nodes`: it is not a performance document.")
         store_nested(store, read_document(document, store))
