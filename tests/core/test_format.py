@@ -14,9 +14,11 @@ from mlflow_perf.core.format import (
     format_count,
     join_some,
     number,
+    parse_age,
     quantity,
     show_spaces,
 )
+from mlflow_perf.errors import SettingError
 
 
 @pytest.mark.parametrize(
@@ -110,3 +112,13 @@ def test_any_number_has_a_text(value: float) -> None:
     """No number, however odd, breaks a figure."""
     assert number(value)
     assert clock_time(value)
+
+
+def test_an_age_is_at_most_a_century() -> None:
+    """However many digits a person types, the moment fits into every database."""
+    assert parse_age("90min") == 5400.0
+    assert parse_age("1.5d") == 1.5 * 86_400
+    for text in ("200000d", "9" * 400 + "w"):
+        assert parse_age(text) == 100 * 365.25 * 86_400
+    with pytest.raises(SettingError, match="is no age"):
+        parse_age("1e5d")

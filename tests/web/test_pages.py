@@ -109,7 +109,7 @@ def test_pages_of_many_runs_read_no_document(
         return ask(access, route, *more, **options)
 
     monkeypatch.setattr(Access, "_ask", count)
-    assert client.get(f"{path}?since=3650d").status_code == 200
+    assert client.get(f"{path}?since={'9' * 20}d").status_code == 200  # since ever
     assert asked == ["/ajax-api/2.0/mlflow/experiments/search"]
 
 

@@ -18,6 +18,7 @@ _NARROW_SPACE = "\u202f"
 _KB_PER_MB = 1024.0
 _MB_PER_GB = 1024.0
 _LONG_SEC = 600.0
+_CENTURY_SEC = 100 * 365.25 * 86_400.0
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -160,7 +161,7 @@ def clock_time(seconds: float | None, *, missing: str = MISSING) -> str:
 
 
 def parse_age(text: str) -> float:
-    """Return an age such as `90min`, `24h`, `30d` or `4w` in seconds.
+    """Return an age such as `90min`, `24h`, `30d` or `4w` in seconds; at most a century.
 
     Raises:
         SettingError: When the text is none.
@@ -168,7 +169,8 @@ def parse_age(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(min|h|d|w)", text.strip())
     if match is None:
         raise SettingError(f"{text[:40]!r} is no age: write 90min, 24h, 30d or 4w.")
-    return float(match[1]) * {"min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[match[2]]
+    age_sec = float(match[1]) * {"min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[match[2]]
+    return min(age_sec, _CENTURY_SEC)  # no run is older, and a database takes no time so long ago
 
 
 def format_change(change_pct: float | None) -> str:
