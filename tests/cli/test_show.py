@@ -60,7 +60,8 @@ def test_the_verdict_is_that_of_the_curves(tmp_path: Path, cli: Call) -> None:
     output = " ".join(cli("show", str(path)).output.split())
     for part in (document, document.components["other"]):
         sentence = findings_of(part)[0].sentence
-        assert "(from " in sentence
+        assert "from " in sentence
+        assert ") (" not in sentence
         assert sentence in output
 
 

@@ -18,6 +18,8 @@ from mlflow_perf.core.uris import (
     is_http,
     is_local,
     is_refused,
+    redact_address,
+    redact_param,
     redact_password,
     strip_credentials,
 )
@@ -43,6 +45,23 @@ from mlflow_perf.core.uris import (
 def test_a_message_tells_no_password(text: str, told: str) -> None:
     """Passwords are removed from addresses and headers in a text; the rest is unchanged."""
     assert redact_password(text) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("data", "https://a.blob.core.windows.net/c/f.csv?sv=1&sig=x", "https://a.blob.core.windows.net/c/f.csv?…"),
+        ("store", "s3://key:secret@bucket/x", "s3://key:***@bucket/x"),
+        ("db_password", "5", "***"), ("AWS_SECRET_ACCESS_KEY", "x", "***"), ("apiKey", "x", "***"),
+        ("max_tokens", "512", "512"), ("eos_token", "</s>", "</s>"), ("secretary", "me", "me"),
+        ("question", "why? a=b", "why? a=b"), ("query", "//x?a=b", "//x?a=b"),
+    ],
+)  # fmt: skip
+def test_a_parameter_is_shown_without_its_secret(name: str, value: str, shown: str) -> None:
+    """Passwords, keys and signatures of addresses are hidden; the field's own words are not."""
+    assert redact_param(name, value) == shown
+    if name == "data":
+        assert redact_address(f"get {value} 'now'") == f"get {shown} 'now'"
 
 
 def test_an_error_is_one_line_without_passwords() -> None:

@@ -26,6 +26,8 @@ def test_all_values_are_inside(values: list[float], is_log: bool, from_zero: boo
         (Scale(0.0, 5.0), "", ["0", "1", "2", "3", "4", "5"]),
         (Scale(1.0, 1000.0, is_log=True), "", ["1", "10", "100", "1,000"]),
         (Scale(0.0, 4 * 86400.0), "time", ["Jan 01", "Jan 02", "Jan 03", "Jan 04", "Jan 05"]),
+        (Scale(100.0, 100.4), "", ["100"]),  # the same text twice would tell nothing
+        (Scale(0.0, 90.0), "time", ["00:00", "00:01"]),
     ],
 )
 def test_marks_are_round(scale: Scale, unit: str, texts: list[str]) -> None:

@@ -41,13 +41,13 @@ def _addresses(store: Filled) -> dict[str, str]:
         "filtered": "/perf?component=train&sort=-run_cpu_hours",
         "run": f"/perf/run?id={runs['hostile']}",
         "workflow": f"/perf/run?id={runs['training']}",
-        "grouped": "/perf?group=component&col=params.depth&col=run_duration_sec",
+        "grouped": "/perf?group=params.said&col=params.said&col=run_duration_sec",
         "wrong": "/perf?filter=nonsense",
         "fleet": "/perf/fleet?since=3650d",
         "trends": "/perf/trend",
         "trend": "/perf/trend?component=train",
-        "scatter": "/perf/scatter?x=run_cpu_hours&group=component",
-        "compare": f"/perf/compare?run={runs['prepare']}&run={runs['train']}",
+        "scatter": "/perf/scatter?x=run_cpu_hours&group=params.said",
+        "compare": f"/perf/compare?run={runs['prepare']}&run={runs['hostile']}",
     }
 
 

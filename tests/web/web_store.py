@@ -75,20 +75,20 @@ def _add(
     nodes: int,
     tags: Mapping[str, str] | None = None,
 ) -> str:
-    from mlflow.entities import Metric, RunTag
+    from mlflow.entities import Metric, Param, RunTag
 
     document = samples.document(nodes, rows=20)
     run = client.create_run(experiment, start, run_name=name)
     figures = [(k, v, i) for i, n in document.nodes.items() for k, v in n.summary.items()]
     of_run = select_run_metrics(document.run_summary)
     figures += [(k, v * (1 + len(name) / 10), 0) for k, v in of_run.items()]
-    ours = {"component": name, "bottleneck": "cpu", "advice": "Busy.", "status": "FINISHED"}
+    ours = {"component": name, "bottleneck": "cpu", "advice": f"Busy {name}.", "status": "FINISHED"}
     all_tags = {**{f"mlflow_perf.{k}": v for k, v in ours.items()}, **(tags or {})}
     clean = [(k, v, i) for k, v, i in figures if k.isascii()]
     client.log_batch(
         run.info.run_id,
         [Metric(k, v, start, i) for k, v, i in clean],
-        [],
+        [Param("said", name)],
         [RunTag(k, v) for k, v in all_tags.items()],
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -319,13 +319,14 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         if share < _LEAST_SHARE:
             continue
         evidence, do = SENTENCES[kind](facts)
+        bare = evidence.removesuffix(")")
         is_quota = kind == "contended" and usage["cpu_throttled_pct"] >= 5
         phase = name_phase(kind, spans, shares)
         finding = Finding(
             kind,
             "low",
             share,
-            f"{evidence} (from {phase})" if phase else evidence,
+            f"{bare}{' (' if bare == evidence else ', '}from {phase})" if phase else evidence,
             do,
             phase=phase,
             function=find_function(kind, document),

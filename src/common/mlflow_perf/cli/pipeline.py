@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.uris import is_http
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 if TYPE_CHECKING:
@@ -269,7 +270,8 @@ def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) ->
         )
         click.echo(f"then open: {link}")
     else:
-        click.echo(f"run: {link}")
+        is_served = is_http(tracking.place.uri)
+        click.echo(f"run: {link if is_served else f'mlflow-perf show {result.run_id}'}")
 
 
 class _Progress:

@@ -18,12 +18,30 @@ _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 
 # A password ends at the last @ before the path, as in `requests`. A database driver also accepts a
 # slash in a password, so the pattern looks further unless a port number precedes the slash.
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s)'\"]+")
+_SECRET_NAME = re.compile(
+    r"(?i)(passw(or)?d|secret|credential|(access|account|api|auth|secret)[_-]?(key|token))s?$"
+)
 _HEADER = re.compile(r"(?<=['\"])(Basic|Bearer) [^'\"]+")
 
 
 def redact_password(text: str) -> str:
     """Return a text without the passwords of the addresses and the quoted headers in it."""
     return _HEADER.sub(r"\1 ***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def redact_address(text: str) -> str:
+    """Return a text without the passwords and queries of the addresses in it.
+
+    A query may be a signature, as in the links to Azure's storage.
+    """
+    return _QUERY.sub(r"\1?…", redact_password(text)) if "://" in text else text
+
+
+@functools.lru_cache(maxsize=4096)  # the same few, for each of a thousand runs
+def redact_param(name: str, value: str) -> str:
+    """Return a parameter's value as it may be shown: no password, key or signature."""
+    return "***" if _SECRET_NAME.search(name) else redact_address(value)
 
 
 def first_line(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from mlflow_perf.core.uris import redact_address
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.definitions import find_definition
 
@@ -106,8 +107,9 @@ class Sources:
 
     def _find_stand_in(self, text: str, asset: re.Match[str] | None) -> Path | None:
         """Return the path that `--map` gives for an address; `NAME` alone is any version."""
-        if text in self.given or asset is None:
-            return self.given.get(text)
+        shown = redact_address(text)  # as a message names it
+        if text in self.given or shown in self.given or asset is None:
+            return self.given.get(text) or self.given.get(shown)
         name = asset[1]
         version = asset[2] or asset[3]
         for form in (f"{name}@{version}", f"{name}:{version}", name):
@@ -123,7 +125,7 @@ class Sources:
         path = folder / name
         if path.exists():
             return path
-        self.say(f"downloading {url}")
+        self.say(f"downloading {redact_address(url)}")
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f".{secrets.token_hex(4)}.part"
         try:
@@ -140,9 +142,10 @@ class Sources:
         except (OSError, ValueError, HTTPException) as error:
             part.unlink(missing_ok=True)
             reason = getattr(error, "reason", None) or error
+            shown = redact_address(text)
             raise PipelineError(
-                f"{where} takes {text} as an input, which cannot be downloaded ({reason}): "
-                f"give --map {text}=PATH."
+                f"{where} takes {shown} as an input, which cannot be downloaded ({reason}): "
+                f"give --map {shown}=PATH."
             ) from error
         return path
 
@@ -163,9 +166,10 @@ def find_local_path(text: str, base: Path, *, where: str) -> Path:
     """
     scheme = _SCHEME.match(text)
     if scheme and scheme[1] != "file":
+        shown = redact_address(text)
         raise PipelineError(
-            f"{where} takes {text} as an input, which is not on this machine: download it and give "
-            f"--map {text}=PATH, or use --on azureml."
+            f"{where} takes {shown} as an input, which is not on this machine: download it and "
+            f"give --map {shown}=PATH, or use --on azureml."
         )
     path = Path(unquote(urlsplit(text).path) if scheme else text).expanduser()
     if not path.is_absolute() and not (base / path).exists():

@@ -21,6 +21,7 @@ from mlflow_perf.core.uris import (
     first_line,
     is_http,
     is_refused,
+    redact_param,
     redact_password,
     strip_credentials,
 )
@@ -169,7 +170,8 @@ class Tracking:
         if parent:
             all_tags[_PARENT] = parent
         run_id = str(self._client.create_run(experiment_id, tags=all_tags).info.run_id)
-        made = [Param(key, str(value)[:_VALUE_CHARS]) for key, value in (params or {}).items()]
+        shown = {key: redact_param(key, str(value)) for key, value in (params or {}).items()}
+        made = [Param(key, value[:_VALUE_CHARS]) for key, value in shown.items()]
         for first in range(0, len(made), _BATCH):
             self._client.log_batch(run_id, params=made[first : first + _BATCH])
         return run_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import from_json
+from mlflow_perf.core.uris import redact_param
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class PerfRun:
         started: Unix time in seconds.
         ended: Unix time in seconds; None while it runs.
         metrics: Metric key → the value of its largest step.
-        params: The run's parameters.
+        params: The run's parameters, without passwords, keys and the queries of addresses.
         tags: The run's tags.
         document: The nodes' documents, mostly without their curves; None where they were not read
             or do not exist.
@@ -67,6 +68,11 @@ class PerfRun:
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     document: PerfDocument | None = None
+
+    def __post_init__(self) -> None:
+        """Hide the secrets in the parameters, for every output alike."""
+        shown = {name: redact_param(name, value) for name, value in self.params.items()}
+        object.__setattr__(self, "params", shown)
 
     @classmethod
     def from_mlflow(cls, run: Run) -> PerfRun:

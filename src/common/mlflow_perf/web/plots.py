@@ -145,7 +145,9 @@ class Scale:
         first = math.ceil(self.low / step - 1e-9)
         found = [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
         say = _choose_text(unit, step)
-        return [Tick(self.place(value), say(value)) for value in found]
+        # Marks that are nearer to each other than their texts tell are one mark.
+        texts = {say(value): value for value in reversed(found)}
+        return [Tick(self.place(value), text) for text, value in reversed(texts.items())]
 
 
 def _choose_step(length: float, unit: str) -> float:
