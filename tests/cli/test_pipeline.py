@@ -98,6 +98,9 @@ def test_the_table_has_a_line_per_step(
     assert lines[6].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–"]
     assert lines[7].startswith("* measured by the runner")
     assert lines[8].startswith("run: http://host/")
+    place = Place("sqlite:///runs.db")  # no server is known that shows it
+    _show(graph, result, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
+    assert capsys.readouterr().out.splitlines()[-1] == "run: mlflow-perf show r"
 
 
 def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
