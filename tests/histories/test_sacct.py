@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from mlflow_perf.errors import SettingError
 from mlflow_perf.histories.reading import read_histories
 
 TEXT = """\
@@ -40,3 +43,14 @@ def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
     path.write_text("".join(f"{line}|\n" for line in TEXT.splitlines()))
     (workflow,) = read_histories([path])
     assert len(workflow.tasks) == 3
+
+
+def test_a_job_name_may_hold_the_separator(tmp_path: Path) -> None:
+    """It is not quoted; a line that is odd elsewhere is refused with its reason."""
+    path = tmp_path / "jobs.txt"
+    path.write_text(TEXT.replace("|train|", "|map|reduce|"))
+    (workflow,) = read_histories([path])
+    assert {task.component for task in workflow.tasks} == {"map|reduce"}
+    path.write_text(TEXT.replace("7|train|COMPLETED|", "7|train|odd|8|"))
+    with pytest.raises(SettingError, match=r"line 2: 14 cells below 13 headings; a text may hold"):
+        read_histories([path])

@@ -299,7 +299,8 @@ def _advise_memory(
     if learned is not None:
         found, wanted, failed_mb = learned.suggestion, learned.wanted_mb, learned.failed_mb
         runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
-        spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room learned from {runs} added"
+        source = f" learned from {runs}" if found.runs else ""
+        spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
         fits = f"the next one fits with a chance of {100 * found.p_fit:.0f}%"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
@@ -45,12 +46,22 @@ def read_accounting(tables: Sequence[Table]) -> list[Workflow]:
     found = []
     for table in tables:
         jobs: dict[str, list[Row]] = {}
-        for row in table.rows():
+        for row in table.rows(partial(_rejoin, table=table)):
             jobs.setdefault(row.text("JobID").partition(".")[0], []).append(row)
         tasks = [task for rows in jobs.values() if (task := _read_job(rows)) is not None]
         name = table.path.name.partition(".")[0]
         found.append(Workflow("sacct", name, tuple(tasks), len(jobs) - len(tasks)))
     return found
+
+
+def _rejoin(cells: list[str], table: Table) -> list[str]:
+    """Return the cells of a line whose job name holds the separator: sacct does not quote it."""
+    if "JobName" not in table.header:
+        return cells
+    at, extra = table.header.index("JobName"), len(cells) - len(table.header)
+    name = table.delimiter.join(cells[at : at + extra + 1])
+    joined = [*cells[:at], name, *cells[at + extra + 1 :]]
+    return joined if joined[table.header.index("State")][:1].isupper() else cells
 
 
 def _read_job(rows: Sequence[Row]) -> Task | None:

@@ -169,10 +169,12 @@ class Table:
                         continue
                     cells = repair(found) if len(found) > len(self.header) else found
                     if len(cells) != len(self.header):
+                        count, wanted = len(cells), len(self.header)
+                        cut = "the line may be cut off"
+                        held = f"a text may hold the separator {self.delimiter!r}"
                         raise SettingError(
-                            f"{where}: {format_count(len(cells), 'cell')} below "
-                            f"{len(self.header)} headings; "
-                            "the line may be cut off."
+                            f"{where}: {format_count(count, 'cell')} below {wanted} headings; "
+                            f"{cut if count < wanted else held}."
                         )
                     yield Row(where, dict(zip(self.header, cells, strict=True)))
             except (csv.Error, UnicodeDecodeError) as error:
