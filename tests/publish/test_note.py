@@ -16,7 +16,9 @@ from mlflow_perf.publish.note import (
     write_run_note,
     write_workflow_note,
 )
+from mlflow_perf.publish.workflow_writer import Place
 from mlflow_perf.reports.run_page import build_run_page
+from mlflow_perf.tracking.run_handle import RunHandle
 
 LINKS = Links("r1", "7", tracking_uri="http://127.0.0.1:5000", page=True)
 
@@ -66,6 +68,19 @@ def test_only_links_that_lead_somewhere(links: Links, known: list[str]) -> None:
     text = write_run_note(PerfDocument(), links)
     assert [name for name, _ in links.known] == known
     assert ("among the artifacts" in text) == ("Report" not in known)
+
+
+def test_links_lead_into_the_workspace_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its workspace in the address, the server finds no such run."""
+    monkeypatch.setenv("MLFLOW_WORKSPACE", "team-a")
+    links = Links("r1", "7", tracking_uri="http://127.0.0.1:1", page=True)
+    pipeline = Place("http://127.0.0.1:1").link("r1", "7")
+    run = RunHandle("http://127.0.0.1:1", run_id="r1", experiment_id="7")
+    addresses = [*dict(links.known).values(), pipeline, run.link() or ""]
+    run.has_page = True
+    addresses.append(run.link() or "")
+    assert addresses[-1] == "http://127.0.0.1:1/perf/run?id=r1&workspace=team-a"
+    assert all(address.endswith("&workspace=team-a") for address in addresses)
 
 
 def test_a_workflow_names_its_findings() -> None:

@@ -83,6 +83,13 @@ def strip_credentials(uri: str) -> str:
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
 
 
+def encode_query(**values: str) -> str:
+    """Return the query of a page of MLflow's server, with the workspace that MLflow uses now."""
+    # `mlflow.set_workspace` sets the variable, too.
+    workspace = os.environ.get("MLFLOW_WORKSPACE", "").strip()
+    return urllib.parse.urlencode({**values, **({"workspace": workspace} if workspace else {})})
+
+
 @functools.lru_cache(maxsize=64)
 def find_local_database(uri: str) -> Path | None:
     """Return the file of an SQLite store; None for any other store, including one in memory."""

@@ -10,13 +10,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from mlflow_perf.analysis.findings import Finding, findings_of
 from mlflow_perf.analysis.markdown import escape
 from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.core.format import duration
 from mlflow_perf.core.json_io import to_json
+from mlflow_perf.core.uris import encode_query
 from mlflow_perf.model.document import PerfDocument, worst_status
 from mlflow_perf.reports.tables import Tile, build_tiles, can_be_judged, choose_verdict
 from mlflow_perf.reports.workflow_page import build_workflow_page
@@ -55,10 +56,10 @@ class Links:
         self.known: list[tuple[str, str]] = []
         if experiment_id and not tracking_uri.startswith(_OTHER_UI):
             at = f"#/experiments/{quote(experiment_id, safe='')}/runs/{quote(run_id, safe='')}"
-            report = f"{at}/artifacts/{REPORT_FILE}?workflowType=machine_learning"
-            self.known.append(("Report", report))
+            query = encode_query(workflowType="machine_learning")
+            self.known.append(("Report", f"{at}/artifacts/{REPORT_FILE}?{query}"))
         if page:
-            self.known.append(("Performance page", f".{PAGE_PATH}/run?{urlencode({'id': run_id})}"))
+            self.known.append(("Performance page", f".{PAGE_PATH}/run?{encode_query(id=run_id)}"))
 
     def __str__(self) -> str:
         links = [f"[{name}]({address})" for name, address in self.known]

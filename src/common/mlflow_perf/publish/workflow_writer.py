@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.uris import (
     blocking_file,
+    encode_query,
     first_line,
     is_http,
     is_refused,
@@ -66,7 +67,8 @@ class Place:
 
     def link(self, run_id: str, experiment_id: str) -> str:
         """Return the address of a run's page; for an embedded store, that of `mlflow ui`."""
-        page = f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+        query = encode_query(workflowType="machine_learning")
+        page = f"#/experiments/{experiment_id}/runs/{run_id}?{query}"
         if is_http(self.uri):
             return f"{strip_credentials(self.uri).rstrip('/')}/{page}"
         return f"http://127.0.0.1:5000/{page}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.core.uris import is_http, strip_credentials
+from mlflow_perf.core.uris import encode_query, is_http, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
 __all__ = ["JOB_TAG", "PARENT_VARIABLE", "Claim", "RunHandle"]
@@ -68,13 +68,13 @@ class RunHandle:
         if self.run_id is None or not is_http(self.tracking_uri):
             return None
         address = strip_credentials(self.tracking_uri).rstrip("/")
-        run_id = quote(self.run_id, safe="")
         if self.has_page:
-            return f"{address}{PAGE_PATH}/run?id={run_id}"
+            return f"{address}{PAGE_PATH}/run?{encode_query(id=self.run_id)}"
         if self.experiment_id is None:
             return None
+        run_id = quote(self.run_id, safe="")
         place = f"experiments/{quote(self.experiment_id, safe='')}/runs/{run_id}"
-        return f"{address}/#/{place}?workflowType=machine_learning"
+        return f"{address}/#/{place}?{encode_query(workflowType='machine_learning')}"
 
     def use(self, run_id: str, *, tracking_uri: str, experiment_id: str) -> None:
         """Report to a run that somebody else created, perhaps in another store."""
