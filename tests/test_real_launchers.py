@@ -269,12 +269,15 @@ def test_a_task_of_a_pool(module: str, launcher: str, script: str, tmp_path: Pat
 
 
 TWO_NODES = """
-import time
+import pathlib, sys, time
 import mlflow_perf
 from mlflow_perf.node.place import detect
 
-busy = detect().index == 1
+busy, here = detect().index == 1, pathlib.Path(sys.argv[0]).parent
 with mlflow_perf.report("ranks", interval=0.05) as perf:
+    (here / f"{detect().rank}.came").touch()
+    while len(list(here.glob("*.came"))) < 4:  # a barrier, as training has one
+        time.sleep(0.05)
     with perf.time("work"):
         end = time.monotonic() + 1.0
         while time.monotonic() < end:

@@ -62,10 +62,19 @@ def _is_file(number: int, path: Path) -> bool:
 
 
 _CLOSED_STDOUT = """
-import os, socket, sys
+import os, socket, sys, time
+from mlflow_perf.core import threads
 from mlflow_perf.core.background_call import BackgroundCall
+def name_slowly(*_):
+    number = os.open(os.devnull, os.O_RDONLY)
+    time.sleep(0.1)
+    os.close(number)
+def connect():
+    time.sleep(0.2)
+    return socket.socket().fileno()
+threads._show_as_ours = name_slowly
 os.close(1)
-number = BackgroundCall(lambda: socket.socket().fileno(), name="connect").result(30)
+number = BackgroundCall(connect, name="connect").result(30)
 print(number, file=sys.stderr)
 first = os.open(os.devnull, os.O_RDONLY)
 print(first, file=sys.stderr)
@@ -73,7 +82,10 @@ print(first, file=sys.stderr)
 
 
 def test_no_connection_of_ours_becomes_standard_output() -> None:
-    """A job that has closed its output prints to nobody, and gets the number when it opens one."""
+    """A job that has closed its output prints to nobody, and gets the number when it opens one.
+
+    The thread's name is written before its call begins: its file may take the number for a moment.
+    """
     done = subprocess.run(
         [sys.executable, "-c", _CLOSED_STDOUT],
         capture_output=True, text=True, timeout=200, check=False,

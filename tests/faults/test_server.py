@@ -143,8 +143,8 @@ def test_a_run_that_comes_too_late_is_deleted(faults: Faults, fault: Fault, tmp_
     wait_until(lambda: "reported\n" in job.output, job)
     assert "mlflow-perf recover" in job.output
     faults.proxy.heal()
-    # One was asked for at the start, one at the end.
-    wait_until(lambda: len(faults.named("late", deleted=True)) == earlier + 2, job)
+    # It was asked for at the start; the end had no time to ask for one.
+    wait_until(lambda: len(faults.named("late", deleted=True)) == earlier + 1, job)
     assert faults.named("late") == []
     file.touch()
     assert job.wait() == 0, job.output

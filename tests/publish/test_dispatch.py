@@ -54,7 +54,7 @@ def test_a_report_that_cannot_be_sent_is_kept_with_one_warning(
     (journal,) = tmp_path.iterdir()
     kept, cause = read_journal(journal.read_bytes())
     assert kept.document.summary == {"duration_sec": 1.0}
-    assert cause == "the tracking server could not be reached"
+    assert cause == "its report was not sent: OSError: the store said no to me:hush@host"
 
 
 def test_without_a_journal_the_warning_says_that_the_report_is_lost(

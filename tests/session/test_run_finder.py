@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.faults.nursery import Job
@@ -187,6 +188,76 @@ def test_the_first_node_joins_the_run_of_a_node_that_ended_earlier(
     (_, second), (_, first) = found
     assert first.run_id == second.run_id is not None
     assert (first.own_run, second.own_run) == (False, True)
+
+
+@dataclass
+class _Server:
+    """Creates runs; what happens `meanwhile` happens before it has created the first one."""
+
+    listed: list[SimpleNamespace] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)
+    meanwhile: list[Callable[[], object]] = field(default_factory=list)
+    asked: int = 0
+
+    def create(self, *_: object, **__: object) -> SimpleNamespace:
+        self.asked += 1
+        run = SimpleNamespace(info=SimpleNamespace(run_id=f"r{self.asked}", experiment_id="0"))
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        self.listed.append(run)
+        return run
+
+    def find(self, *_: object, but: str | None = None, **__: object) -> SimpleNamespace | None:
+        return next((run for run in self.listed if run.info.run_id != but), None)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> _Server:
+    """The runs of a server that the finders of a test use."""
+    server = _Server()
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    monkeypatch.setattr(run_finder, "is_refused", lambda _uri: False)
+    monkeypatch.setattr(run_finder, "create_run", server.create)
+    monkeypatch.setattr(run_finder, "find_job_run", server.find)
+    monkeypatch.setattr(run_finder, "find_current_experiment", lambda _uri: "0")
+    discard = lambda run_id, **_: server.discarded.append(run_id)  # noqa: E731
+    monkeypatch.setattr(run_finder, "discard_run", discard)
+    return server
+
+
+def test_the_first_node_joins_the_run_that_another_made_while_it_waited(runs: _Server) -> None:
+    """A server that is slow for the first node alone: its own run, which comes later, goes."""
+    first, run = _find_as(0, "http://host")
+    other, others_run = _find_as(1, "http://host")
+
+    runs.meanwhile.append(other._make)
+    first._make()
+    assert (run.run_id, others_run.run_id, runs.discarded) == ("r2", "r2", ["r1"])
+    assert (run.own_run, others_run.own_run) == (False, True)
+
+
+def test_no_run_is_asked_for_once_the_report_is_sent(runs: _Server) -> None:
+    """A start that is still importing MLflow then leaves the run to the sending of the report."""
+    run = RunHandle("http://host", run_name="train")
+    finder = RunFinder(run, detect({}), start_timeout_sec=0)
+    finder.close(0.0)
+    with pytest.raises(TimeoutError, match="sending the report"):
+        finder._make()
+    assert runs.asked == 0
+
+
+def test_a_run_in_use_is_not_deleted_as_a_late_one(runs: _Server) -> None:
+    """The sending of the report may find by its nonce the run that the start has asked for."""
+    run = RunHandle("http://host", run_name="train")
+    finder = RunFinder(run, detect({}), start_timeout_sec=0)
+
+    def find_by_nonce() -> None:
+        assert run.claim().adopt("r1", own=True, experiment_id="0")
+        finder.withdraw()
+
+    runs.meanwhile.append(find_by_nonce)
+    finder._make()
+    assert (run.run_id, runs.discarded) == ("r1", [])
 
 
 def test_a_node_that_waits_for_the_first_does_not_make_the_store(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 import sys
+from threading import Event
 from types import ModuleType
 
 import pytest
@@ -18,6 +19,24 @@ def test_its_thread_does_not_log_retries(caplog: pytest.LogCaptureFixture) -> No
     MlflowCall(lambda: log.warning("retry of ours"), name="test").result(30)
     log.warning("retry of the job")
     assert [record.message for record in caplog.records] == ["retry of the job"]
+
+
+def test_a_call_without_an_answer_says_what_was_wrong_so_far() -> None:
+    """A certificate that nobody trusts is repeated for minutes; the reason is not the time."""
+    log, said, over = logging.getLogger("urllib3.connectionpool"), Event(), Event()
+
+    def call() -> None:
+        fault = OSError("unknown certificate of http://me:hush@host")
+        log.warning("Retrying (%r) after connection broken by '%r': %s", 5, fault, "/api")
+        said.set()
+        over.wait(30)
+
+    calling = MlflowCall(call, name="test")
+    said.wait(30)
+    with pytest.raises(TimeoutError, match=r"no answer in time: unknown certificate of .*\*\*\*@"):
+        calling.result(0.0)
+    over.set()
+    calling.result(30)
 
 
 @pytest.mark.parametrize(("module", "name"), [("datetime", "datetime"), ("socket", "socket")])

@@ -15,6 +15,7 @@ def test_the_first_run_is_the_run() -> None:
     slow, fast = run.claim(), run.claim()
     assert fast.adopt("r1", own=True, experiment_id="7")
     assert not slow.adopt("r2", own=True, experiment_id="7")
+    assert slow.adopt("r1", own=True, experiment_id="7"), "the same run, found by its nonce"
     assert (run.run_id, run.own_run, run.experiment_id) == ("r1", True, "7")
     assert run.experiment_name is None, "the id says it all"
 

@@ -18,8 +18,9 @@ from tests.alone import alone
 
 from mlflow_perf.model.profile import RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
-from mlflow_perf.recorders.profile import live
+from mlflow_perf.recorders.profile import live, stack_sampler
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.stacks import Place, read_stack
 from mlflow_perf.recorders.profile.watched import Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
@@ -206,6 +207,49 @@ def test_samples_cost_the_job_less_than_a_hundredth(
     sampler = StackSampler()
     sampler._cost_sec = cost_sec
     assert cost_sec / _list_waits(sampler, monkeypatch, age) <= share * 1.01
+
+
+def test_a_long_sample_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of thousands of threads loses a twentieth of its time, whatever the least pace."""
+    sampler = StackSampler()
+    sampler._note_work(0.03)
+    assert _list_waits(sampler, monkeypatch, 1) == pytest.approx(0.6, rel=0.02)
+    sampler._note_work(0.001)
+    assert _list_waits(sampler, monkeypatch, 1) < 0.05
+
+
+def test_of_many_threads_a_few_are_looked_at_in_each_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To find a stack lists those of all threads; a thread's time waits for its turn."""
+    monkeypatch.setattr(stack_sampler, "_MOST_LISTED", 0)
+    looked: list[int] = []
+
+    def look(ident: int) -> list[Place]:
+        looked.append(ident)
+        return read_stack(ident)
+
+    monkeypatch.setattr(stack_sampler, "read_stack", look)
+    over = threading.Event()
+    threads = [threading.Thread(target=over.wait, args=(60,)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    sampler, window, walls = StackSampler(), StackWindow(), list[float]()
+
+    def add(sample: Sample, at: float, wall: float, cpu: float, count: int = 1) -> None:
+        walls.extend([wall] if any("wait" in one.name for one in sample.path) else [])
+
+    monkeypatch.setattr(window, "add", add)
+    sampler.attach_now(window)
+    begin = time.monotonic()
+    for _ in range(3):
+        looked.clear()
+        sampler._sample(waited=False)
+        assert len(looked) <= 8
+    sampler._finish()
+    took = time.monotonic() - begin
+    over.set()
+    assert sum(walls) == pytest.approx(20 * took, rel=0.2)
 
 
 def test_a_rate_that_is_asked_for_is_kept() -> None:

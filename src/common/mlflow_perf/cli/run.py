@@ -10,7 +10,7 @@ import click
 from mlflow_perf.cli._wrapped import flush_output, prepare_command
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.session.command import name_component, run_command
-from mlflow_perf.session.run_finder import check_run
+from mlflow_perf.session.run_check import check_run
 
 
 @click.command(

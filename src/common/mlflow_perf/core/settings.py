@@ -182,7 +182,7 @@ class Settings:
         "Country of the node, as FRA: estimate its emissions through CodeCarbon.")
     disable: bool = _setting(False, _flag, "Make `report()` do nothing.")
     start_timeout: float = _setting(10.0, _number(0, 3600),
-        "Most seconds that the start waits for the tracking server.")
+        "Most seconds that the start waits for the tracking server, once MLflow is imported.")
     exit_timeout: float = _setting(30.0, _number(0, 3600),
         "Most seconds that the end waits for the tracking server.")
     dir: str | None = _setting(None, _text,

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 import socket
+import sys
 import urllib.parse
 from pathlib import Path
 
@@ -46,9 +47,11 @@ def redact_param(name: str, value: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return an exception as one line, without passwords."""
+    if sys.is_finalizing():  # `re` imports a part of itself when it replaces for the first time
+        return type(error).__name__
     # SQLAlchemy's remark on where a statement came from precedes the reason.
     text = re.sub(r"\(raised as a result of Query-invoked autoflush;.*\n", "", str(error))
-    return redact_password(f"{type(error).__name__}: {text}".splitlines()[0])
+    return redact_password(f"{type(error).__name__}: {text}".splitlines()[0]).removesuffix(": ")
 
 
 def is_http(uri: str) -> bool:

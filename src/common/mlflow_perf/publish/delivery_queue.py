@@ -21,6 +21,7 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 
 _LINGER_SEC = 1.0
+_UNSENT = "its report was not sent: the time of the exit was over"
 _log = get_logger(__name__)
 
 
@@ -50,9 +51,9 @@ class LateJournal:
         """Put a report into the journal; return whether it is on disk."""
         return self.open().secure(delivery)
 
-    def keep(self, delivery: Delivery) -> bool:
-        """End the journal with a report; return whether it is on disk."""
-        return self.open().keep(delivery)
+    def keep(self, delivery: Delivery, *, unsent: str) -> bool:
+        """End the journal with a report and why it was not sent; return whether it is on disk."""
+        return self.open().keep(delivery, unsent=unsent)
 
     def remove(self) -> None:
         """Delete the journal, if there is one."""
@@ -111,7 +112,7 @@ class Sending:
     def keep(self) -> bool:
         """Put it into the journal instead, and return whether it is on disk."""
         try:
-            return self._journal.keep(self._make())
+            return self._journal.keep(self._make(), unsent=_UNSENT)
         except Exception:  # noqa: BLE001 - as above
             _log.debug("Not kept:", exc_info=True)
             return False

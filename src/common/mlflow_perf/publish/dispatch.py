@@ -21,7 +21,7 @@ from mlflow_perf.tracking.new_store import await_new_store, is_unmade
 # How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
 _KNOCK_SEC = 3.0
 _KNOCK_EVERY_SEC = 0.2
-_CONNECT_SEC = 2.0
+_CONNECT_SEC, _LEAST_CONNECT_SEC = 2.0, 0.05
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
 
@@ -55,8 +55,8 @@ class ReportKeeper(Protocol):
         """Put a report on disk, in case that it cannot be sent; return whether it is there."""
         ...
 
-    def keep(self, delivery: Delivery) -> bool:
-        """Put a report on disk for `mlflow-perf recover`; return whether it is there."""
+    def keep(self, delivery: Delivery, *, unsent: str) -> bool:
+        """Put a report on disk for `recover`, with why it was not sent; return if it is there."""
         ...
 
     def remove(self) -> None:
@@ -92,7 +92,7 @@ def dispatch(
         if secure and journal is not None:
             journal.secure(delivery)
         knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
-        while is_refused(uri, timeout_sec=min(_CONNECT_SEC, deadline - time.monotonic())):
+        while is_refused(uri, timeout_sec=_limit_knock(deadline)):
             if time.monotonic() >= knock_until:
                 raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
             time.sleep(_KNOCK_EVERY_SEC)
@@ -116,12 +116,20 @@ def dispatch(
     return True
 
 
+def _limit_knock(deadline: float) -> float:
+    # However late it is: a server that refuses does so in a millisecond, and is the true reason.
+    return max(_LEAST_CONNECT_SEC, min(_CONNECT_SEC, deadline - time.monotonic()))
+
+
 def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException) -> None:
     name, uri = delivery.document.component, delivery.run.tracking_uri
     reason = first_line(error)
     if isinstance(error, TimeoutError) and is_unmade(uri):
         reason = f"the new MLflow store {redact_password(uri)} was not ready in time"
-    if journal is not None and journal.keep(delivery):
+    unsent = f"its report was not sent: {reason}"
+    if isinstance(error, ConnectionRefusedError):
+        unsent = "the tracking server could not be reached"
+    if journal is not None and journal.keep(delivery, unsent=unsent):
         _log.warning(
             "The performance report of %r was not sent (%s). It is kept; send it with: "
             "mlflow-perf recover %s", name, reason, journal.path.parent,

@@ -312,12 +312,13 @@ class Journal:
             if self.alive and not self._final:
                 self._write([{"delivery": header}])
 
-    def secure(self, delivery: Delivery, *, held: bool = False) -> bool:
+    def secure(self, delivery: Delivery, *, held: bool = False, unsent: str = "") -> bool:
         """Put a finished report into the journal, in case that it cannot be sent.
 
         Args:
             delivery: The report.
             held: Whether another program is to send it, so that nothing went wrong.
+            unsent: Why it was not sent, once that is known.
 
         Returns:
             Whether it is on disk.
@@ -331,18 +332,18 @@ class Journal:
                 "final": delivery.document.as_dict(),
                 "delivery": delivery.header(),
             }
-            final |= {"held": True} if held else {}
+            final |= {"held": True} if held else {"unsent": unsent} if unsent else {}
             self._replace([self._head, final], sync=True)
             self._final = True
         return self._final and not self._broken
 
-    def keep(self, delivery: Delivery, *, held: bool = False) -> bool:
+    def keep(self, delivery: Delivery, *, held: bool = False, unsent: str = "") -> bool:
         """End the journal with a finished report that was not sent; see `secure`.
 
         Returns:
             Whether it is on disk.
         """
-        kept = self.secure(delivery, held=held)
+        kept = self.secure(delivery, held=held, unsent=unsent)
         self.leave()
         return kept
 

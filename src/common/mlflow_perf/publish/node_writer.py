@@ -121,22 +121,22 @@ def _create_run(delivery: Delivery, claim: Claim) -> None:
     with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
         chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)
         joined = find_job_run(run, chosen, since=started)
-        found = (
-            joined
-            or find_recorded_run(run)
-            or create_run(
+        found = joined or find_recorded_run(run)
+        if found is None and claim.is_open:
+            found = create_run(
                 run.run_name or "mlflow-perf",
                 tracking_uri=run.tracking_uri,
                 experiment_id=chosen,
                 started=started,
                 tags={RECORDING_TAG: run.nonce, **run.list_tags()},
             )
-        )
-    run_id = found.info.run_id
     is_own = joined is None or joined.data.tags.get(RECORDING_TAG) == run.nonce
-    if not claim.adopt(run_id, own=is_own, experiment_id=found.info.experiment_id):
-        if is_own:
-            discard_run(run_id, tracking_uri=run.tracking_uri)
+    if found is not None:
+        info = found.info
+        is_used = claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id)
+        if is_own and not is_used:
+            discard_run(info.run_id, tracking_uri=run.tracking_uri)
+    if run.run_id is None:  # neither this thread nor the one that began at the start has one
         raise TimeoutError("the run came after the time for sending")
 
 

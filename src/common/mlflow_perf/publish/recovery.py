@@ -144,7 +144,8 @@ def read_journal(
     begun = next((line["begun"] for line in lines if "begun" in line), None)
     if isinstance(begun, dict):
         lines[0] |= begun
-    final = next((line["final"] for line in reversed(lines) if "final" in line), None)
+    last = next((line for line in reversed(lines) if "final" in line), None)
+    final = None if last is None else last["final"]
     header = next((line["delivery"] for line in reversed(lines) if "delivery" in line), None)
     operations, named, steps = OperationMetrics(), {}, StepMetrics()
     if spooled is not None:
@@ -152,14 +153,13 @@ def read_journal(
         named = collect_transfers(spooled)
         collect_steps(spooled, steps)
     try:
-        if final is None:
+        if last is None or final is None:
             cause = _find_cause(lines[0])
             document = _rebuild_document(lines, cause, operations, named, steps)
             if spooled is not None:
                 add_profile(document, spooled)
         else:
-            is_held = any(line.get("held") for line in lines)
-            cause = "" if is_held else "the tracking server could not be reached"
+            cause = _explain_unsent(last)
             document = NodeDocument.from_dict(final)
             if spooled is not None and not (document.operations or document.steps):
                 add_recorded(document, operations, named, steps)
@@ -169,8 +169,16 @@ def read_journal(
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
     delivery.tags = {**delivery.tags, **tag_document(document)}
     if cause:
-        delivery.tags[CAUSE_TAG] = cause
+        # Why the job itself ended says more than why its report comes late.
+        delivery.tags.setdefault(CAUSE_TAG, cause)
     return delivery, cause
+
+
+def _explain_unsent(line: Mapping[str, Any]) -> str:
+    """Return why a finished report was not sent; empty where another program was to send it."""
+    if line.get("held"):
+        return ""
+    return str(line.get("unsent") or "the process ended before its report was sent")
 
 
 def _rebuild_document(
@@ -277,17 +285,17 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
-    away: set[str] = set()
+    away: dict[str, str] = {}
     for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
         yield replace(_recover_one(path, away, of_any_host=of_any_host), journal=path.name)
 
 
-def _recover_one(path: Path, away: set[str], *, of_any_host: bool) -> Recovered:
+def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Recovered:
     """Send one journal if its job has ended; a fault is one warning, and the journal stays.
 
     Args:
         path: The journal.
-        away: Servers that did not answer; a server that hangs is added.
+        away: Server that failed before → why; one that fails now is added.
         of_any_host: Whether to send a journal whose job may still run, as far as is known here.
     """
     running = Recovered(None, None, "its job runs, or another recover sends it", "running")
@@ -301,22 +309,25 @@ def _recover_one(path: Path, away: set[str], *, of_any_host: bool) -> Recovered:
             with os.fdopen(handle, "rb", closefd=False) as file:
                 file.seek(0)
                 data = file.read()
-            return _send_journal(path, data, away, of_any_host=of_any_host)
+            try:
+                return _send_journal(path, data, away, of_any_host=of_any_host)
+            except DocumentError:
+                raise
+            # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
+            except Exception as error:  # noqa: BLE001
+                why, what = _explain(error), "could not be sent and is kept"
     except FileNotFoundError:  # another recover has sent and removed it since we listed the folder
         return running
     except DocumentError as error:
-        why, line = str(error), f"is skipped: {error}."
-    except ConnectionRefusedError as error:
-        why, line = str(error), f"could not be sent and is kept: {error}."
+        why, what = str(error), "is skipped"
     except OSError as error:
-        why = error.strerror or str(error)
-        line = f"is skipped: {why}."
-    # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
-    except Exception as error:  # noqa: BLE001
-        why = redact_password(str(error).split("\n")[0])
-        line = f"could not be sent and is kept: {why}"
-    _log.warning("%s %s", path, line)
+        why, what = error.strerror or str(error), "is skipped"
+    _log.warning("%s %s: %s", path, what, why if why.endswith(".") else f"{why}.")
     return Recovered(None, None, why, "kept")
+
+
+def _explain(error: Exception) -> str:
+    return redact_password(str(error).split("\n")[0]) or type(error).__name__
 
 
 def _is_same_file(path: Path, handle: int) -> bool:
@@ -327,18 +338,18 @@ def _is_same_file(path: Path, handle: int) -> bool:
         return False
 
 
-def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool) -> Recovered:
+def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host: bool) -> Recovered:
     """Send one journal and remove it.
 
     Args:
         path: The journal.
         data: Its content.
-        away: Servers that did not answer; a server that hangs is added.
+        away: Server that failed before → why; one that fails now is added.
         of_any_host: Whether to send the journal of another host.
 
     Raises:
         DocumentError: When it is damaged, or its embedded store does not exist any more.
-        ConnectionRefusedError: When nothing listens at its store, or the server hung before.
+        ConnectionRefusedError: When nothing listens at its store, or the server failed before.
         Exception: Whatever MLflow raises when the store does not take it.
     """
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
@@ -367,7 +378,7 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
 
     # Each journal of a server that hangs would take minutes.
     if uri in away:
-        raise ConnectionRefusedError(f"{redact_password(uri)} did not answer before")
+        raise ConnectionRefusedError(f"{redact_password(uri)} failed before ({away[uri]})")
     try:
         outcome = "known" if is_known(delivery) else "sent"
         delivery.run.has_page = has_page(uri)
@@ -379,9 +390,9 @@ def _send_journal(path: Path, data: bytes, away: set[str], *, of_any_host: bool)
             run_id = write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
-    except Exception:
+    except Exception as error:
         if is_http(uri):
-            away.add(uri)
+            away[uri] = _explain(error)
         raise
     path.unlink(missing_ok=True)
     if spooled is not None:

@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mlflow_perf.core.environment import set_variable
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.recorders.operations.metrics import OperationMetrics
 from mlflow_perf.recorders.spool import VARIABLE
@@ -75,7 +76,7 @@ def activate(operations: OperationMetrics, *, folder: Path | None, spooled: bool
     if new.outer is None:
         new.outer, new.outer_variable = process, os.environ.get(VARIABLE)
     process = new
-    _set_variable(None if folder is None else str(folder))
+    set_variable(VARIABLE, None if folder is None else str(folder))
     if spooled:
         new.spool_to(folder)
 
@@ -94,15 +95,8 @@ def deactivate() -> Recorders:
         ended.steps.close_loops()
     ended.spool_to(None)
     process = ended.outer
-    _set_variable(ended.outer_variable)
+    set_variable(VARIABLE, ended.outer_variable)
     return ended
-
-
-def _set_variable(value: str | None) -> None:
-    if value is None:
-        os.environ.pop(VARIABLE, None)
-    else:
-        os.environ[VARIABLE] = value
 
 
 def recorder() -> OperationMetrics | None:

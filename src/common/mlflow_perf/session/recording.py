@@ -287,7 +287,6 @@ class Recording:
                 return
             if self._collector is None and self.run.run_id is None:
                 # Interrupted before it began. The server may still create the run.
-                self.finder.close(0.0)
                 if self._journal is not None:
                     self._journal.leave()
                 return
@@ -310,6 +309,7 @@ class Recording:
             if self.sent and delivery.index == 0 and not self.settings.quiet:
                 write_closing_line(delivery.run, delivery.document)
         finally:
+            self.finder.withdraw()
             _charged_sec = own_cpu_sec()
             self._sending.release()
 

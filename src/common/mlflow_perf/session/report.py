@@ -29,7 +29,8 @@ from mlflow_perf.session.address import name_process
 from mlflow_perf.session.open_runs import find_recorded_run
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.recording import Recording
-from mlflow_perf.session.run_finder import check_run, find_tracking_uri
+from mlflow_perf.session.run_check import check_run
+from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.session.signals import SignalWatch
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
-from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
     absolute_store,
@@ -22,33 +21,33 @@ from mlflow_perf.core.uris import (
     is_refused,
     redact_password,
 )
-from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import Node
 from mlflow_perf.tracking.client import (
     RECORDING_TAG,
     create_run,
     discard_run,
+    find_active_run,
     find_current_experiment,
     find_job_run,
-    open_run,
     read_chosen_experiment,
 )
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import await_new_store, is_unmade, making_alone, was_a_race
+from mlflow_perf.tracking.new_store import (
+    await_new_store,
+    is_unmade,
+    is_wrong_for_ever,
+    making_alone,
+    was_a_race,
+)
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-_POLL_SEC, _LOOK_SEC = 0.5, 0.02
+_POLL_SEC, _LOOK_SEC, _MAX_TURNS = 0.5, 0.02, 20
 _LOCAL_START_SEC = 60.0
-_WRONG_FOR_EVER = {
-    "ArgumentError",  # of SQLAlchemy: not an address
-    "ModuleNotFoundError",
-    "NoSuchModuleError",  # of SQLAlchemy: an unknown kind of database
-    "UnsupportedModelRegistryStoreURIException",
-}
 
 _log = get_logger(__name__)
 
@@ -122,31 +121,6 @@ def _work_done() -> int:
     return int(5 * time.process_time())
 
 
-@bring()
-def check_run(run_id: str, timeout_sec: float) -> None:
-    """Raise when the store answers that a run does not exist; a store may also not answer.
-
-    Args:
-        run_id: The run.
-        timeout_sec: Most seconds to wait for the answer.
-
-    Raises:
-        RunNotFoundError: When the run does not exist or was deleted.
-    """
-    uri = find_tracking_uri()
-    try:
-        if not is_refused(uri):
-            call = MlflowCall(lambda: open_run(run_id, tracking_uri=uri), name="open-run")
-            call.result(timeout_sec)
-    except RunNotFoundError:
-        raise
-    except Exception as error:
-        if is_from_handler(error):
-            raise
-        # A faulty server does not keep a job from starting.
-        _log.debug("The run %s could not be checked: %s", run_id, error)
-
-
 class RunFinder:
     """Gives a recording its run: the given one, the active one, the environment's, or a new one.
 
@@ -171,10 +145,10 @@ class RunFinder:
         self._run = run
         self._claim = run.claim()
         self._node = node
-        self._start_timeout_sec = start_timeout_sec
+        self._start_timeout_sec, self._began = start_timeout_sec, time.monotonic()
         self._on_made = on_made
         self._read_shared = read_shared
-        self._is_postponed = self._is_settling = False
+        self._is_postponed = self._is_settling = self._is_over = False
         self._pending: MlflowCall[None] | None = None
         self.page_probe: MlflowCall[Any] | None = None
 
@@ -191,7 +165,7 @@ class RunFinder:
         """
         run, shown = self._run, redact_password(self._run.tracking_uri)
         if run.run_id is None:
-            run.run_id, run.experiment_id = _find_active_run()
+            run.run_id, run.experiment_id = find_active_run()
         run.run_id = run.run_id or os.environ.get("MLFLOW_RUN_ID") or None
         if run.run_id is not None:
             self._probe_page()
@@ -226,18 +200,25 @@ class RunFinder:
             if is_from_handler(error):
                 raise
             run.started = time.time()
-            kind = "MLflow store" if is_local(run.tracking_uri) else "tracking server"
-            _log.warning("The %s %s is slow; the job starts without its run.", kind, shown)
+            self._warn_of_slowness()
         except Exception as error:
             if is_from_handler(error):
                 raise
             self._pending = None
-            if _is_wrong_for_ever(error):
+            if is_wrong_for_ever(error):
                 raise SettingError(
                     f"The MLflow store {shown} cannot be used: {first_line(error)}"
                 ) from error
             run.started = time.time()
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
+
+    def _warn_of_slowness(self) -> None:
+        uri, fault = self._run.tracking_uri, self._pending.fault if self._pending else ""
+        kind = "MLflow store" if is_local(uri) else "tracking server"
+        how = f"does not answer ({fault})" if fault else "is slow"
+        _log.warning(
+            "The %s %s %s; the job starts without its run.", kind, redact_password(uri), how
+        )
 
     def _follow_sampler(self) -> None:
         """Take the run of the rank that samples on this node; this rank sends nothing itself."""
@@ -283,30 +264,46 @@ class RunFinder:
         run, uri = self._run, self._run.tracking_uri
         is_first = run.job_key is None or self._node.rank == 0
         # The first node creates the run. If that takes too long, another node does.
-        found = None if is_first else self._await_job_run()
+        found, made = None if is_first else self._await_job_run(), None
         with making_alone(uri, timeout_sec=_LOCAL_START_SEC, is_shared=run.job_key is not None):
             experiment_id = find_current_experiment(uri)
-            if found is None and (self._is_settling or not is_first):
+            if found is None and (self._is_late() or not is_first):
                 found = find_job_run(run, experiment_id, since=run.started)
-            # The block may begin meanwhile: the run's start is looked up as late as possible.
-            made = found or create_run(
-                run.run_name or "mlflow-perf",
-                tracking_uri=uri,
-                experiment_id=experiment_id,
-                started=run.started,
-                tags={RECORDING_TAG: run.nonce, **run.list_tags()},
-            )
-        info, is_own = made.info, found is None
-        if not self._claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id):
-            if is_own:
-                discard_run(info.run_id, tracking_uri=uri)
+            if found is None:
+                if self._is_over or not self._claim.is_open:
+                    raise TimeoutError("sending the report creates its run")
+                # The block may begin meanwhile: the run's start is looked up as late as possible.
+                made = create_run(
+                    run.run_name or "mlflow-perf",
+                    tracking_uri=uri,
+                    experiment_id=experiment_id,
+                    started=run.started,
+                    tags={RECORDING_TAG: run.nonce, **run.list_tags()},
+                )
+                if is_first and self._is_late():
+                    found = find_job_run(
+                        run, experiment_id, since=run.started, but=made.info.run_id
+                    )
+        used, is_own = found or made, found is None
+        assert used is not None
+        info = used.info
+        is_used = self._claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id)
+        if made is not None and not (is_used and is_own):
+            discard_run(made.info.run_id, tracking_uri=uri)
+        if not is_used:
             raise TimeoutError("the job's report went elsewhere before its run was made")
         self._on_made()
+
+    def _is_late(self) -> bool:
+        """Return whether another node may have created the run of this job by now."""
+        return self._is_settling or time.monotonic() - self._began > self._start_timeout_sec
 
     def _await_job_run(self) -> Run | None:
         """Wait for the run that the first node creates; None if that takes too long."""
         run, uri = self._run, self._run.tracking_uri
-        until = time.monotonic() + 2 * self._start_timeout_sec
+        # One after the other, so that only the first that loses its patience creates the run.
+        turn_sec = _POLL_SEC * min(self._node.index, _MAX_TURNS)
+        until = time.monotonic() + 2 * self._start_timeout_sec + turn_sec
         while True:
             found = None
             if not is_unmade(uri):  # to search in a database that does not exist yet would make it
@@ -362,7 +359,7 @@ class RunFinder:
                     self._pending = None
 
     def close(self, timeout_sec: float, *, finish_store: bool = False) -> float:
-        """Wait for the run that is being created; a run that arrives later is deleted.
+        """Wait for the run that is being created; from then on none is asked for here.
 
         Args:
             timeout_sec: Most seconds to wait.
@@ -373,28 +370,9 @@ class RunFinder:
         began = time.monotonic()
         if finish_store and self._pending is not None and self._run.run_id is None:
             await_new_store(self._pending.done_within, self._run.tracking_uri)
-        self._claim.withdraw()
+        self._is_over = True
         return time.monotonic() - began
 
-
-def _is_wrong_for_ever(error: BaseException) -> bool:
-    """Return whether an address fails whatever the moment: its scheme or its driver is unknown.
-
-    Everything else may be well again soon: a full disk, a locked database, a server that refuses.
-    """
-    chain: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in chain:
-        chain.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return any(type(one).__name__ in _WRONG_FOR_EVER for one in chain)
-
-
-def _find_active_run() -> tuple[str, str] | tuple[None, None]:
-    """Return this thread's active run and its experiment; without MLflow imported there is none."""
-    if "mlflow" not in sys.modules:
-        return None, None
-    import mlflow
-
-    run = mlflow.active_run()
-    return (None, None) if run is None else (str(run.info.run_id), str(run.info.experiment_id))
+    def withdraw(self) -> None:
+        """Delete a run that arrives from now on."""
+        self._claim.withdraw()

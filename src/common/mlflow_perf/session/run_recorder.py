@@ -45,6 +45,9 @@ _FULL_SHORT_RUNS = 20
 # Many short runs must not wait for a slow server one after the other: all of them together wait
 # this long at most, and a tenth of the time that the runs took.
 _WAIT_SEC, _WAIT_SHARE = 10.0, 0.1
+# Freed when a run ends, so that MLflow can end it in a job that has used up its memory. Its pages
+# are never touched: it takes none of the machine's memory.
+_RESERVE_BYTES = 1 << 20
 GRACE_SEC = 20.0  # Slurm and Kubernetes kill a process 30 s after its signal
 _log = get_logger(__name__)
 
@@ -68,6 +71,7 @@ class RunRecorder:
         self._queue = DeliveryQueue(settings.exit_timeout)
         self._watch = SignalWatch(self._on_fatal, self._on_handled)
         self._state_folder = find_state_folder(settings.dir)
+        self._reserve: bytearray | None = None
         self._sampler: WindowSampler | None = None
         self._spool: SpoolFolder | None = None
         self._pages: dict[str, bool] = {}
@@ -136,6 +140,7 @@ class RunRecorder:
         """Take the last reading of a run that is about to end."""
         recording = open_runs.get(run_id)
         if recording is not None and os.getpid() == self._pid:
+            self._reserve = None
             error = sys.exc_info()[1]
             failed = status != "FINISHED" and error is not None
             recording.close(Outcome(status, type(error).__name__ if failed else None))
@@ -189,6 +194,7 @@ class RunRecorder:
     def _begin(self) -> WindowSampler:
         """Return the sampler; the first run starts all that the runs share."""
         self._gather()
+        self._reserve = self._reserve or bytearray(_RESERVE_BYTES)
         if not self._watch.is_watching:
             self._watch = SignalWatch(self._on_fatal, self._on_handled)
             self._watch.arm()

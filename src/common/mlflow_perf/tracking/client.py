@@ -117,7 +117,9 @@ def create_run(
     )
 
 
-def find_job_run(run: RunHandle, experiment_id: str, *, since: float | None) -> Run | None:
+def find_job_run(
+    run: RunHandle, experiment_id: str, *, since: float | None, but: str | None = None
+) -> Run | None:
     """Return the run that another node created for the same recording of their job, or None.
 
     A job may make several recordings, one after the other. Their runs do not overlap in time.
@@ -126,6 +128,7 @@ def find_job_run(run: RunHandle, experiment_id: str, *, since: float | None) -> 
         run: This node's handle.
         experiment_id: The job's experiment.
         since: Unix time at which its recording began; None if that is unknown.
+        but: A run that is not meant.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
@@ -133,12 +136,13 @@ def find_job_run(run: RunHandle, experiment_id: str, *, since: float | None) -> 
     if run.job_key is None:
         return None
     text = run.job_key.replace("'", "")
-    found = open_client(run.tracking_uri).search_runs(
-        [experiment_id], f"tags.`{JOB_TAG}` = '{text}'", max_results=1
+    listed = open_client(run.tracking_uri).search_runs(
+        [experiment_id], f"tags.`{JOB_TAG}` = '{text}'", max_results=2
     )
-    ended_ms = found[0].info.end_time if found else None
+    found = next((one for one in listed if one.info.run_id != but), None)
+    ended_ms = None if found is None else found.info.end_time
     is_over = ended_ms is not None and since is not None and ended_ms < 1000 * since
-    return found[0] if found and not is_over else None
+    return None if is_over else found
 
 
 def find_recorded_run(run: RunHandle) -> Run | None:
@@ -229,6 +233,16 @@ def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> 
         client.set_terminated(run_id, status, at_ms)
     else:
         store.update_run_info(run_id, RunStatus.from_string(status), at_ms, None)
+
+
+def find_active_run() -> tuple[str, str] | tuple[None, None]:
+    """Return this thread's active run and its experiment; without MLflow imported there is none."""
+    if "mlflow" not in sys.modules:
+        return None, None
+    import mlflow
+
+    run = mlflow.active_run()
+    return (None, None) if run is None else (str(run.info.run_id), str(run.info.experiment_id))
 
 
 def read_chosen_experiment() -> tuple[str | None, str | None]:

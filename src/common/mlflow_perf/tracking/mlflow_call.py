@@ -11,20 +11,31 @@ import logging
 import mmap
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.uris import redact_password
 
 T = TypeVar("T")
 
 # What MLflow needs for one call, and for its import.
 _CALL_BYTES, _IMPORT_BYTES = 64 << 20, 512 << 20
 
-# One line of ours says that the server is away; a line for each retry would add nothing.
-logging.getLogger("urllib3.connectionpool").addFilter(
-    lambda record: not str(record.threadName).startswith("perf-")
-)
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Return whether a line about a retry is shown; of our own calls, the reason is kept instead.
+
+    One line of ours says that the server is away; a line for each retry would add nothing.
+    """
+    call = threading.current_thread()
+    if isinstance(call, MlflowCall) and isinstance(record.args, tuple) and len(record.args) > 1:
+        call.fault = redact_password(str(record.args[1]))
+    return not str(record.threadName).startswith("perf-")
+
+
+logging.getLogger("urllib3.connectionpool").addFilter(_is_of_others)
 
 
 class MlflowCall(BackgroundCall[T]):
@@ -34,6 +45,9 @@ class MlflowCall(BackgroundCall[T]):
         call: The function to call.
         name: Name of the thread, less the prefix `perf-`.
 
+    Attributes:
+        fault: Why its latest request is being repeated; empty while none is.
+
     Raises:
         RuntimeError: When the process may have no further thread. When too little memory is left,
             which would end the process in native code. When MLflow would be imported while the job
@@ -42,6 +56,7 @@ class MlflowCall(BackgroundCall[T]):
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
+        self.fault = ""
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
             by = replaced.__module__.partition(".")[0]
@@ -57,3 +72,16 @@ class MlflowCall(BackgroundCall[T]):
         except (OSError, ValueError, MemoryError) as error:
             raise RuntimeError(f"too little memory is left to call MLflow ({error})") from None
         super().__init__(call, name=name)
+
+    def result(self, timeout_sec: float) -> T:
+        """Return the call's result, or raise its exception; see `BackgroundCall.result`.
+
+        Raises:
+            TimeoutError: When the call is not done by then; it says what was wrong so far.
+        """
+        try:
+            return super().result(timeout_sec)
+        except TimeoutError as error:
+            if not self.fault or not self.is_alive():
+                raise
+            raise TimeoutError(f"{error}: {self.fault}") from None

@@ -27,6 +27,12 @@ _RACES = (
     "unique constraint",
     "out-of-date database schema",
 )
+_WRONG_FOR_EVER = {
+    "ArgumentError",  # of SQLAlchemy: not an address
+    "ModuleNotFoundError",
+    "NoSuchModuleError",  # of SQLAlchemy: an unknown kind of database
+    "UnsupportedModelRegistryStoreURIException",
+}
 
 
 _made: set[tuple[int, int]] = set()  # device and inode of each database that was complete
@@ -127,3 +133,16 @@ def was_a_race(error: BaseException) -> bool:
     """Return whether MLflow failed because another process made or used the store just then."""
     text = str(error).lower()
     return any(race in text for race in _RACES)
+
+
+def is_wrong_for_ever(error: BaseException) -> bool:
+    """Return whether an address fails whatever the moment: its scheme or its driver is unknown.
+
+    Everything else may be well again soon: a full disk, a locked database, a server that refuses.
+    """
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return any(type(one).__name__ in _WRONG_FOR_EVER for one in chain)

@@ -91,7 +91,8 @@ class Claim:
     """The permission to create the run of a handle, until it is withdrawn.
 
     A slow server may create a run when the caller no longer waits for it. Such a run must not be
-    used: by then the report goes to another run, or `mlflow-perf recover` will create one.
+    used: by then the report goes to another run, or `mlflow-perf recover` will create one. Two
+    threads may create the run of one handle: the first one that has it wins.
 
     Args:
         run: The handle.
@@ -110,15 +111,22 @@ class Claim:
             experiment_id: The run's experiment.
 
         Returns:
-            Whether the handle uses it: not after `withdraw`, and not when it has a run already.
+            Whether the handle uses it: not after `withdraw`, and not when it has another run.
         """
         run = self._run
         with run.lock:
-            if self._is_withdrawn or run.run_id is not None:
+            if run.run_id is not None:
+                return run.run_id == run_id  # another thread has found it by its nonce
+            if self._is_withdrawn:
                 return False
             run.own_run, run.experiment_id, run.experiment_name = own, experiment_id, None
             run.run_id = run_id
             return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is still wanted."""
+        return not self._is_withdrawn and self._run.run_id is None
 
     def withdraw(self) -> None:
         """Refuse every run from now on."""

@@ -33,7 +33,7 @@ def add_to_path(user: str) -> None:
     if not _users:
         _is_added = _FOLDER not in parts
         if _is_added:
-            os.environ["PYTHONPATH"] = os.pathsep.join([_FOLDER, *parts])
+            _set_path([_FOLDER, *parts])
     _users.add(user)
 
 
@@ -45,8 +45,10 @@ def remove_from_path(user: str) -> None:
     if _users or not _is_added:
         return
     # The parts that the job has added meanwhile stay.
-    rest = [part for part in _read_path() if part != _FOLDER]
-    if rest:
-        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
-    else:
-        os.environ.pop("PYTHONPATH", None)
+    _set_path([part for part in _read_path() if part != _FOLDER])
+
+
+def _set_path(parts: list[str]) -> None:
+    from mlflow_perf.core.environment import set_variable
+
+    set_variable("PYTHONPATH", os.pathsep.join(parts) or None)

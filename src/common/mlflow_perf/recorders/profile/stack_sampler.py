@@ -38,6 +38,11 @@ _PACE = (
 )
 _OWN_SHARE = 0.008
 _OWN_SHARE_AT_GIVEN_RATE = 0.1
+# The least pace alone would let a job of 3,000 threads take half as long again: each is looked at
+# while the sampler holds the interpreter's lock. A sample that takes long is followed by a rest.
+_LONG_SEC, _MOST_SHARE, _LONGEST_REST_SEC = 0.0025, 0.05, 2.0
+# To find one thread's stack, the interpreter lists those of all threads.
+_MOST_LISTED, _LEAST_LOOKS = 50_000, 8
 _FIRST_COST_SEC = 1e-4
 _GOLDEN = 0.6180339887498949
 _QUICK_SWITCH_SEC = 1.03e-4
@@ -75,7 +80,7 @@ class StackSampler(Thread):
         self._watched: dict[int, Watched] = {}
         self._switch_sec = _USUAL_SWITCH_SEC if _is_quick() else sys.getswitchinterval()
         self._has_set_interval = False
-        self._cost_sec = _FIRST_COST_SEC
+        self._cost_sec, self._rest_sec = _FIRST_COST_SEC, 0.0
         self._looks = 0
         self._began = self._last = time.monotonic()
         self._end: float | None = None
@@ -146,13 +151,14 @@ class StackSampler(Thread):
                 if ended or (self._only_with is not None and not self._only_with.is_alive()):
                     self._finish()
                     return
-                begin = time.monotonic()
+                begin, used_sec = time.monotonic(), time.thread_time()
                 slept = usage.ru_nvcsw - blocked
                 waited = slept > 1
                 # Beside our own, those of the thread that let go of the lock and took it again.
                 note_switches(slept + 2 if waited else slept)
                 self._sample(waited=waited)
                 cost = time.monotonic() - begin
+                self._note_work(time.thread_time() - used_sec)
                 if waited:
                     # The job's thread stood still, too, until one of the two threads had a CPU.
                     # How long that takes shows in how late this thread came, less its request.
@@ -165,6 +171,10 @@ class StackSampler(Thread):
         finally:
             self.restore_interval()
 
+    def _note_work(self, cpu_sec: float) -> None:
+        is_long = cpu_sec > _LONG_SEC
+        self._rest_sec = min(_LONGEST_REST_SEC, cpu_sec / _MOST_SHARE) if is_long else 0.0
+
     def _next_wait(self) -> float:
         self._looks += 1
         if self._rate_hz is not None:
@@ -172,7 +182,7 @@ class StackSampler(Thread):
         else:
             age = time.monotonic() - self._began
             shortest, longest = next((a, b) for until, a, b in _PACE if age < until)
-            period = max(shortest, min(longest, self._cost_sec / _OWN_SHARE))
+            period = max(shortest, min(longest, self._cost_sec / _OWN_SHARE), self._rest_sec)
         # Equal periods could always hit the same point of a job that works periodically.
         return period * (0.5 + self._looks * _GOLDEN % 1.0)
 
@@ -194,7 +204,13 @@ class StackSampler(Thread):
                 busy.append((watched, used, ident))
             else:
                 self._add(watched, at, wall, 0.0)
-        self._look_closer(busy, at, wall, waited=waited, read=now)
+        looks = max(_LEAST_LOOKS, _MOST_LISTED // len(idents))
+        if len(busy) > looks:  # the others keep their time until their turn comes
+            busy.sort(key=lambda one: one[1] + one[0].wall, reverse=True)
+            for watched, used, _ in busy[looks:]:
+                watched.wall += wall
+                watched.cpu += used
+        self._look_closer(busy[:looks], at, wall, waited=waited, read=now)
         for ident in self._watched.keys() - idents:
             ended = self._watched.pop(ident)
             ended.pay_late()
@@ -302,6 +318,8 @@ class StackSampler(Thread):
 
     def _write(self, watched: Watched, at: float) -> None:
         """Hand over what a thread did in the stack where it was seen last."""
+        if not watched.samples:  # its stack has not been seen yet
+            return
         wall, cpu, count = watched.wall, watched.cpu, watched.count
         watched.wall = watched.cpu = 0.0
         watched.count = 0
