@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from mlflow_perf.cli._wrapped import flush_output, prepare_command
+from mlflow_perf.cli._wrapped import leave, prepare_command
 
 
 def test_a_missing_command_ends_as_in_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +49,10 @@ def test_a_broken_stream_does_not_stop_the_other_one(monkeypatch: pytest.MonkeyP
     broken, healthy = Mock(flush=Mock(side_effect=OSError("full"))), Mock()
     monkeypatch.setattr(sys, "stdout", broken)
     monkeypatch.setattr(sys, "stderr", healthy)
-    flush_output()
+    end = Mock()
+    monkeypatch.setattr(os, "_exit", end)
+    leave(3)  # type: ignore[unreachable]
     healthy.flush.assert_called_once_with()
     monkeypatch.setattr(sys, "stdout", None)
-    flush_output()
+    leave(4)
+    assert [call.args for call in end.call_args_list] == [(3,), (4,)]

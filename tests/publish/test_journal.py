@@ -25,6 +25,7 @@ from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.publish.delivery_queue import LateJournal
 from mlflow_perf.publish.journal import FORMAT, Journal, JournalFacts
 from mlflow_perf.publish.recovery import read_journal, recover
 from mlflow_perf.records import Kind
@@ -295,6 +296,28 @@ def test_a_report_that_was_sent_is_not_kept_a_moment_later(tmp_path: Path) -> No
     journal = Journal(Delivery(), JournalFacts(), folder=tmp_path)
     journal.remove()
     assert not journal.secure(Delivery())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_that_is_made_when_its_report_was_sent_does_not_stay(tmp_path: Path) -> None:
+    """A short run's report is put on the disk after half a second, maybe just when it was sent."""
+    late = LateJournal(lambda: new_journal(tmp_path))
+    late.remove()
+    assert not late.secure(Delivery())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_without_a_descriptor_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may have used up its numbers just after the file was opened."""
+
+    def refuse(handle: int) -> None:
+        os.close(handle)
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("mlflow_perf.publish.journal.OwnDescriptor", refuse)
+    assert not new_journal(tmp_path).alive
     assert list(tmp_path.iterdir()) == []
 
 

@@ -141,6 +141,29 @@ def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
     assert set(load(run_id).nodes) == {0}
 
 
+def test_refused_figures_leave_no_upload_behind(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deleted run refuses figures at once; the process may end before the files are removed."""
+    run_id = MlflowClient(store).create_run("0").info.run_id
+    refused, folders = Event(), []
+
+    def refuse(*_: object, **__: object) -> None:
+        refused.set()
+        raise OSError("refused")
+
+    def log_artifacts(_client: MlflowClient, _run_id: str, folder: str) -> None:
+        assert refused.wait(60)
+        Event().wait(0.05)
+        folders.append(Path(folder))
+
+    monkeypatch.setattr(MlflowClient, "log_batch", refuse)
+    monkeypatch.setattr(MlflowClient, "log_artifacts", log_artifacts)
+    with pytest.raises(OSError, match="refused"):
+        write_node(Delivery(_report("train", 1.0), RunHandle(store, run_id=run_id, own_run=True)))
+    assert [folder.exists() for folder in folders] == [False]
+
+
 def test_an_overview_that_a_person_changed_stays(store: str) -> None:
     """Of our own note, too, not a letter is touched once somebody has edited it."""
     client = MlflowClient(store)

@@ -20,6 +20,8 @@ def test_a_command_that_cannot_be_started_has_the_exit_code_of_a_shell(tmp_path:
     assert check_command(["sh"]) == 0
     assert check_command(["no-such-command-here"]) == NOT_FOUND
     assert check_command([str(tmp_path / "data")]) == NOT_EXECUTABLE
+    assert check_command([str(tmp_path / "data" / "sub")]) == NOT_FOUND
+    assert check_command([str(tmp_path / ("x" * 5000))]) == NOT_EXECUTABLE, "it cannot be looked at"
 
 
 @pytest.mark.parametrize(

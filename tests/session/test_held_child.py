@@ -89,6 +89,15 @@ def test_every_signal_is_passed_on() -> None:
         assert process.returncode == 0
 
 
+def test_a_signal_of_the_wrappers_own_write_is_not_passed_on() -> None:
+    """A full disk quota or a broken pipe of ours ends no command: `ulimit -f`, `| head`."""
+    write = "try: os.write(other, b'!')\nexcept BrokenPipeError: pass\n"
+    broken = f"child.release()\nimport os\nend, other = os.pipe()\nos.close(end)\n{write}"
+    code = WRAPPER.replace("child.release()\n", broken)
+    command = [sys.executable, "-c", code, "sh", "-c", "read line; exit 3"]
+    assert subprocess.run(command, input=b"\n", timeout=60, check=False).returncode == 3
+
+
 def test_a_killed_wrapper_takes_its_command_along() -> None:
     """SIGKILL cannot be passed on; the kernel kills the command when its parent dies."""
     with wrapped("sh", "-c", "echo $$; exec sleep 600") as process:

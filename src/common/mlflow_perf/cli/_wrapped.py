@@ -1,14 +1,16 @@
-"""Shared by the commands that start another command: its check, and flushing our output."""
+"""Shared by the commands that start another command: its check, and the exit."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+from typing import NoReturn
 
 import click
 
 from mlflow_perf.core.settings import read_setting
+from mlflow_perf.core.temporary import remove_temporary_folders
 from mlflow_perf.session.command import check_command
 from mlflow_perf.session.held_child import NOT_FOUND
 
@@ -27,9 +29,15 @@ def prepare_command(argv: tuple[str, ...]) -> None:
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
 
 
-def flush_output() -> None:
-    """Flush our streams; a fault there must not replace the exit code."""
+def leave(code: int) -> NoReturn:
+    """Exit at once: a thread that waits for a dead server must not delay the exit, nor fail in it.
+
+    Args:
+        code: The exit code, which no fault of our streams may replace.
+    """
     for stream in (sys.stdout, sys.stderr):
         # A stream that was closed before the start is None.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
+    remove_temporary_folders()
+    os._exit(code)

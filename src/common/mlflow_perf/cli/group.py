@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlflow_perf.cli import _options
-from mlflow_perf.cli._wrapped import flush_output, prepare_command
+from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
@@ -57,9 +57,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         child.allow_interrupt()
         if run_id is not None:
             _finish(run_id, end, settings)
-    flush_output()
-    # A thread that waits for a dead server must not delay the exit, nor fail during it.
-    os._exit(code)
+    leave(code)
 
 
 def _begin(name: str, timeout_sec: float) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 
 import click
 
-from mlflow_perf.cli._wrapped import flush_output, prepare_command
+from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.session.command import name_component, run_command
 from mlflow_perf.session.run_check import check_run
@@ -53,6 +52,4 @@ def command(
     code = run_command(
         argv, settings.name or name_component(argv), settings, hold=hold, own_run=own_run
     )
-    flush_output()
-    # A thread that waits for a dead server must not delay the exit, nor fail during it.
-    os._exit(code)
+    leave(code)

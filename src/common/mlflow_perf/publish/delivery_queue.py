@@ -34,13 +34,18 @@ class LateJournal:
 
     def __init__(self, make: Callable[[], Journal]) -> None:
         self._make = make
+        self._making = Lock()
+        self._is_removed = False
         self.journal: Journal | None = None
 
     def open(self) -> Journal:
         """Return the journal, which exists from now on."""
-        if self.journal is None:
-            self.journal = self._make()
-        return self.journal
+        with self._making:
+            if self.journal is None:
+                self.journal = self._make()
+                if self._is_removed:  # the report was sent at this very moment
+                    self.journal.remove()
+            return self.journal
 
     @property
     def path(self) -> Path:
@@ -56,9 +61,11 @@ class LateJournal:
         return self.open().keep(delivery, unsent=unsent)
 
     def remove(self) -> None:
-        """Delete the journal, if there is one."""
-        if self.journal is not None:
-            self.journal.remove()
+        """Delete the journal, if there is one; none is made any more."""
+        with self._making:
+            self._is_removed = True
+            if self.journal is not None:
+                self.journal.remove()
 
 
 class Sending:

@@ -264,15 +264,17 @@ class Journal:
         fresh = self.path.with_suffix(BEGUN)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | _NOFOLLOW
         old = self._file, self._size
-        self._file, self._size = OwnDescriptor(os.open(fresh, flags, 0o600)), 0
+        handle = os.open(fresh, flags, 0o600)
         try:
+            self._file, self._size = OwnDescriptor(handle), 0
             lock(self._file.number)
             self._write(lines)
             if sync:
                 os.fsync(self._file.number)
             fresh.replace(self.path)
         except BaseException:
-            self._file.close()
+            if self._file is not None and self._file is not old[0]:
+                self._file.close()
             self._file, self._size = old
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)

@@ -9,16 +9,15 @@ import errno
 import math
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
+_REFUSED_SEC = 2.0  # for an upload to a run whose figures were refused
 _ALONE_SEC = 10.0
 _MAKING_SEC = 60.0  # to wait for another process that makes a new store
 _LOOK_EVERY_SEC = 0.02
@@ -223,7 +223,12 @@ class _NodeWriter:
         upload = MlflowCall(
             lambda: self._upload({Slot().path: mine}, page_of=mine), name="perf-upload"
         )
-        self._log_figures(mine, Slot())
+        try:
+            self._log_figures(mine, Slot())
+        except Exception:
+            # The process may end next, and would leave the upload's temporary folder behind.
+            upload.done_within(_REFUSED_SEC)
+            raise
         with _as_not_uploaded():
             upload.result(_UPLOAD_SEC)
 
@@ -342,8 +347,7 @@ class _NodeWriter:
             documents: Path below the artifact path → what to upload there.
             page_of: What to draw as the run's HTML report.
         """
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-            root = Path(folder)
+        with temporary_folder() as root:
             for path, document in (documents or {}).items():
                 place = root / self._delivery.artifact_path / path
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -362,7 +366,7 @@ class _NodeWriter:
             stored = self.__dict__.get("_stored")  # a brief report has not asked for it
             known = self._delivery.run if stored is None else stored.info
             note_artifact_place(self._client, self._run_id, known.artifact_uri)
-            self._client.log_artifacts(self._run_id, folder)
+            self._client.log_artifacts(self._run_id, str(root))
 
     def end_if_own(self, nodes: list[NodeDocument]) -> None:
         """End a run of ours at the time when the job ended, which may be long ago.

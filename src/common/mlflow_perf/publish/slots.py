@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import reduce
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_folder_name, clean_metric_key
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.load import fetch_file
@@ -184,8 +183,8 @@ class RunReports:
     def _fetch(self, path: str) -> NodeDocument | None:
         """Return one report; None for a file that is no report, or no longer one."""
         full = f"{self._path}/{path}"
-        with TemporaryDirectory(prefix="mlflow-perf-") as folder:
-            local = fetch_file(self._client, self._run_id, full, Path(folder))
+        with temporary_folder() as folder:
+            local = fetch_file(self._client, self._run_id, full, folder)
             try:
                 nodes = PerfDocument.from_json(local.read_bytes()).nodes
             except DocumentError as error:

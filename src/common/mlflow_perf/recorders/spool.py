@@ -54,6 +54,7 @@ _MAX_SIZE = 256 * 1024 * 1024
 # sessions takes the names of its folders in turn. No process of a session that long ago still runs.
 _created: deque[Path] = deque(maxlen=16)
 _logger = get_logger(__name__)
+_unreadable: set[Path] = set()  # folders that one line has named
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +218,13 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         paths = [folder / n for n in names if n.startswith(f"{kind}-") and n.endswith(SUFFIX)]
     except (FileNotFoundError, NotADirectoryError):
         paths = []
-    except OSError as error:  # no more descriptors
+    except OSError as error:  # no more descriptors, or no longer the rights
         paths = []
-        damaged.append(("all", error))
+        if folder not in _unreadable:
+            _unreadable.add(folder)
+            _logger.warning(
+                "%s cannot be read, and what is recorded there is lost: %s", folder, error.strerror
+            )
     for path in paths:
         try:
             yield read_file(path)
@@ -227,7 +232,7 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
             damaged.append((path.name, error))
     if damaged:
         _logger.warning(
-            "%d files in %s cannot be read, and what these processes recorded is lost: %s: %s",
+            "%d file(s) in %s cannot be read, and what these processes recorded is lost: %s: %s",
             len(damaged), folder, *damaged[0],
         )  # fmt: skip
 

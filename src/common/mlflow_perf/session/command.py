@@ -56,7 +56,16 @@ def check_command(argv: Sequence[str]) -> int:
     """Return the exit code of a command that cannot be started; 0 if it probably can."""
     if shutil.which(argv[0]) is not None:
         return 0
-    return NOT_EXECUTABLE if os.sep in argv[0] and Path(argv[0]).exists() else NOT_FOUND
+    if os.sep not in argv[0]:
+        return NOT_FOUND
+    try:
+        Path(argv[0]).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return NOT_FOUND
+    # In a folder that may not be searched, or behind a loop of links.
+    except OSError:
+        pass
+    return NOT_EXECUTABLE
 
 
 def name_component(argv: Sequence[str]) -> str:

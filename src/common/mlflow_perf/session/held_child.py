@@ -118,7 +118,8 @@ class HeldChild:
         came = signal.sigtimedwait({*self._passed_on, signal.SIGCHLD}, timeout_sec)
         if came is None:
             return False
-        if came.si_signo != signal.SIGCHLD:
+        # A write of ours to a closed pipe, or beyond the limit of a file's size, is not its fault.
+        if came.si_signo != signal.SIGCHLD and came.si_pid != os.getpid():
             # Under nohup SIGHUP comes too, and asks nobody to end.
             if signal.getsignal(came.si_signo) is not signal.SIG_IGN:
                 self.received.append(came.si_signo)

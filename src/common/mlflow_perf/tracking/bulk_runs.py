@@ -12,7 +12,7 @@ import getpass
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ def write_runs(
     """
     write = _find_tables(client, experiment_id)
     if write is None:
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with futures.ThreadPoolExecutor(_THREADS) as pool:
             each = pool.map(lambda run: _write_one(client, experiment_id, run), runs)
             for done, _ in enumerate(each, 1):
                 watch(done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -64,7 +64,7 @@ def _look_up(store: Any, logged: Mapping[str, Sequence[str]], choice: Choice) ->
         with store.ManagedSessionMaker() as session, _allow_memory(session, threads):
             return _read_sums(session, build_lookup(logged, choice, ids))
 
-    with ThreadPoolExecutor(threads) as pool:
+    with futures.ThreadPoolExecutor(threads) as pool:
         return [sums for part in pool.map(look_up, pairwise(edges)) for sums in part]
 
 

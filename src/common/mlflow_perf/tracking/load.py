@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from functools import reduce
@@ -336,7 +336,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
 
     try:
         names = _list_documents(client, run_id)
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with futures.ThreadPoolExecutor(_THREADS) as pool:
             files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
     except (MlflowException, OSError) as error:
         raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error

@@ -36,6 +36,10 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("urllib3.connectionpool").addFilter(_is_of_others)
+# A database that fails has a traceback for each statement.
+logging.getLogger("mlflow.store.db.utils").addFilter(
+    lambda record: record.levelno < logging.ERROR or not str(record.threadName).startswith("perf-")
+)
 
 
 class MlflowCall(BackgroundCall[T]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from contextvars import ContextVar
 from dataclasses import replace
 from heapq import merge
@@ -217,5 +217,5 @@ def _read(runs: Sequence[Run], documents: bool | None, visit: Visit | None = Non
             wanted = several_nodes or len(runs) <= _DOCUMENTS_MAX
         return replace(perf_run, document=read_document(client, run, visit)) if wanted else perf_run
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with futures.ThreadPoolExecutor(_THREADS) as pool:
         return list(watch.get()(pool.map(read, runs), len(runs)))
