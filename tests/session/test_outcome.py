@@ -24,3 +24,25 @@ def test_the_outcome_follows_from_the_exception(
 ) -> None:
     """The cause is the exception's name, never its message, which may contain anything."""
     assert Outcome.from_error(error) == expected
+
+
+class _Hostile(type):
+    def __getattribute__(cls, name: str) -> object:
+        raise RuntimeError(name)
+
+
+class _HostileError(Exception, metaclass=_Hostile):
+    pass
+
+
+class _HostileCode:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    __hash__ = None  # type: ignore[assignment]  # it compares, so it has none
+
+
+def test_the_jobs_exception_is_only_named() -> None:
+    """No code of the exception's class or exit code runs, which could raise in its place."""
+    assert Outcome.from_error(_HostileError()) == Outcome("FAILED", "_HostileError")
+    assert Outcome.from_error(SystemExit(_HostileCode())) == Outcome("FAILED", "SystemExit")

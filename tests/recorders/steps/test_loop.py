@@ -197,6 +197,25 @@ def test_a_wrong_name_does_not_stop_the_job(
     assert len(caplog.records) == 1
 
 
+class _Hostile:
+    """An object with which nothing can be done."""
+
+    def _fail(self, *_: object) -> Any:
+        raise RuntimeError
+
+    __hash__ = __eq__ = __str__ = __repr__ = __bool__ = __len__ = _fail
+    __class__ = property(_fail)
+
+
+def test_a_hostile_name_does_not_stop_the_job(session: StepMetrics) -> None:
+    """Neither its hash, its text nor its class can raise into the job."""
+    wrong: Any = _Hostile()
+    for _ in steps(range(2), name=wrong):
+        with part(wrong):
+            pass
+    assert set(record(session, "<_Hostile>").parts) == {"input", "compute", "<_Hostile>"}
+
+
 def test_a_part_of_the_time_has_its_own_steps(session: StepMetrics) -> None:
     """Sums that are fed for a while hold the steps of that while, of a loop that goes on too."""
     window = StepMetrics()

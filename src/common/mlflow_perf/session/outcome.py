@@ -22,9 +22,14 @@ class Outcome:
     @classmethod
     def from_error(cls, error: BaseException | None) -> Outcome:
         """Return the outcome of a block that ended with an exception, or with none."""
-        if error is None or isinstance(error, GeneratorExit):
+        if error is None or issubclass(type(error), GeneratorExit):
             return cls()
-        cause = type(error).__name__  # not the message, which may contain anything
-        if isinstance(error, SystemExit):
-            return cls() if error.code in (None, 0) else cls("FAILED", cause)
-        return cls("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED", cause)
+        # The name, not the message, which may contain anything. Neither attributes of the class nor
+        # a comparison of the code may raise here, in place of the job's exception.
+        kind = type(error)
+        cause = type.__getattribute__(kind, "__name__")
+        if issubclass(kind, SystemExit):
+            code = SystemExit.code.__get__(error)
+            is_done = code is None or (issubclass(type(code), int) and int.__eq__(code, 0))
+            return cls() if is_done else cls("FAILED", cause)
+        return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)

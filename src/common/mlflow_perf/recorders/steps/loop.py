@@ -285,7 +285,7 @@ def open_loop(name: str) -> Loop | None:
     except Exception as error:  # no fault of ours may keep the job from its loop
         if is_from_handler(error):
             raise
-        _warn_once("The loop %r is not recorded: %s", name, error)
+        _warn_once("The loop %r is not recorded: %s", as_text(name), error)
         return None
 
 
@@ -327,7 +327,8 @@ def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
         found = loop.parts[name]
         if found.start_ns == 0 and loop.inside is None and loop.is_in_step:
             return found
-    except (KeyError, TypeError):
+    # A name that is none is the job's own object, whose hash may raise anything.
+    except Exception:  # noqa: BLE001, S110 - see above
         pass
     loop = innermost_loop()
     return timing.time(name) if loop is None else loop.part(_clean(name))
@@ -335,10 +336,12 @@ def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
 
 def _clean(name: object) -> str:
     """Return a name as text, with one warning where it is none: the job is running already."""
-    if isinstance(name, str) and name:
+    if type(name) is str and name:
         return name
-    _warn_once("The name of a loop or a part is %r: give a string that is not empty.", name)
-    return as_text(name) or "unnamed"
+    text = as_text(name)
+    if not (text and issubclass(type(name), str)):
+        _warn_once("The name of a loop or a part is %r: give a string that is not empty.", text)
+    return text or "unnamed"
 
 
 def _warn_once(message: str, *facts: object) -> None:
