@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from mlflow_perf.cli.profile import _shorten
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 Call = Callable[..., Result]
@@ -52,6 +53,20 @@ def test_the_functions_and_phases_are_shown(cli: Call, tmp_path: Path) -> None:
     assert "job.py:4" in out
     assert "98.0%" in out
     assert "0 s to 4 s: parse: one CPU busy, 1 CPUs." in out
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("job.py:4", "job.py:4"),
+        ("sklearn/linear_model/_logistic.py:1203", "…/linear_model/_logistic.py:1203"),
+        ("a/b/c/d.py:1", "a/b/c/d.py:1"),
+        ("x" * 40 + "/y.py:1", "x" * 40 + "/y.py:1"),
+    ],
+)
+def test_a_long_path_keeps_its_end(place: str, shown: str) -> None:
+    """A narrow table shows the last folder and the file in one piece."""
+    assert _shorten(place) == shown
 
 
 def test_shares_have_their_error(cli: Call, tmp_path: Path) -> None:

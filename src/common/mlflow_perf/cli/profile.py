@@ -18,6 +18,7 @@ from mlflow_perf.reports.speedscope import join_speedscope
 from mlflow_perf.tracking.load import load
 
 _ROWS_MAX = 20
+_PATH_MAX = 28
 _OWN_MAX, _OWN_LEAST_PCT = 3, 5.0
 
 
@@ -91,7 +92,7 @@ def _show_node(node: NodeDocument, count: int) -> None:
     rows = [
         [
             row.get("function"),
-            f"{row.get('file')}:{row.get('line')}",
+            _shorten(f"{row.get('file')}:{row.get('line')}"),
             format_share(row, "self"),
             format_share(row, "total"),
             f"{read_number(row.get('cpu_pct')) or 0:.0f}%",
@@ -101,6 +102,15 @@ def _show_node(node: NodeDocument, count: int) -> None:
     click.echo()
     _tables.table(["function", "where", "self", "total", "computing"], rows, right=3)
     _tables.paragraph("Phases", map(describe_phase, read_phases(node)))
+
+
+def _shorten(place: str) -> str:
+    """Return the end of a long path, which a narrow table would break in several places."""
+    parts = place.split("/")
+    while len(parts) > 2 and len("/".join(parts)) > _PATH_MAX:
+        del parts[0]
+    text = "/".join(parts)
+    return text if text == place else f"…/{text}"
 
 
 def _describe_own(profile: dict[str, Any]) -> str:
@@ -127,7 +137,7 @@ def _show_change(change: ProfileChange) -> None:
     rows = [
         [
             one.function,
-            one.file if one.in_main else f"{one.file}, CPU time",
+            _shorten(one.file) + ("" if one.in_main else ", CPU time"),
             format_duration(one.before_s) if one.before_s else "–",
             format_duration(one.after_s) if one.after_s else "–",
             one.text,

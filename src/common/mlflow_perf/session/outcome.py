@@ -29,7 +29,7 @@ class Outcome:
         kind = type(error)
         cause = type.__getattribute__(kind, "__name__")
         if issubclass(kind, SystemExit):
-            code = SystemExit.code.__get__(error)
+            code = vars(SystemExit)["code"].__get__(error)
             is_done = code is None or (issubclass(type(code), int) and int.__eq__(code, 0))
             return cls() if is_done else cls("FAILED", cause)
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
