@@ -50,8 +50,21 @@ def test_the_groups_come_most_unused_first(
         result = cli("fleet", "--by", "component", "--digest", str(file))
         assert result.exit_code == 0, result.output
         text = file.read_text()
+        assert "The last seven days" in text
         assert escaped in text
         assert "held 15 CPU h that nobody used" in text
+
+
+def test_a_digest_is_about_the_time_of_since(
+    cli: Cli, log_run: Callable[..., str], tmp_path: Path
+) -> None:
+    """With --since it has the runs of that time, and --json prints their sums too."""
+    log_run({}, component="small")
+    at = str(tmp_path / "month.md")
+    result = cli("fleet", "--since", "30d", "--digest", at, "--json")
+    assert result.exit_code == 0, result.output
+    assert '"runs": 1' in result.stdout
+    assert Path(at).read_text().startswith("## The last 30 days\n\n1 run, 0 failed")
 
 
 def test_an_empty_fleet_is_said(cli: Cli, cli_json: Any, client: MlflowClient) -> None:
@@ -62,7 +75,7 @@ def test_an_empty_fleet_is_said(cli: Cli, cli_json: Any, client: MlflowClient) -
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--since", "x"], ["--digest", "x.pdf"], ["--digest", "x.md", "--since", "1d"]]
+    "wrong", [["--since", "x"], ["--digest", "x.pdf"], ["--digest", "x.md", "--since", "1"]]
 )
 def test_a_wrong_value_is_one_line_and_2(cli: Cli, wrong: list[str]) -> None:
     """An age or a file that cannot be used."""

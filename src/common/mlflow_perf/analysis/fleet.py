@@ -54,12 +54,14 @@ class Digest:
     """What a weekly message says.
 
     Attributes:
+        title: The time that it is about.
         by: What the rows are groups of.
-        rows: The groups of the week, most unused first.
-        worse: The groups that left more unused, or failed more, than the week before; sentences.
+        rows: The groups of that time, most unused first.
+        worse: The groups that left more unused, or failed more, than before it; sentences.
         advice: What would change it, for the components that left most unused; sentences.
     """
 
+    title: str
     by: str
     rows: Sequence[FleetRow]
     worse: Sequence[str]
@@ -123,33 +125,37 @@ def add_rows(rows: Sequence[FleetRow]) -> FleetRow:
     return FleetRow("all", sum(r.runs for r in rows), sum(r.failed for r in rows), figures)
 
 
-def build_digest(by: str = _DEFAULT_BY) -> Digest:
-    """Return the digest of the last seven days.
+def build_digest(by: str = _DEFAULT_BY, age_sec: float | None = None) -> Digest:
+    """Return the digest of a time up to now, compared with the same time before.
 
     Args:
         by: As in `sum_fleet`.
+        age_sec: Length of the time in seconds; default: seven days.
 
     Raises:
         RunNotFoundError: When the store does not answer.
     """
-    now = time.time()
-    week = sum_fleet(by, since=now - _WEEK_SEC, until=now)
-    before = sum_fleet(by, since=now - 2 * _WEEK_SEC, until=now - _WEEK_SEC)
-    worse = find_worse(week, before) if by != "week" else []
-    components = sum_fleet("component", since=now - _WEEK_SEC, until=now)
+    now, span_sec = time.time(), age_sec or _WEEK_SEC
+    rows = sum_fleet(by, since=now - span_sec, until=now)
+    before = sum_fleet(by, since=now - 2 * span_sec, until=now - span_sec)
+    worse = find_worse(rows, before) if by != "week" else []
+    components = sum_fleet("component", since=now - span_sec, until=now)
     wasting = [row for row in components if row.figures["unused_cpu_hours"]][:_ADVISED]
     advice = [
         advise_component(row, find_runs(row.group, max_results=RUNS_OF_EACH, documents=True))
         for row in wasting
     ]
-    return Digest(by, week, worse, advice)
+    hours = span_sec / 3600.0
+    length = f"{hours / 24:,.4g} days" if hours >= 48 else f"{hours:,.3g} hours"
+    length = "seven days" if span_sec == _WEEK_SEC else length
+    return Digest(f"The last {length}", by, rows, worse, advice)
 
 
-def find_worse(week: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str]:
-    """Return the groups that left more unused, or failed more, than the week before; sentences."""
+def find_worse(rows: Iterable[FleetRow], before: Iterable[FleetRow]) -> list[str]:
+    """Return the groups that left more unused, or failed more, than before; sentences."""
     past_of = {row.group: row for row in before}
     worse = []
-    for row in week:
+    for row in rows:
         past = past_of.get(row.group)
         if past is None:
             continue

@@ -28,8 +28,8 @@ _DIGESTS = {".md": to_markdown, ".html": to_html}
 @click.option(
     "--digest",
     metavar="FILE",
-    help="Write the last seven days to FILE.md or FILE.html: changes for the worse, and "
-    "recommendations.",
+    help="Write the last seven days, or those of --since, to FILE.md or FILE.html: changes for "
+    "the worse, and recommendations.",
 )
 @click.option(
     "--parquet",
@@ -50,10 +50,8 @@ def command(
     render = None if digest is None else _DIGESTS.get(Path(digest).suffix.lower())
     if digest is not None and render is None:
         raise SettingError(f"--digest takes a FILE.md or a FILE.html, not {digest!r}.")
-    if digest is not None and since is not None:
-        raise SettingError("--digest is about the last seven days; leave out --since.")
     if digest is not None and render is not None:
-        _options.write(digest, render(build_digest(by)))
+        _options.write(digest, render(build_digest(by, age_sec)))
         click.echo(f"Wrote {_tables.clean(digest)}", err=True)
         if not as_json:
             return

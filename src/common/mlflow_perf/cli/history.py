@@ -7,7 +7,7 @@ import click
 from mlflow_perf.analysis import metric_text
 from mlflow_perf.analysis.component_history import DEFAULT_METRIC, History, read_history
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import clock_time, format_change, format_for_people
+from mlflow_perf.core.format import clock_time, format_change, format_count, format_for_people
 from mlflow_perf.model.metrics.names import name_metric
 
 _ROWS_MAX = 20
@@ -94,7 +94,7 @@ def _show(history: History) -> None:
             )
         click.echo(line)
     if not history.changes:
-        click.echo(f"No lasting change in {len(history.points)} runs.")
+        click.echo(f"No lasting change in {format_count(len(history.points), 'run')}.")
     if (pinned := history.as_dict()["baseline"]) is not None:
         against = f"{say(history.level)} now ({format_change(pinned['change_pct'])})"
         click.echo(f"Baseline, run {pinned['run_id'][:8]}: {say(pinned['value'])}; {against}.")

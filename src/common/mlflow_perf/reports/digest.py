@@ -89,7 +89,7 @@ def say_totals(rows: Sequence[FleetRow]) -> str:
 def to_markdown(digest: Digest) -> str:
     """Return the digest as Markdown."""
     header, cells = build_table(digest.by, digest.rows[:ROWS_MAX])
-    parts = ["## The last seven days", markdown.escape(say_totals(digest.rows))]
+    parts = [f"## {digest.title}", markdown.escape(say_totals(digest.rows))]
     for title, lines in (("What got worse", digest.worse), ("What would help", digest.advice)):
         if lines:
             items = "\n".join(f"- {markdown.escape(line)}" for line in lines)

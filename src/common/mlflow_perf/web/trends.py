@@ -8,7 +8,13 @@ from itertools import pairwise
 
 from mlflow_perf.analysis.component_history import Change, History, build_history
 from mlflow_perf.analysis.metric_text import find_direction, find_unit
-from mlflow_perf.core.format import clock_time, format_change, format_pair, quantity
+from mlflow_perf.core.format import (
+    clock_time,
+    format_change,
+    format_count,
+    format_pair,
+    quantity,
+)
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.plots import Dot, Line, Plot, Scale
 
@@ -87,7 +93,8 @@ def build_trend(
     names = {run.run_id: run.name or str(run.run_id)[:8] for run in runs}
     changes = _list_changes(history)
     since = f" since {changes[0].text.split(',')[0]}" if changes else ""
-    summary = f"{len(history.points)} runs; median {_say(metric, history.level)}{since}."
+    count = format_count(len(history.points), "run")
+    summary = f"{count}; median {_say(metric, history.level)}{since}."
     pinned = history.as_dict()["baseline"]
     if pinned is not None:
         change = format_change(pinned["change_pct"])
