@@ -214,6 +214,7 @@ def test_a_compared_workflow_has_what_the_documents_of_its_steps_tell(
         ("/perf/runs.csv?sort=nothing", 400, "no column"),
         ("/perf?filter=a+condition", 400, "a name needs metrics."),
         ("/perf?limit=" + "9" * 5000, 400, "must be a whole number"),
+        ("/perf?q=a%00b", 400, "a zero byte"),
         ("/perf/run?id=%3Cimg%20src=x%20onerror=alert(1)%3E", 404, "not found"),
     ],
 )

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from flask import Response, request
 
 from mlflow_perf._version import __version__
-from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.reports import html
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, PAGE_PATH
 from mlflow_perf.web.access import Access, NotAllowedError
@@ -91,6 +91,8 @@ def handle_errors(view: Callable[[Access], Response]) -> Callable[[], Response]:
         if request.method == "HEAD":  # a job only checks whether this page exists
             return Response(status=200, headers=HEADERS, mimetype="text/html")
         try:
+            if b"%00" in request.query_string:  # PostgreSQL takes no text with it
+                raise SettingError("The address holds a zero byte.")
             workspace = _read_workspace()
             with bind_workspace(workspace):
                 return view(Access(read_static_prefix(), workspace))
