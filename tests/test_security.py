@@ -20,6 +20,11 @@ import mlflow_perf
 with mlflow_perf.report("train", interval=0.05, scrape=sys.argv[1:2]) as perf:
     with perf.time("load"):
         sum(range(2_000_000))
+    link = f"http://me:{''.join(sys.argv[2:3])}@host/?key={''.join(sys.argv[2:3])}"
+    perf.add_counter(f"read {link}", 1)
+    perf.add_attribute("source", [link])
+    for _ in perf.steps(range(2), name=f"read {link}"):
+        pass
     if "kill" in sys.argv:
         import os, signal
         os.kill(os.getpid(), signal.SIGKILL)

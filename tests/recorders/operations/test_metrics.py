@@ -300,3 +300,19 @@ def test_a_recorder_goes_to_another_process_whole(again: Any) -> None:
     sent.add_time("a", "beyond the bound", 1.0)
     assert sent.get_metrics("beyond the bound") is None
     assert sent.aggregate_times()["a"].count == recorder.aggregate_times()["a"].count + 1 == 3
+
+
+def test_no_name_and_no_value_holds_a_secret() -> None:
+    """Passwords and signatures of addresses are hidden in names, keys and attributes."""
+    link, plain = "https://host/a?sig=secret", "https://host/a?…"
+    metrics = OperationMetrics()
+    for i in range(3):
+        metrics.add_time(f"get https://host/a?sig=secret{i}", link, 1.0)
+    metrics.add_counter("s3://me:secret@bucket", None, 1)
+    metrics.add_attribute("where", None, {"data": [link, 5]})
+    metrics.add_attribute(link, None, "http://me:secret@host")
+    assert metrics.aggregate_times()[f"get {plain}"].count == 3
+    data = metrics.as_dict()
+    assert data["attributes"] == {"where": {"data": [plain, 5]}, plain: "http://me:***@host"}
+    assert "secret" not in repr(data)
+    assert OperationMetrics.from_dict(data).as_dict() == data

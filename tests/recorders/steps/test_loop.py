@@ -214,6 +214,9 @@ def test_a_hostile_name_does_not_stop_the_job(session: StepMetrics) -> None:
         with part(wrong):
             pass
     assert set(record(session, "<_Hostile>").parts) == {"input", "compute", "<_Hostile>"}
+    for _ in steps(range(2), name="http://me:secret@host"):
+        pass
+    assert record(session, "http://me:***@host").step.count == 2
 
 
 def test_a_part_of_the_time_has_its_own_steps(session: StepMetrics) -> None:

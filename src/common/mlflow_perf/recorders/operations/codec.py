@@ -9,7 +9,7 @@ from typing import Any
 
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.sketch import Buckets, Sketch, finite
-from mlflow_perf.recorders.operations.keys import as_text, json_key, unjson_key
+from mlflow_perf.recorders.operations.keys import as_text, hide_secrets, json_key, unjson_key
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats
 
 _MAX_ATTRIBUTE = 10_000
@@ -108,8 +108,18 @@ def _metrics_from_dict(data: Mapping[str, Any]) -> Metrics:
 def json_value(value: Any) -> Any:
     """Return an attribute's value for JSON: unchanged if it is JSON and not large, else as text."""
     try:
-        if len(json.dumps(value, allow_nan=False)) <= _MAX_ATTRIBUTE:
-            return value
+        text = json.dumps(value, allow_nan=False)
+        if len(text) <= _MAX_ATTRIBUTE:
+            return _hide_all(value) if "://" in text else value
     except (TypeError, ValueError, RecursionError):
         pass
-    return as_text(value)
+    return hide_secrets(as_text(value))
+
+
+def _hide_all(value: Any) -> Any:
+    """Return JSON data without the passwords and queries of the addresses in its texts."""
+    if isinstance(value, dict):
+        return {key: _hide_all(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hide_all(item) for item in value]
+    return hide_secrets(value) if isinstance(value, str) else value

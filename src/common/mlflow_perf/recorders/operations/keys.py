@@ -59,8 +59,8 @@ def json_key(key: Any) -> Any:
     if isinstance(key, tuple):
         return {"all": [json_key(part) for part in key]}
     if type(key) in _SCALARS and (type(key) is not float or math.isfinite(key)):
-        return key
-    return as_text(key)
+        return hide_secrets(key) if type(key) is str else key
+    return hide_secrets(as_text(key))
 
 
 def unjson_key(key: Any) -> Any:
@@ -74,6 +74,19 @@ def unjson_key(key: Any) -> Any:
     if type(key) not in _SCALARS:
         raise ValueError(f"{key!r} is not a key")
     return key
+
+
+def hide_secrets(text: str) -> str:
+    """Return a name without the passwords and queries of the addresses in it.
+
+    A query may be a signature, which also makes a new name of each call.
+    """
+    if "://" not in text:
+        return text
+    # Late: a worker process that only records does not need it.
+    from mlflow_perf.core.uris import redact_address
+
+    return redact_address(text)
 
 
 def as_text(value: Any) -> str:

@@ -15,7 +15,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.sketch import OFFSET, SCALE, SMALLEST, Buckets, Sketch
 from mlflow_perf.recorders.operations import codec, names
 from mlflow_perf.recorders.operations.entry import Count, Entry, RecordedTimes
-from mlflow_perf.recorders.operations.keys import check_name, plain_key
+from mlflow_perf.recorders.operations.keys import check_name, hide_secrets, plain_key
 from mlflow_perf.recorders.operations.operation_spool import OperationSpool
 from mlflow_perf.recorders.operations.stats import Metrics, TimeStats, as_number, as_time
 from mlflow_perf.recorders.operations.timer import OperationTimer
@@ -74,7 +74,8 @@ class OperationMetrics(SpooledRecorder):
             entry, kept = self._entry(key)
             if kept is None and key is not None:
                 return
-            entry.attributes[self._name(name)] = value
+            name = self._name(name)
+            entry.attributes[name] = value
             if self._spool is not None:
                 self._spool.add_attribute(name, kept, value)
 
@@ -283,7 +284,8 @@ class OperationMetrics(SpooledRecorder):
         if name in self._names:
             return name
         check_name(name)
-        if len(self._names) < self._max_names:
+        name = hide_secrets(name)
+        if name in self._names or len(self._names) < self._max_names:
             self._names.add(name)
             return name
         if not self._warned:

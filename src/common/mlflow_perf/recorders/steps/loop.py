@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.recorders import current, timing
-from mlflow_perf.recorders.operations.keys import as_text
+from mlflow_perf.recorders.operations.keys import as_text, hide_secrets
 from mlflow_perf.recorders.operations.timer import OperationTimer
 from mlflow_perf.recorders.steps.course import CourseRow
 from mlflow_perf.recorders.steps.interruptions import Watch
@@ -337,8 +337,8 @@ def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
 def _clean(name: object) -> str:
     """Return a name as text, with one warning where it is none: the job is running already."""
     if type(name) is str and name:
-        return name
-    text = as_text(name)
+        return hide_secrets(name)
+    text = hide_secrets(as_text(name))
     if not (text and issubclass(type(name), str)):
         _warn_once("The name of a loop or a part is %r: give a string that is not empty.", text)
     return text or "unnamed"
