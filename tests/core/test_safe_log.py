@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,22 @@ def test_a_file_of_the_job_gets_no_message() -> None:
     )
     command = [sys.executable, "-c", code, os.devnull]
     assert subprocess.check_output(command, text=True).split() == ["False", "0", "True"]
+
+
+_SAYS_SOMETHING = """
+import logging
+from mlflow_perf.core.safe_log import get_logger, takes_text
+get_logger("x").warning("of ours")
+raise SystemExit(0 if not takes_text() else 9)
+"""
+
+
+@pytest.mark.parametrize("place", ["device", "limit"])
+def test_no_line_of_ours_changes_the_exit_code_where_nothing_can_be_written(
+    place: str, tmp_path: Path
+) -> None:
+    """Python keeps a line that it could not write, and ends with 120 when it cannot do so again."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9)){_SAYS_SOMETHING}"
+    with Path("/dev/full" if place == "device" else tmp_path / "errors").open("w") as errors:
+        command = [sys.executable, "-c", _SAYS_SOMETHING if place == "device" else code]
+        assert subprocess.run(command, stderr=errors, check=False).returncode == 0

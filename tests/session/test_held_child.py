@@ -119,6 +119,27 @@ def test_a_stopped_command_stops_its_wrapper_and_both_go_on() -> None:
         assert process.returncode == 3
 
 
+def test_a_wrapper_that_was_stopped_for_long_goes_on_with_its_command() -> None:
+    """`kill -STOP`, a debugger, `scontrol suspend`: its wait is over when it goes on."""
+    short = WRAPPER.replace(
+        "child.release()", "from mlflow_perf.session import held_child\n"
+        "held_child._LOOK_EVERY_SEC = 0.05\nchild.release()",
+    )  # fmt: skip
+    command = [sys.executable, "-c", short, "sh", "-c", "echo $$; read line; exit 3"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        read_line(process)
+        for _ in range(3):
+            process.send_signal(signal.SIGSTOP)
+            wait_for_state(process.pid, "T")
+            time.sleep(0.1)
+            process.send_signal(signal.SIGCONT)
+            wait_for_state(process.pid, "SR")
+        process.communicate("\n")
+        assert process.returncode == 3
+
+
 @pytest.fixture
 def one_process() -> Iterator[Path]:
     """Return a control group that lets one process live."""

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from mlflow import MlflowClient
@@ -47,6 +48,23 @@ def test_a_setting_goes_from_the_dataclass_to_where_it_is_used(store: str, tmp_p
     files = MlflowClient(store).list_artifacts(recording.run.run_id)
     assert "figures" in [file.path for file in files]
     assert not journal.exists()
+
+
+def test_an_interrupt_before_sending_keeps_the_whole_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second Ctrl-C may come while MLflow is imported, or the run is still being created."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    recording = Recording("train", Settings(dir=str(tmp_path)), is_command=True)
+    monkeypatch.setattr(recording.finder, "find", lambda **_: None)
+    monkeypatch.setattr(recording.finder, "close", Mock(side_effect=KeyboardInterrupt))
+    recording.start()
+    with pytest.raises(KeyboardInterrupt):
+        recording.finish(Outcome("KILLED", "signal SIGINT"))
+    (journal,) = tmp_path.glob("*.journal")
+    delivery, _ = read_journal(journal.read_bytes())
+    assert "duration_sec" in delivery.document.summary
+    assert "train' was not sent (it was interrupted). It is kept" in caplog.text
 
 
 @pytest.mark.usefixtures("store")

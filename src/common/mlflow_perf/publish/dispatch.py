@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -121,11 +122,30 @@ def _limit_knock(deadline: float) -> float:
     return max(_LEAST_CONNECT_SEC, min(_CONNECT_SEC, deadline - time.monotonic()))
 
 
+@contextlib.contextmanager
+def kept_if_interrupted(
+    make: Callable[[], Delivery], journal: ReportKeeper | None
+) -> Iterator[None]:
+    """Leave a report in the journal if a Ctrl-C or a job's handler ends what precedes sending.
+
+    Args:
+        make: Returns the report.
+        journal: Keeps it, if there is one.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _keep(make(), journal, error)
+        raise
+
+
 def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException) -> None:
     name, uri = delivery.document.component, delivery.run.tracking_uri
     reason = first_line(error)
     if isinstance(error, TimeoutError) and is_unmade(uri):
         reason = f"the new MLflow store {redact_password(uri)} was not ready in time"
+    if isinstance(error, KeyboardInterrupt):
+        reason = "it was interrupted"
     unsent = f"its report was not sent: {reason}"
     if isinstance(error, ConnectionRefusedError):
         unsent = "the tracking server could not be reached"

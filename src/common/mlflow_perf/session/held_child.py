@@ -13,8 +13,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence, Set
+from typing import Any, ClassVar, NoReturn
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
 
@@ -23,6 +23,43 @@ _NOT_PASSED_ON = ("KILL", "STOP", "CHLD", *_FAULTS)
 _JOB_CONTROL = ("TSTP", "TTIN", "TTOU")
 _LOOK_EVERY_SEC = 1.0
 _PR_SET_PDEATHSIG = 1
+
+
+class _Signal(ctypes.Structure):
+    """The beginning of Linux's `siginfo_t`, with room for the rest."""
+
+    number: int
+    code: int
+    pid: int
+    _fields_: ClassVar = [
+        ("number", ctypes.c_int),
+        ("error", ctypes.c_int),
+        ("code", ctypes.c_int),
+        # The union behind it holds pointers.
+        *([("gap", ctypes.c_int)] if ctypes.sizeof(ctypes.c_void_p) == 8 else []),
+        ("pid", ctypes.c_int),
+        ("rest", ctypes.c_int * 32),
+    ]
+
+
+class _Seconds(ctypes.Structure):
+    _fields_: ClassVar = [("whole", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+def _await_signal(numbers: Set[int], timeout_sec: float) -> _Signal | None:
+    """Wait for one of these signals, which are blocked; None after the time, or after a stop.
+
+    `signal.sigtimedwait` returns a signal from uninitialised memory if this process was stopped and
+    goes on when the time is over.
+    """
+    libc, wanted, came = ctypes.CDLL(None), (ctypes.c_ulong * 16)(), _Signal()
+    libc.sigemptyset(wanted)
+    for number in numbers:
+        libc.sigaddset(wanted, number)
+    whole, part = divmod(timeout_sec, 1)
+    limit = _Seconds(int(whole), int(part * 1e9))
+    number = libc.sigtimedwait(wanted, ctypes.byref(came), ctypes.byref(limit))
+    return came if number > 0 else None
 
 
 def _numbers(names: Sequence[str]) -> set[int]:
@@ -115,18 +152,18 @@ class HeldChild:
 
     def _pass_on(self, timeout_sec: float) -> bool:
         """Wait for a signal and pass it on; return whether one came in time."""
-        came = signal.sigtimedwait({*self._passed_on, signal.SIGCHLD}, timeout_sec)
+        came = _await_signal({*self._passed_on, signal.SIGCHLD}, timeout_sec)
         if came is None:
             return False
         # A write of ours to a closed pipe, or beyond the limit of a file's size, is not its fault.
-        if came.si_signo != signal.SIGCHLD and came.si_pid != os.getpid():
+        if came.number != signal.SIGCHLD and came.pid != os.getpid():
             # Under nohup SIGHUP comes too, and asks nobody to end.
-            if signal.getsignal(came.si_signo) is not signal.SIG_IGN:
-                self.received.append(came.si_signo)
+            if signal.getsignal(came.number) is not signal.SIG_IGN:
+                self.received.append(came.number)
             # What the kernel sends, as for a key at the terminal, it sent to the command too.
-            if came.si_code <= 0:
+            if came.code <= 0:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(self.pid, came.si_signo)
+                    os.kill(self.pid, came.number)
         return True
 
     def reap(self) -> None:

@@ -18,7 +18,7 @@ from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.node.slurm_job import explain_sigterm, read_queue_sec
-from mlflow_perf.publish.dispatch import dispatch, load_mlflow
+from mlflow_perf.publish.dispatch import dispatch, kept_if_interrupted, load_mlflow
 from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
@@ -290,12 +290,12 @@ class Recording:
                 if self._journal is not None:
                     self._journal.leave()
                 return
-            # Half of the time at most: the rest is for sending.
             is_killed = outcome.status == "KILLED"
-            half_sec = (deadline - time.monotonic()) / 2
-            deadline += self.finder.close(half_sec, finish_store=not is_killed)
-            if not (is_killed or self._hold):
-                load_mlflow(self.run.tracking_uri, deadline=deadline)
+            half_sec = (deadline - time.monotonic()) / 2  # the rest is for sending
+            with kept_if_interrupted(lambda: self._make_delivery(outcome), self._journal):
+                deadline += self.finder.close(half_sec, finish_store=not is_killed)
+                if not (is_killed or self._hold):
+                    load_mlflow(self.run.tracking_uri, deadline=deadline)
             delivery = self._make_delivery(outcome)
             self.document = PerfDocument({delivery.index: delivery.document})
             self.summary = dict(delivery.document.summary)
