@@ -71,7 +71,9 @@ def test_a_store_that_is_broken_now_is_no_wrong_setting(
 
     monkeypatch.setattr(run_finder, "create_run", fail)
     run = RunHandle(store, run_name="train")
-    RunFinder(run, detect({}), start_timeout_sec=0.05).find()
+    finder = RunFinder(run, detect({}), start_timeout_sec=0.05)
+    finder.find()
+    finder.withdraw()  # its thread would try again during the next test
     assert run.run_id is None
     assert "starts without its run" in caplog.text or "could be made yet" in caplog.text
 
@@ -234,6 +236,21 @@ def test_the_first_node_joins_the_run_that_another_made_while_it_waited(runs: _S
     first._make()
     assert (run.run_id, others_run.run_id, runs.discarded) == ("r2", "r2", ["r1"])
     assert (run.own_run, others_run.own_run) == (False, True)
+
+
+def test_several_that_make_the_tables_of_a_database_try_again(
+    monkeypatch: pytest.MonkeyPatch, runs: _Server
+) -> None:
+    """One of them makes those of a new PostgreSQL; the others fail, and find them there then."""
+    monkeypatch.setattr(run_finder, "_POLL_SEC", 0.0)
+
+    def fail() -> None:
+        raise RuntimeError('(psycopg2.errors.DuplicateTable) relation "runs" already exists')
+
+    run = RunHandle("postgresql://host/runs", run_name="train")
+    runs.meanwhile += [fail, fail]
+    RunFinder(run, detect({}), start_timeout_sec=60)._make()
+    assert (run.run_id, runs.asked) == ("r3", 3)
 
 
 def test_no_run_is_asked_for_once_the_report_is_sent(runs: _Server) -> None:

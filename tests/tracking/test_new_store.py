@@ -78,6 +78,7 @@ def test_races_are_told_from_faults() -> None:
     """What passes by itself is tried again; a full disk is not."""
     assert was_a_race(RuntimeError("Online migration expected to match one row"))
     assert was_a_race(RuntimeError("(sqlite3.OperationalError) database is locked"))
+    assert was_a_race(RuntimeError('(psycopg2.errors.UndefinedTable) relation "runs" does not'))
     assert not was_a_race(OSError("No space left on device"))
 
 

@@ -255,7 +255,7 @@ class RunFinder:
             try:
                 return self._find_or_create()
             except Exception as error:
-                if not (was_a_race(error) and is_local(uri) and time.monotonic() < until):
+                if is_http(uri) or not was_a_race(error) or time.monotonic() >= until:
                     raise
                 time.sleep(_POLL_SEC)
 

@@ -23,6 +23,8 @@ _RACES = (
     "already exists",
     "database is locked",
     "no such table",
+    "undefinedtable",  # PostgreSQL's, as psycopg names it
+    "deadlock detected",
     "duplicate column",
     "unique constraint",
     "out-of-date database schema",
