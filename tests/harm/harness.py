@@ -24,17 +24,19 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-_TIME = re.compile(r"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d ")
+# What differs between any two runs of a job: times, and the ids of MLflow's runs.
+_VARYING = re.compile(r"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d |\b1\d{12}\b|\b[0-9a-f]{32}\b")
+_OF_THE_REPORT = re.compile(r"mlruns/\d+/[0-9a-f]{32}/artifacts/perf(_report\.html$|/)")
 LIMIT_SEC = 60.0
 """A job that takes longer hangs; without mlflow-perf each takes a few seconds at most."""
 
 _PRELUDE = """\
 import contextlib as _contextlib, os as _os, re as _re
-if _os.environ.get("HARM_AUTOLOG"):
+if "HARM_AUTOLOG" in _os.environ and "HARM_OWN_RUNS" not in _os.environ:
     def _block(**options):
         import mlflow
         return mlflow.start_run(run_name="harm", nested=True)
-elif _os.environ.get("HARM_WITH"):
+elif _os.environ.get("HARM_WITH") and "HARM_AUTOLOG" not in _os.environ:
     import mlflow_perf as _mlflow_perf
     def _block(**options):
         return _mlflow_perf.report("harm", **{"interval": 0.05, **options})
@@ -170,7 +172,8 @@ def run_job(
         code: The job; it may use `BLOCK`, `block(**options)` and `note_state()`.
         folder: An empty folder for everything of this run.
         measured: Whether `BLOCK` is a report of mlflow-perf; with `HARM_AUTOLOG` in the
-            environment it is a run of MLflow both times, which autolog reports when it is measured.
+            environment it is a run of MLflow both times, which autolog reports when it is measured;
+            for a job that starts runs itself it is nothing, and autolog reports those runs.
         zygote: Where to fork it from; None for an interpreter of its own.
         environ: Variables to set besides.
         whole: Whether a forked job frees everything at its end, as an interpreter does.
@@ -183,9 +186,12 @@ def run_job(
     variables["HARM_STATE"] = str(folder / "state.json")
     variables.update({"HOME": str(folder), "MLFLOW_PERF_DIR": str(folder / "journals")})
     del variables["MLFLOW_PERF_PROFILE"]  # as a user has it
+    autolog = "HARM_AUTOLOG" in os.environ
+    if "mlflow.start_run(" in code:
+        variables["HARM_OWN_RUNS"] = "1"
     if measured:
         variables["HARM_WITH"] = "1"
-        variables.update({"MLFLOW_PERF_AUTOLOG": "true"} if "HARM_AUTOLOG" in os.environ else {})
+        variables.update({"MLFLOW_PERF_AUTOLOG": "true"} if autolog else {})
     started = time.monotonic()
     if zygote is not None:
         request = {
@@ -197,9 +203,9 @@ def run_job(
         exit_code = _run_fresh(script, work, folder, variables)
     seconds = time.monotonic() - started
     files = {
-        str(path.relative_to(work)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(work)): _digest(path)
         for path in sorted(work.rglob("*"))
-        if path.is_file()
+        if path.is_file() and not (autolog and _OF_THE_REPORT.match(str(path.relative_to(work))))
     }
     state = folder / "state.json"
     return Seen(
@@ -210,6 +216,14 @@ def run_job(
         json.loads(state.read_text("utf-8")) if state.exists() else {},
         seconds,
     )
+
+
+def _digest(path: Path) -> str:
+    if path.suffix == ".db":  # an MLflow store, with times and ids
+        return ""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    # The job's standard output may be such a file.
+    return hashlib.sha256(_without_links(text).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _run_fresh(script: Path, work: Path, folder: Path, environ: dict[str, str]) -> int | None:
@@ -234,7 +248,7 @@ def differences(bare: Seen, measured: Seen) -> list[str]:
         found.append(f"exit code {bare.code} became {measured.code}")
     if _without_links(measured.stdout) != _without_links(bare.stdout):
         found.append(f"standard output {bare.stdout!r} became {measured.stdout!r}")
-    remaining = iter(_TIME.sub("", line) for line in measured.stderr)
+    remaining = iter(_VARYING.sub("", line) for line in measured.stderr)
     if not all(any(line == other for other in remaining) for line in _without_paths(bare.stderr)):
         found.append(f"standard error lost lines of {bare.stderr}")
     # A log may hold a traceback: MLflow logs what its store raises. These come past every log.
@@ -260,7 +274,7 @@ def _without_links(text: str) -> str:
 
 def _without_paths(lines: list[str]) -> list[str]:
     # A traceback names the script, whose folder differs between the two runs.
-    lines = [_TIME.sub("", line) for line in lines if " at 0x" not in line]
+    lines = [_VARYING.sub("", line) for line in lines if " at 0x" not in line]
     return [line for line in lines if "job.py" not in line and "zygote.py" not in line]
 
 

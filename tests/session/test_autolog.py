@@ -51,6 +51,15 @@ def list_files(run: Run) -> list[str]:
     return sorted(f.path for f in MlflowClient().list_artifacts(run.info.run_id))
 
 
+def test_memory_is_freed_before_mlflow_ends_a_run() -> None:
+    """A job that has used up its memory ends its run as it could without us."""
+    with mlflow.start_run():
+        recorder = autolog._autolog
+        assert recorder is not None
+        assert recorder._reserve is not None
+    assert recorder._reserve is None
+
+
 def test_nested_runs_have_exact_figures_of_their_own_span() -> None:
     """The child has the CPU time of its body, the parent all of it; neither overlaps."""
     with mlflow.start_run() as parent:

@@ -6,10 +6,12 @@ only when something has to be logged.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
+from mlflow_perf.core.after_end import warn_of_end
 from mlflow_perf.core.hooks import hooks
 
 if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
@@ -75,6 +77,8 @@ def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if sys.is_finalizing():
+        return warn_of_end(name)
     from mlflow_perf.core.own_cost import bring
 
     with bring():  # 20 MB for `report`, which are not the job's
