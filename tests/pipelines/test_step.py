@@ -107,11 +107,11 @@ def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.Monk
 
 
 def test_a_step_that_fails_says_how(job: StepJob) -> None:
-    """The exit code and the last line of the log make the message, in the run too."""
-    outcome = _failed(_change(job, command="echo first; echo it broke >&2; exit 3"))
-    assert outcome.message == "the command ended with exit code 3: it broke"
+    """Exit code and last line of the log make the message, in the run too but for its secrets."""
+    outcome = _failed(_change(job, command="echo first; echo s3://a:b@c broke >&2; exit 3"))
+    assert outcome.message == "the command ended with exit code 3: s3://a:b@c broke"
     assert RUNS[-1][1][0] == "FAILED"
-    assert RUNS[-1][1][1]["mlflow_perf.error"] == outcome.message
+    assert RUNS[-1][1][1]["mlflow_perf.error"] == outcome.message.replace(":b@", ":***@")
 
 
 def test_a_signal_is_named(job: StepJob) -> None:

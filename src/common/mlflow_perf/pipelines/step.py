@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.uris import redact_address
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.pipelines.graph import Step
@@ -280,7 +281,8 @@ def _end_run(tracking: Tracking, outcome: Outcome) -> None:
         return
     tags = {"mlflow_perf.attempts": str(outcome.attempts), **outcome.tags}
     if outcome.message:
-        tags["mlflow_perf.error"] = outcome.message[:5000]
+        # It ends with the last line of the step's own log.
+        tags["mlflow_perf.error"] = redact_address(outcome.message)[:5000]
     try:
         if outcome.log is not None and outcome.log.is_dir():
             tracking.artifacts(outcome.run_id, outcome.log, "logs")
