@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.tracking.new_store import is_unmade, making_alone, was_a_race
+from mlflow_perf.tracking.new_store import is_unmade, is_wrong_for_ever, making_alone, was_a_race
 
 
 @pytest.fixture
@@ -89,3 +89,22 @@ def test_a_store_that_cannot_be_made_is_said_at_once() -> None:
         making_alone("sqlite:////proc/mlflow.db", timeout_sec=1.0),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("uri", "module", "wrong"),
+    [
+        ("postgresql://host/runs", "psycopg2", True),
+        ("postgresql://host/runs", "html.entities", False),
+        ("sqlite:///x.db", "alembic.migration", False),
+        ("http://host", "requests.adapters", False),
+        ("sqlite:///x.db", "alembic", False),
+    ],
+)
+def test_a_module_that_is_hidden_by_the_jobs_own_is_no_wrong_address(
+    uri: str, module: str, wrong: bool
+) -> None:
+    """A job may have an `html.py` of its own, which hides what MLflow imports; it starts."""
+    error = RuntimeError("the import failed")
+    error.__cause__ = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    assert is_wrong_for_ever(error, uri) == wrong

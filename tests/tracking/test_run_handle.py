@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 
 from mlflow_perf.model.document import NodeDocument
@@ -45,3 +47,23 @@ def test_a_given_run_stays() -> None:
     run = RunHandle(run_id="given")
     assert not run.claim().adopt("other", own=True, experiment_id=None)
     assert (run.run_id, run.own_run) == ("given", False)
+
+
+@pytest.mark.parametrize(("uri", "waits"), [("sqlite:///x.db", True), ("http://a:1", False)])
+def test_a_second_attempt_waits_for_the_first_where_the_store_is_here(
+    uri: str, waits: bool
+) -> None:
+    """It would be as slow, and its run be deleted; a server may answer it and not the first."""
+    run, order = RunHandle(uri), list[str]()
+
+    def create() -> None:
+        with run.creating():
+            order.append("second")
+
+    second = Thread(target=create)
+    with run.creating():
+        second.start()
+        second.join(0.2 if waits else 60)
+        order.append("first")
+    second.join(60)
+    assert order == (["first", "second"] if waits else ["second", "first"])

@@ -91,7 +91,8 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     """
     run = delivery.run
     if run.run_id is None:
-        _create_run(delivery, claim or run.claim())
+        with run.creating():
+            _create_run(delivery, claim or run.claim())
     delivery.address()
     if run.parent_id is not None and run.experiment_id is not None:
         try:
@@ -117,6 +118,8 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
 def _create_run(delivery: Delivery, claim: Claim) -> None:
     """Let the handle use its job's run, or a new one, or the one whose creation had no answer."""
     run = delivery.run
+    if run.run_id is not None:  # another thread was creating it
+        return
     is_shared, started = run.job_key is not None, delivery.document.started
     with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
         chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)

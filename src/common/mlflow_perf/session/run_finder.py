@@ -205,7 +205,7 @@ class RunFinder:
             if is_from_handler(error):
                 raise
             self._pending = None
-            if is_wrong_for_ever(error):
+            if is_wrong_for_ever(error, run.tracking_uri):
                 raise SettingError(
                     f"The MLflow store {shown} cannot be used: {first_line(error)}"
                 ) from error
@@ -253,7 +253,8 @@ class RunFinder:
         until = time.monotonic() + _LOCAL_START_SEC
         while True:
             try:
-                return self._find_or_create()
+                with self._run.creating():
+                    return self._find_or_create()
             except Exception as error:
                 if is_http(uri) or not was_a_race(error) or time.monotonic() >= until:
                     raise

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from mlflow_perf.core.uris import find_local_database
+from mlflow_perf.core.uris import find_local_database, is_http, is_local
 
 _LOOK_EVERY_SEC = 0.1
 # MLflow makes a new database in some forty steps: seconds, and minutes on a very busy machine.
@@ -31,7 +31,6 @@ _RACES = (
 )
 _WRONG_FOR_EVER = {
     "ArgumentError",  # of SQLAlchemy: not an address
-    "ModuleNotFoundError",
     "NoSuchModuleError",  # of SQLAlchemy: an unknown kind of database
     "UnsupportedModelRegistryStoreURIException",
 }
@@ -137,7 +136,7 @@ def was_a_race(error: BaseException) -> bool:
     return any(race in text for race in _RACES)
 
 
-def is_wrong_for_ever(error: BaseException) -> bool:
+def is_wrong_for_ever(error: BaseException, uri: str) -> bool:
     """Return whether an address fails whatever the moment: its scheme or its driver is unknown.
 
     Everything else may be well again soon: a full disk, a locked database, a server that refuses.
@@ -147,4 +146,13 @@ def is_wrong_for_ever(error: BaseException) -> bool:
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__ or cause.__context__
-    return any(type(one).__name__ in _WRONG_FOR_EVER for one in chain)
+    # Only other databases need a driver. A job's own `html.py` may hide a module of MLflow's.
+    needs_driver = not (is_local(uri) or is_http(uri))
+    return any(
+        type(one).__name__ in _WRONG_FOR_EVER or (needs_driver and _lacks_driver(one))
+        for one in chain
+    )
+
+
+def _lacks_driver(error: BaseException) -> bool:
+    return isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.core.uris import encode_query, is_http, strip_credentials
+from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
 __all__ = ["JOB_TAG", "PARENT_VARIABLE", "Claim", "RunHandle"]
@@ -19,6 +21,8 @@ PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 
 JOB_TAG = "mlflow_perf.job_key"
 """Tag of a run that the nodes of a job share, with the key of their launch."""
+
+_MAKING_SEC = 60.0
 
 
 @dataclass
@@ -57,6 +61,7 @@ class RunHandle:
     has_page: bool = False
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
+    making: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def list_tags(self) -> dict[str, str]:
         """Return the tags by which a new run is its parent's child and found by its job's nodes."""
@@ -81,6 +86,20 @@ class RunHandle:
         with self.lock:
             self.tracking_uri, self.run_id, self.own_run = tracking_uri, run_id, False
             self.experiment_id, self.experiment_name = experiment_id, None
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Let one thread at a time create the run, where the store is on this machine.
+
+        On a busy machine a second attempt would be as slow as the first, and its run be deleted. A
+        server may answer the second attempt and not the first, so no thread waits for it.
+        """
+        is_held = is_local(self.tracking_uri) and self.making.acquire(timeout=_MAKING_SEC)
+        try:
+            yield
+        finally:
+            if is_held:
+                self.making.release()
 
     def claim(self) -> Claim:
         """Return the permission to create this handle's run."""
