@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf._version import __version__
 from mlflow_perf.core.after_end import warn_of_end
 from mlflow_perf.core.hooks import hooks
+from mlflow_perf.core.submodules import load_submodule
 
 if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
     from mlflow_perf.analysis.compare import compare as compare
@@ -76,7 +77,7 @@ __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come fr
 def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return load_submodule(__name__, name)
     if sys.is_finalizing():
         return warn_of_end(name)
     from mlflow_perf.core.own_cost import bring
