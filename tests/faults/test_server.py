@@ -14,6 +14,7 @@ import pytest
 from tests.faults.conftest import wait_until
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
     from tests.faults.conftest import Fault, Faults
 
 pytestmark = pytest.mark.e2e
@@ -206,6 +207,38 @@ def test_a_slow_server(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     assert run.info.status == "FINISHED"
     assert faults.has_all(run.info.run_id)
     fault("server slow, 2 s an answer", f"job begins after {started:.1f} s, all sent", "none")
+
+
+def test_a_server_that_is_slow_for_the_first_node_alone(
+    faults: Faults, fault: Fault, tmp_path: Path
+) -> None:
+    """The other node makes the run, and the first joins it: its own, which comes later, goes."""
+    file = tmp_path / "end"
+    slow = faults.ill(60)
+    ranks = {"TORCHELASTIC_RUN_ID": tmp_path.name, "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    ranks |= {"MLFLOW_PERF_RANKS_PER_NODE": "1", "MLFLOW_PERF_START_TIMEOUT": "0.1"}
+    first = slow.start("waits_for", str(file), RANK="0", **ranks)
+    wait_until(lambda: slow.proxy.asked >= 1, first)
+    second = faults.start("waits_for", str(file), RANK="1", **ranks)
+
+    def runs() -> list[Run]:
+        its = f"tags.`mlflow_perf.job_key` LIKE '%{tmp_path.name}%'"
+        return faults.client.search_runs(["0"], its)
+
+    wait_until(lambda: len(runs()) == 1, second)
+    slow.proxy.heal()
+    slow.proxy.released.set()
+    file.touch()
+    for job in (first, second):
+        assert job.wait() == 0, job.output
+    (run,) = runs()
+    assert run.info.status == "FINISHED"
+    lengths = faults.client.get_metric_history(run.info.run_id, "duration_sec")
+    assert {metric.step for metric in lengths} == {0, 1}
+    assert faults.has_all(run.info.run_id)
+    assert (slow.journals, faults.journals) == ([], [slow.state.name])
+    slow.proxy.close()
+    fault("server slow for the first node", "one run, of all nodes", "none")
 
 
 def test_killed_while_the_server_was_slow(faults: Faults, fault: Fault, tmp_path: Path) -> None:
