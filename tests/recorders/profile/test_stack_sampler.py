@@ -210,7 +210,7 @@ def test_samples_cost_the_job_less_than_a_hundredth(
 
 
 def test_a_long_sample_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of thousands of threads loses a twentieth of its time, whatever the least pace."""
+    """Beside thousands of threads the sampler works a twentieth of the time, whatever its pace."""
     sampler = StackSampler()
     sampler._note_work(0.03)
     assert _list_waits(sampler, monkeypatch, 1) == pytest.approx(0.6, rel=0.02)
