@@ -50,6 +50,21 @@ def test_tasks_become_runs_of_their_component_once(
     assert parent.data.metrics["duration_sec"] == 73.0
 
 
+def test_a_task_on_several_nodes_counts_with_all_of_them(cli_json: Any) -> None:
+    """The fleet has the hours of both nodes of a Slurm job, and advice is for each node."""
+    Path("jobs.txt").write_text(
+        "JobID|JobName|State|ElapsedRaw|AllocCPUS|NNodes|NTasks|ReqMem|MaxRSS|TotalCPU|Start\n"
+        "7|pair|COMPLETED|3600|8|2||16G||07:00:00|2026-01-02T10:01:00\n"
+        "7.0|python|COMPLETED|3600|8|2|2||3G|07:00:00|2026-01-02T10:01:00\n"
+    )
+    cli_json("import", "jobs.txt")
+    (row,) = (row for row in cli_json("fleet", "--by", "component") if row["group"] == "pair")
+    assert (row["cpu_hours"], row["unused_cpu_hours"]) == (8.0, 1.0)
+    advice = cli_json("advise", "--component", "pair")
+    assert (advice["cpus"], advice["nodes"]) == (4, 2)
+    assert advice["memory_mb"] >= 3072
+
+
 def test_the_runs_go_where_the_other_commands_look(
     tmp_path: Path, cli: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlflow_perf.histories.tasks import Task, Workflow
+from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, TAG
 
 _KEY = f"{TAG}imported_key"
-_SOURCE = f"{TAG}imported_from"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def log_workflow(
     name = experiment or workflow.name
     experiment_id = tracking.experiment(name)
     client = open_client(tracking.place.uri)
-    query = f"tags.`{_SOURCE}` = '{workflow.source}'"
+    query = f"tags.`{IMPORTED_TAG}` = '{workflow.source}'"
     before = list(iterate_pages(client.search_runs, [experiment_id], query))
     known = {run.data.tags.get(_KEY): run for run in before}
     keys = {
@@ -78,13 +78,13 @@ def log_workflow(
     ended = max((t.started or began) + t.duration_sec for t in tasks)
     if parent is None:
         tags = {
-            _SOURCE: f"{workflow.source} workflow",
+            IMPORTED_TAG: f"{workflow.source} workflow",
             f"{TAG}pipeline": workflow.name,
             "mlflow.runName": clean_text(workflow.name, 250),
         }
         start_ms = int(1000 * began)
         parent = client.create_run(experiment_id, start_time=start_ms, tags=tags).info.run_id
-    shared = {PARENT_TAG: parent, _SOURCE: workflow.source}
+    shared = {PARENT_TAG: parent, IMPORTED_TAG: workflow.source}
     runs = [_make_run(task, began, {**shared, _KEY: key}) for key, task in new.items()]
     write_runs(client, experiment_id, runs, watch=lambda done: watch(done, len(runs)))
     statuses = {task.status for task in tasks}
@@ -100,13 +100,15 @@ def log_workflow(
 
 def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
     started = began if task.started is None else task.started
-    nodes = {"run_node_count": float(task.nodes)} if task.nodes > 1 else {}
+    nodes = [task.metrics] * task.nodes if task.nodes > 1 else []
+    of_run = {m.key: value for m in RUN_METRICS if (value := m.compute(nodes)) is not None}
+    of_run.pop("run_imbalance_pct", None)  # the source has the mean of the nodes only
     return FinishedRun(
         task.name,
         task.status,
         started,
         started + task.duration_sec,
-        metrics=task.metrics | nodes,
+        metrics=task.metrics | of_run,
         params={name: f"{value:.10g}" for name, value in task.params.items()},
         tags={**task.tags, **tags, f"{TAG}component": task.component},
     )

@@ -21,6 +21,9 @@ TAG = "mlflow_perf."
 PARENT_TAG = "mlflow.parentRunId"
 """MLflow's tag that names the run of which a run is a child."""
 
+IMPORTED_TAG = f"{TAG}imported_from"
+"""Tag of a run that was imported; its figures are the mean of its nodes."""
+
 TOO_SHORT = "too short"
 """The verdict on a block of less than a second; its tag says `balanced`, and its advice this."""
 
@@ -197,15 +200,17 @@ class PerfRun:
         """Node index → its metrics; from the document, else those of a run of one node.
 
         A metric of MLflow is read back with the value of its largest step only, so without the
-        document a run of several nodes has none here.
+        document a run of several nodes has none here, unless it was imported.
         """
         if self.document is not None:
             return {index: node.summary for index, node in sorted(self.document.nodes.items())}
-        if "duration_sec" not in self.metrics or self.node_count > 1:
+        is_known = self.node_count == 1 or IMPORTED_TAG in self.tags
+        if "duration_sec" not in self.metrics or not is_known:
             return {}
         others = (f"{clean_metric_key(name)}/" for name in self.components)
         foreign = ("run_", "system/", *others)
-        return {0: {k: v for k, v in self.metrics.items() if not k.startswith(foreign)}}
+        own = {k: v for k, v in self.metrics.items() if not k.startswith(foreign)}
+        return {index: dict(own) for index in range(self.node_count)}
 
     @property
     def figures(self) -> dict[str, float]:
