@@ -40,3 +40,18 @@ def test_another_command_says_in_a_line_why_it_cannot_start(tmp_path: Path) -> N
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("mlflow-perf cannot start: AttributeError")
+
+
+def test_a_command_runs_where_the_users_json_hides_pythons(tmp_path: Path) -> None:
+    """It is needed after the command line is read, and before the command starts."""
+    (tmp_path / "json.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "mlflow_perf", "run", "--", "sh", "-c", "echo ran; exit 3"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "MLFLOW_PERF_PROFILE": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "ran\n"), done.stderr
+    assert "module 'json' has no attribute" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -191,7 +191,7 @@ def test_a_job_that_puts_back_the_switch_interval_it_read_gets_its_own_back() ->
 def _list_waits(sampler: StackSampler, monkeypatch: pytest.MonkeyPatch, age: float) -> float:
     """Return the mean of many waits of a sampler of an age, in seconds."""
     began = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: began + age)
+    monkeypatch.setattr(stack_sampler, "read_monotonic", lambda: began + age)
     waits = [sampler._next_wait() for _ in range(200)]
     monkeypatch.undo()
     return sum(waits) / len(waits)

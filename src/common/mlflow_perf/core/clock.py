@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Protocol
 
+_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", None)  # absent on Windows
+
 
 class Clock(Protocol):
     """A source of time that can also wait."""
@@ -23,6 +25,11 @@ class Clock(Protocol):
         ...
 
 
+def read_monotonic() -> float:
+    """Return `time.monotonic()`, also while freezegun or a mock of the job replaces it."""
+    return time.monotonic() if _MONOTONIC is None else time.clock_gettime(_MONOTONIC)
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -31,8 +38,8 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Return `time.monotonic()`."""
-        return time.monotonic()
+        """Return `read_monotonic()`."""
+        return read_monotonic()
 
     def wait(self, event: threading.Event, timeout_sec: float) -> bool:
         """Return `event.wait(timeout_sec)`."""

@@ -145,8 +145,8 @@ def run_command(
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
     recording = Recording(name, settings, is_command=True, hold=hold)
+    _try_step(recording.gather)
     try:
-        recording.gather()
         child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
     except OSError as error:
         _log.warning("The command runs without a report: no process can be started (%s).", error)

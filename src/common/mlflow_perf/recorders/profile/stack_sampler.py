@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Sequence
 from types import CodeType
 
+from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock, Thread
@@ -82,7 +83,7 @@ class StackSampler(Thread):
         self._has_set_interval = False
         self._cost_sec, self._rest_sec = _FIRST_COST_SEC, 0.0
         self._looks = 0
-        self._began = self._last = time.monotonic()
+        self._began = self._last = read_monotonic()
         self._end: float | None = None
         self._epoch = time.time() - self._began
 
@@ -97,13 +98,13 @@ class StackSampler(Thread):
         else:
             for watched in [*self._watched.values()]:
                 watched.forget()
-            self._last, self._windows = time.monotonic(), (window,)
+            self._last, self._windows = read_monotonic(), (window,)
 
     def note_end(self, window: StackWindow) -> None:
         """Take no further sample, if nobody else needs one: the window's block ends now."""
         is_only = all(one is window for one in self._windows + self._arriving)
         if is_only and self._end is None:
-            self._end = time.monotonic()
+            self._end = read_monotonic()
 
     def detach_last(self, window: StackWindow) -> bool:
         """Sample no longer for a window; end the thread with the last one.
@@ -141,23 +142,23 @@ class StackSampler(Thread):
             return
         try:
             self._windows, self._arriving = (*self._windows, *self._arriving), ()
-            self._last = time.monotonic()
+            self._last = read_monotonic()
             while True:
                 blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-                due = time.monotonic() + (wait := self._next_wait())
+                due = read_monotonic() + (wait := self._next_wait())
                 ended = self._gate.acquire(timeout=wait)
                 # The timer wakes this thread once. If it slept again, it waited for the lock.
                 usage = resource.getrusage(resource.RUSAGE_THREAD)
                 if ended or (self._only_with is not None and not self._only_with.is_alive()):
                     self._finish()
                     return
-                begin, used_sec = time.monotonic(), time.thread_time()
+                begin, used_sec = read_monotonic(), time.thread_time()
                 slept = usage.ru_nvcsw - blocked
                 waited = slept > 1
                 # Beside our own, those of the thread that let go of the lock and took it again.
                 note_switches(slept + 2 if waited else slept)
                 self._sample(waited=waited)
-                cost = time.monotonic() - begin
+                cost = read_monotonic() - begin
                 self._note_work(time.thread_time() - used_sec)
                 if waited:
                     # The job's thread stood still, too, until one of the two threads had a CPU.
@@ -180,7 +181,7 @@ class StackSampler(Thread):
         if self._rate_hz is not None:
             period = max(1.0 / self._rate_hz, self._cost_sec / _OWN_SHARE_AT_GIVEN_RATE)
         else:
-            age = time.monotonic() - self._began
+            age = read_monotonic() - self._began
             shortest, longest = next((a, b) for until, a, b in _PACE if age < until)
             period = max(shortest, min(longest, self._cost_sec / _OWN_SHARE), self._rest_sec)
         # Equal periods could always hit the same point of a job that works periodically.
@@ -190,7 +191,7 @@ class StackSampler(Thread):
         idents = set(sys._current_frames())  # noqa: SLF001 - documented, in spite of its name
         if self._end is not None:
             return
-        now = time.monotonic()
+        now = read_monotonic()
         wall, self._last = now - self._last, now
         at = self._epoch + now - wall / 2
         busy: list[tuple[Watched, float, int]] = []
@@ -258,7 +259,7 @@ class StackSampler(Thread):
         """
         stacks = [self._name_stack(watched, ident) for watched, _, ident in busy]
         most = max((used for _, used, _ in busy), default=0.0)
-        passed = time.monotonic() - read
+        passed = read_monotonic() - read
         whole = read - self._began > _SPLIT_UNTIL_SEC
         for (watched, used, _), (key, samples) in zip(busy, stacks, strict=True):
             runs = watched.read_cpu() - watched.at_cpu > 0.3 * passed
@@ -331,7 +332,7 @@ class StackSampler(Thread):
 
     def _finish(self) -> None:
         """Add the time since the last sample to the stacks of that sample."""
-        now = time.monotonic() if self._end is None else self._end
+        now = read_monotonic() if self._end is None else self._end
         wall = max(0.0, now - self._last)
         for watched in self._watched.values():
             if watched.samples:
