@@ -15,6 +15,7 @@ import pytest
 from tests.alone import alone
 
 from mlflow_perf.integrations import startup
+from mlflow_perf.integrations.startup import _mlflow_perf_startup
 
 NAME = "mlflow_perf_test_module"
 
@@ -134,3 +135,36 @@ def test_a_fork_in_the_middle_of_an_import_leaves_logging_whole() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0
     assert sorted(ended.stderr.split()) == ["WARNING:root:False", "WARNING:root:True"]
+
+
+def test_no_thread_of_ours_runs_a_file_of_the_job_that_hides_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of scripts with a `secrets.py`: the job that does not import it would run it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "secrets", raising=False)
+    assert not _mlflow_perf_startup._hides_needed()
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "statement.py").touch()
+    assert not _mlflow_perf_startup._hides_needed()
+    (tmp_path / "secrets.py").touch()
+    importlib.invalidate_caches()
+    assert _mlflow_perf_startup._hides_needed()
+
+
+def test_the_modules_that_the_sampler_imports_are_known() -> None:
+    """Those of Python, which a file of the job could hide."""
+    listing = (
+        "import os, sys; before = {*sys.modules}; "
+        "import mlflow_perf.recorders.profile.live, resource; "
+        "new = {name for name in sys.modules.keys() - before if name in sys.stdlib_module_names}; "
+        "print(*[name for name in new - {*sys.builtin_module_names} if name[0] != '_'])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-Sc", listing],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )
+    assert {*run.stdout.split()} <= {*_mlflow_perf_startup._NEEDED}

@@ -173,6 +173,32 @@ def _follow_child() -> None:
         _begin_sampling()
 
 
+# The modules of Python that the sampler imports.
+_NEEDED = """
+    array ast base64 binascii bisect collections contextlib copy copyreg dataclasses dis enum fcntl
+    fnmatch functools hashlib hmac importlib inspect ipaddress json keyword linecache logging math
+    mmap ntpath opcode operator pathlib random re reprlib resource secrets select signal string
+    struct textwrap threading token tokenize traceback types typing urllib warnings weakref
+""".split()  # noqa: SIM905 - shorter
+
+
+def _hides_needed() -> bool:
+    """Return whether a file of the job hides one of these modules: no thread of ours may run it."""
+    import os
+
+    # It is loaded in every interpreter; a job may hide `importlib` itself.
+    from _frozen_importlib_external import PathFinder
+
+    before = sys.path[: sys.path.index(os.path.dirname(os.__file__))]  # noqa: PTH120 - as above
+    for name in _NEEDED:
+        if name not in sys.modules and name not in sys.builtin_module_names:
+            found = PathFinder.find_spec(name, before)
+            # A folder without `__init__.py` hides nothing.
+            if found is not None and found.loader is not None:
+                return True
+    return False
+
+
 def _begin_sampling() -> None:
     gate = _thread.allocate_lock()
     gate.acquire()
@@ -185,6 +211,8 @@ def _begin_sampling() -> None:
             sys.setswitchinterval(1e-4)
             quick = sys.getswitchinterval()  # rounded
             try:
+                if _hides_needed():
+                    return
                 from mlflow_perf.recorders.profile import live
             # An interpreter without mlflow-perf, or with another version of it.
             except Exception:  # noqa: BLE001
@@ -192,7 +220,10 @@ def _begin_sampling() -> None:
             finally:
                 if sys.getswitchinterval() == quick:
                     sys.setswitchinterval(usual)
-        live.join()
+        try:  # noqa: SIM105 - without contextlib
+            live.join()
+        except Exception:  # noqa: BLE001, S110 - the job may have replaced what this needs
+            pass
 
     import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
 
