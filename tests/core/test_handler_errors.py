@@ -50,3 +50,13 @@ def test_the_same_error_without_a_signal_is_not() -> None:
         _fail()
     assert not is_from_handler(caught.value)
     assert not is_from_handler(TimeoutError())
+
+
+def test_what_a_codec_makes_of_it_is_the_jobs_too() -> None:
+    """An error that was raised from a handler's is the job's."""
+    signal.signal(signal.SIGUSR1, _fail)
+    wrapped = ValueError("while encoding")
+    with pytest.raises(TimeoutError) as caught:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    wrapped.__cause__ = caught.value
+    assert is_from_handler(wrapped)

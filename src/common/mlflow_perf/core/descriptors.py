@@ -69,6 +69,11 @@ class OwnDescriptor:
                 os.close(self.number)
         self.number = -1
 
+    def __del__(self) -> None:
+        # A signal handler of the job may raise before anybody holds this.
+        with contextlib.suppress(Exception):  # not yet opened
+            self.close()
+
 
 class OwnMap:
     """A file mapped into memory; unmapping it never closes a descriptor of the job.

@@ -19,11 +19,16 @@ def is_from_handler(error: BaseException) -> bool:
         error: The error; its traceback names the functions that it passed.
     """
     handlers = {_find_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in handlers:
-            return True
-        trace = trace.tb_next
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is one for one in seen):
+        trace = cause.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in handlers:
+                return True
+            trace = trace.tb_next
+        seen.append(cause)
+        cause = cause.__cause__  # a codec wraps whatever is raised in it
     return False
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.background import warn_left_out
@@ -54,7 +55,11 @@ def open_readers(sources: Sequence[Sequence[ReaderFactory]]) -> list[Reader]:
                 break
             except SourceUnavailableError as error:
                 _log.debug("Source not used: %s", error)
-            except Exception as error:  # noqa: BLE001 - an odd machine costs one source, never the job
+            except Exception as error:  # an odd machine costs one source, never the job
+                if is_from_handler(error):
+                    for reader in readers:
+                        reader.close()
+                    raise
                 warn_left_out(error)
                 break
     return readers

@@ -107,6 +107,11 @@ class ProcFile:
                 os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        # A signal handler of the job may raise while the reader that holds this is being made.
+        with contextlib.suppress(Exception):  # not yet opened
+            self.close()
+
 
 def open_first(*paths: Path | str) -> ProcFile | None:
     """Open the first of several files that exists and may be read; return None without one."""
@@ -194,3 +199,7 @@ class ProcFolder:
             with contextlib.suppress(OSError):  # the job has closed what it does not know
                 os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # not yet opened
+            self.close()

@@ -328,8 +328,9 @@ def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
         if found.start_ns == 0 and loop.inside is None and loop.is_in_step:
             return found
     # A name that is none is the job's own object, whose hash may raise anything.
-    except Exception:  # noqa: BLE001, S110 - see above
-        pass
+    except Exception as error:
+        if is_from_handler(error):
+            raise
     loop = innermost_loop()
     return timing.time(name) if loop is None else loop.part(_clean(name))
 
