@@ -68,6 +68,9 @@ def is_known(delivery: Delivery) -> bool:
     # The file alone is not all of a report: a deleted run takes files and refuses metrics.
     if stored.info.lifecycle_stage == "deleted" or not stored.data.metrics:
         return False
+    # Our own run is ended last: without that, not everything arrived.
+    if run.own_run and stored.info.status == "RUNNING":
+        return False
     path = f"{delivery.artifact_path}/node-{delivery.index}.json"
     try:
         with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
