@@ -11,7 +11,7 @@ from pathlib import Path
 from arguments import apply_common, parser
 
 import mlflow_perf
-from mlflow_perf.pipelines.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.search import get_run
 

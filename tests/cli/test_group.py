@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
+from mlflow_perf.publish.recovery import recover
 from mlflow_perf.tracking.search import get_run
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
@@ -65,9 +66,30 @@ def test_a_command_passes_through_without_a_server(
     """Output and exit code are the command's own; one warning says that there is no group."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
-    done = _group("loop", "--", "bash", "-c", "echo out; exit 3", folder=tmp_path, code=3)
-    assert done.stdout == "out\n"
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    look = "ls *.group-*.journal | wc -l; exit 3"
+    done = _group("loop", "--", "bash", "-c", look, folder=tmp_path, code=3)
+    assert done.stdout == "1\n"
     assert done.stderr.count("runs without a group") == 1
+
+
+def test_a_group_that_cannot_be_ended_is_kept_for_recover(
+    client: MlflowClient, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose store is away at the end would be RUNNING for ever; the warning says so."""
+    client.search_experiments()  # makes the store
+    shutil.copy(store.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    away = f"mv {tmp_path}/mlflow.db {tmp_path}/away.db; mkdir {tmp_path}/mlflow.db; exit 3"
+    done = _group("loop", "--", "bash", "-c", away, folder=tmp_path, code=3)
+    assert "It is kept; send it with: mlflow-perf recover" in done.stderr
+    (tmp_path / "mlflow.db").rmdir()
+    (tmp_path / "away.db").rename(tmp_path / "mlflow.db")
+    (one,) = recover(tmp_path)
+    assert one.run_id is not None
+    run = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(one.run_id)
+    assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
 
 
 @pytest.mark.parametrize(

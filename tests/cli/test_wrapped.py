@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -56,3 +57,16 @@ def test_a_broken_stream_does_not_stop_the_other_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(SystemExit, match="4"):
         leave(4)
+
+
+def test_the_command_gets_the_locale_that_we_got() -> None:
+    """Python sets `LC_CTYPE` where no locale is given, as under cron; `wc -m` differs."""
+    code = (
+        "import os; from mlflow_perf.cli._wrapped import prepare_command as prepare\n"
+        "print(os.environ['LC_CTYPE']); prepare(('true',)); print(os.environ.get('LC_CTYPE'))"
+    )
+    for given, kept in (({}, "None"), ({"LC_CTYPE": "C"}, "C")):
+        env = {"PATH": os.environ["PATH"], **given}
+        argv = [sys.executable, "-c", code]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["C.UTF-8", kept], done.stderr

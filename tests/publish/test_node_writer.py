@@ -63,6 +63,18 @@ def test_nodes_whose_run_was_not_ready_report_to_one(store: str) -> None:
     assert set(load(str(ids[0])).nodes) == {0, 1}
 
 
+def test_a_clock_that_was_set_back_ends_no_run_before_its_start(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends as long after its start as the block took."""
+    run = RunHandle(store, run_name="train", started=_document(0).started)
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time", lambda: 1763640000.0 - 86400)
+        run_id = write_node(Delivery(_document(0), run, 0))
+    info = MlflowClient(store).get_run(run_id).info
+    assert info.end_time - info.start_time == 3_600_000
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1), (0,)])
 def test_the_last_to_end_has_written_the_whole(store: str, order: tuple[int, ...]) -> None:
     """The run's figures and its imbalance are those of all nodes that ended, in any order."""

@@ -11,10 +11,13 @@ from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, se
 
 import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.publish.group_journal import open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
 from mlflow_perf.publish.recovery_checks import check_credentials
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.run_handle import RunHandle
 
 __all__ = ["sent"]  # the fixture of those tests
 
@@ -101,3 +104,38 @@ def test_the_run_of_a_block_that_never_began_is_ended(
         assert (run.info.status, run.info.end_time) == ("KILLED", run.info.start_time)
         assert "killed" in run.data.tags["mlflow_perf.cause"]
     assert not list(tmp_path.glob("*.journal"))
+
+
+def test_the_run_of_a_killed_group_ends_after_its_steps_journals(
+    store: str, tmp_path: Path
+) -> None:
+    """It is KILLED at the end of its last step, or as its journal says, and has its report."""
+    client, experiment = MlflowClient(), os.environ["MLFLOW_EXPERIMENT_ID"]
+    run = RunHandle(tracking_uri=store, experiment_id=experiment)
+    delivery, journal = open_group_journal("flow", run, tmp_path)
+    made = client.create_run(experiment, start_time=1000, tags={RECORDING_TAG: run.nonce}).info
+    step = client.create_run(experiment, tags={PARENT_TAG: made.run_id}, start_time=2000).info
+    client.set_terminated(step.run_id, end_time=9000)
+    journal.leave()
+    # A step's journal is sent before the report of the group is made.
+    (tmp_path / "zz.journal").write_bytes(delivery_with(run_id="x"))
+    assert [one.journal for one in recover_each(tmp_path)][-1] == journal.path.name
+    info = client.get_run(made.run_id).info
+    assert (info.status, info.end_time) == ("KILLED", 9000)
+    assert {"perf", "perf_report.html"} <= {f.path for f in client.list_artifacts(made.run_id)}
+
+    client.update_run(made.run_id, "RUNNING")
+    delivery, journal = open_group_journal("flow", run, tmp_path)
+    run.run_id, delivery.document.status, delivery.document.duration_sec = (
+        made.run_id,
+        "FAILED",
+        7.0,
+    )
+    assert journal.keep(delivery, unsent="its report was not sent: away")
+    ended = [one for one in recover_each(tmp_path) if one.journal == journal.path.name]
+    assert [(one.run_id, one.outcome, one.cause) for one in ended] == [
+        (made.run_id, "sent", "its report was not sent: away")
+    ]
+    info = client.get_run(made.run_id).info
+    assert (info.status, info.end_time) == ("FAILED", 8000)
+    assert [path.name for path in tmp_path.glob("*.journal")] == ["zz.journal"]

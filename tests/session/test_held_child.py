@@ -89,6 +89,14 @@ def test_every_signal_is_passed_on() -> None:
         assert process.returncode == 0
 
 
+def test_an_ignored_sigchld_stays_ignored_for_the_command() -> None:
+    """The wrapper itself waits for its child; the command inherits what the wrapper got."""
+    ignoring = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{WRAPPER}"
+    argv = [sys.executable, "-c", ignoring, "grep", "SigIgn", "/proc/self/status"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[1], 16) >> (signal.SIGCHLD - 1) & 1
+
+
 def test_a_signal_of_the_wrappers_own_write_is_not_passed_on() -> None:
     """A full disk quota or a broken pipe of ours ends no command: `ulimit -f`, `| head`."""
     write = "try: os.write(other, b'!')\nexcept BrokenPipeError: pass\n"

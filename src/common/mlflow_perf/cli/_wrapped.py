@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -21,12 +22,24 @@ def prepare_command(argv: tuple[str, ...]) -> None:
     Args:
         argv: The command.
     """
+    _restore_locale()
     if code := check_command(argv):
         what = "command not found" if code == NOT_FOUND else "cannot be executed"
         click.echo(f"mlflow-perf: {argv[0]}: {what}", err=True)
         sys.exit(code)
     if read_setting("disable"):
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+
+
+def _restore_locale() -> None:
+    """Take back the `LC_CTYPE` that Python set for itself where the locale was C, as under cron."""
+    with contextlib.suppress(OSError):
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        mine = next((entry for entry in given if entry.startswith(b"LC_CTYPE=")), None)
+        if mine is None:
+            os.environ.pop("LC_CTYPE", None)
+        else:
+            os.environb[b"LC_CTYPE"] = mine.partition(b"=")[2]
 
 
 def leave(code: int) -> NoReturn:

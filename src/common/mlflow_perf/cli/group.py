@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -14,15 +16,19 @@ from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.publish.group_journal import open_group_journal
+from mlflow_perf.publish.journal import find_state_folder
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
+from mlflow_perf.tracking.run_handle import PARENT_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
     from mlflow_perf.analysis.workflow import Workflow
+    from mlflow_perf.publish.journal import Journal
+    from mlflow_perf.tracking.delivery import Delivery
 
 __all__ = ["command"]
 
@@ -47,7 +53,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
     prepare_command(argv)
     settings = Settings.load()
-    run_id = _begin(name, settings.start_timeout)
+    group = _begin(name, settings)
     child = HeldChild(argv)
     child.release()
     code, ended_by = child.wait(lambda: None)
@@ -55,42 +61,67 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     child.reap()
     with contextlib.suppress(KeyboardInterrupt):
         child.allow_interrupt()
-        if run_id is not None:
-            _finish(run_id, end, settings)
+        _finish(group, end, settings)
     leave(code)
 
 
-def _begin(name: str, timeout_sec: float) -> str | None:
-    """Start the parent run and name it to all that the command starts; None without a server."""
-    uri = find_tracking_uri()
+@dataclass
+class _Group:
+    """A group that has begun.
 
+    Attributes:
+        delivery: Its run, and how it ended.
+        journal: Ends the run where this process cannot.
+        creation: The creation of the run.
+        began: Unix and monotonic time at which the run was created.
+    """
+
+    delivery: Delivery
+    journal: Journal
+    creation: MlflowCall[None] | None = None
+    began: tuple[float, float] = (0.0, 0.0)
+
+
+def _begin(name: str, settings: Settings) -> _Group:
+    """Start the parent run and name it to all that the command starts; none without a server."""
+    uri = find_tracking_uri()
+    run = RunHandle(tracking_uri=uri)
+    group = _Group(*open_group_journal(name, run, find_state_folder(settings.dir)))
+    claim = run.claim()
     for library in ("alembic", "mlflow.store"):
         logging.getLogger(library).setLevel(logging.ERROR)
 
-    def start() -> tuple[str, str]:
-        from mlflow_perf.tracking.client import create_run, find_current_experiment
+    def start() -> None:
+        from mlflow_perf.tracking import client
 
-        experiment_id = find_current_experiment(uri)
-        parent = os.environ.get(PARENT_VARIABLE)
-        tags = {"mlflow_perf.group": name, "mlflow.source.type": "LOCAL"}
-        tags |= {"mlflow.parentRunId": parent} if parent else {}
-        made = create_run(name, tracking_uri=uri, experiment_id=experiment_id, tags=tags)
-        return str(made.info.run_id), experiment_id
+        place = run.experiment_id = client.find_current_experiment(uri)
+        tags = {**group.delivery.tags, client.RECORDING_TAG: run.nonce, **run.list_tags()}
+        tags |= {"mlflow.source.type": "LOCAL"}
+        made = client.create_run(name, tracking_uri=uri, experiment_id=place, tags=tags).info
+        group.began = (made.start_time / 1000, time.monotonic())
+        if not claim.adopt(made.run_id, own=True, experiment_id=place):
+            client.discard_run(made.run_id, tracking_uri=uri)
 
     try:
         # A store of this machine may have to be made first.
-        limit_sec = timeout_sec if uri.startswith("http") else max(timeout_sec, 60.0)
-        run_id, experiment_id = MlflowCall(start, name="new-group").result(limit_sec)
+        at_least_sec = 0.0 if uri.startswith("http") else 60.0
+        group.creation = MlflowCall(start, name="new-group")
+        group.creation.result(max(settings.start_timeout, at_least_sec))
     # The edge to MLflow: the command runs whatever the server does.
     except Exception as error:  # noqa: BLE001
-        _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
-        return None
+        claim.withdraw()
+        if run.run_id is None:
+            _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
+            return group
+    assert run.run_id is not None
+    assert run.experiment_id is not None
+    group.journal.note_run()
     os.environ["MLFLOW_TRACKING_URI"] = uri
-    os.environ["MLFLOW_EXPERIMENT_ID"] = experiment_id
-    os.environ[PARENT_VARIABLE] = run_id
+    os.environ["MLFLOW_EXPERIMENT_ID"] = run.experiment_id
+    os.environ[PARENT_VARIABLE] = run.run_id
     # A run that the command was to report to is not the run of each of its steps.
     os.environ.pop("MLFLOW_RUN_ID", None)
-    return run_id
+    return group
 
 
 def describe(workflow: Workflow) -> str:
@@ -102,17 +133,30 @@ def describe(workflow: Workflow) -> str:
     return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"
 
 
-def _finish(run_id: str, end: Outcome, settings: Settings) -> None:
+def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
-    from mlflow_perf.pipelines.workflow_report import log_workflow
+    from mlflow_perf.publish.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Place, Tracking
 
+    run_id, journal = group.delivery.run.run_id, group.journal
+    if run_id is None:
+        # A run that is still being made would be RUNNING for ever.
+        is_made = group.creation is not None and not group.creation.done_within(0)
+        (journal.leave if is_made else journal.remove)()
+        return
     _options.prepare()
-    tracking = Tracking(Place(os.environ["MLFLOW_TRACKING_URI"]))
+    tracking = Tracking(Place(group.delivery.run.tracking_uri))
+    tags = {"mlflow_perf.cause": end.cause} if end.cause else {}
+    document = group.delivery.document
+    # The machine's clock may have been set back meanwhile.
+    started, began = group.began
+    document.status, document.duration_sec = end.status, time.monotonic() - began
+    ended = started + document.duration_sec
+    document.extra |= {"cause": end.cause} if end.cause else {}
+    journal.secure(group.delivery)
 
     def finish() -> str:
-        tags = {"mlflow_perf.cause": end.cause} if end.cause else {}
-        tracking.end(run_id, end.status, tags=tags)
+        tracking.end(run_id, end.status, tags=tags, ended=ended)
         workflow, _ = log_workflow(run_id, tracking)
         if workflow is None:
             return "no step reported: start steps with `mlflow-perf run`, or use report() in them"
@@ -122,7 +166,11 @@ def _finish(run_id: str, end: Outcome, settings: Settings) -> None:
         said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
     # The edge to MLflow, as above: the command's own exit code is what counts.
     except Exception as error:  # noqa: BLE001
-        _log.warning("The group's report could not be made: %s", first_line(error) or repr(error))
+        why = first_line(error) or repr(error)
+        kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
+        then = f" It is kept; send it with: mlflow-perf recover {journal.path.parent}"
+        _log.warning("The group's report could not be made: %s%s", why, then if kept else "")
         return
+    journal.remove()
     if not settings.quiet:
         click.echo(f"mlflow-perf: {said} | mlflow-perf report {run_id}", err=True)

@@ -175,7 +175,7 @@ def _run_graph(
     """
     from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
     from mlflow_perf.pipelines.runner import Runner
-    from mlflow_perf.pipelines.workflow_report import log_workflow
+    from mlflow_perf.publish.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Tracking, find_place
 
     config = load_config(on)

@@ -6,7 +6,6 @@ Everything goes through `MlflowClient` and the id of a run: see `tracking.client
 from __future__ import annotations
 
 import errno
-import math
 import socket
 import sys
 import time
@@ -383,5 +382,9 @@ class _NodeWriter:
         if is_ours:
             ends = [n.started + n.duration_sec for n in nodes if n.started and n.duration_sec]
             status = worst_status(node.status or "" for node in nodes) or "FINISHED"
-            ended = min(time.time(), max(ends, default=math.inf))
+            now = time.time()
+            ended = max(ends, default=now)
+            # A machine's clock that was set back is before its own start.
+            if now > max((n.started for n in nodes if n.started), default=0.0):
+                ended = min(now, ended)
             end_run(self._client, self._run_id, status, ended=ended)

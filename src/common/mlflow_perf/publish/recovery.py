@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import stat
 import sys
 import time
@@ -20,12 +19,7 @@ from typing import Any
 
 from mlflow_perf.core.json_io import from_json, round_columns
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import (
-    find_local_database,
-    is_http,
-    is_refused,
-    redact_password,
-)
+from mlflow_perf.core.uris import find_local_database, is_http, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
@@ -41,9 +35,15 @@ from mlflow_perf.publish.final_document import (
     make_final_document,
     tag_document,
 )
+from mlflow_perf.publish.group_journal import GROUP_PART
 from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder, live, lock
 from mlflow_perf.publish.node_writer import write_node
-from mlflow_perf.publish.recovery_checks import check_credentials, end_unbegun_run, is_known
+from mlflow_perf.publish.recovery_checks import (
+    check_credentials,
+    end_without_figures,
+    is_known,
+    is_of_this_host,
+)
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -236,7 +236,7 @@ def _find_cause(head: Mapping[str, Any]) -> str:
     """Return why the job of a journal ended, as far as this machine and its scheduler know."""
     node = head.get("node")
     by_slurm = find_slurm_cause(node) if isinstance(node, dict) else None
-    if by_slurm is not None or not _is_of_this_host(head):
+    if by_slurm is not None or not is_of_this_host(head):
         return by_slurm or _UNKNOWN
     if head.get("boot_id") and head["boot_id"] != boot_id():
         return "the machine went down"
@@ -244,12 +244,6 @@ def _find_cause(head: Mapping[str, Any]) -> str:
     if count_new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
         return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
     return _UNKNOWN
-
-
-def _is_of_this_host(head: Mapping[str, Any]) -> bool:
-    node = head.get("node")
-    host = node.get("hostname") if isinstance(node, dict) else None
-    return host in (None, socket.gethostname())
 
 
 def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
@@ -286,7 +280,8 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
     away: dict[str, str] = {}
-    for path in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else []:
+    # A group comes after its steps: its report is about theirs.
+    for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one)):
         yield replace(_recover_one(path, away, of_any_host=of_any_host), journal=path.name)
 
 
@@ -354,7 +349,7 @@ def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host:
     """
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     head = lines[0] if lines else {}
-    if not of_any_host and not _is_of_this_host(head):
+    if not of_any_host and not is_of_this_host(head):
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(None, None, why, "other host")
@@ -385,7 +380,7 @@ def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host:
         run_id: str | None = delivery.run.run_id
         document = delivery.document
         if document.started is None and not document.summary:
-            outcome, run_id = "not begun", end_unbegun_run(delivery)
+            outcome, run_id = end_without_figures(delivery)
         elif outcome == "sent":
             run_id = write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone

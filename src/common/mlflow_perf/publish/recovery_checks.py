@@ -1,10 +1,13 @@
-"""Checks before a journal is sent: may the server get credentials, and what became of the run."""
+"""Checks before a journal is sent, and the end of the runs whose journal has no figures."""
 
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from mlflow_perf.core.safe_log import get_logger
@@ -12,9 +15,13 @@ from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
-from mlflow_perf.tracking.client import end_run, find_recorded_run, open_client
+from mlflow_perf.publish.group_journal import GROUP_TAG
+from mlflow_perf.publish.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_writer import Place, Tracking
+from mlflow_perf.tracking.client import end_run, find_recorded_run, is_current, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 
 _SAME_START_SEC = 0.001
 # What MLflow, or a database's driver, sends to any server that an address names.
@@ -49,6 +56,13 @@ def check_credentials(uri: str) -> None:
 def _name_server(uri: str) -> tuple[str, str]:
     parts = urlsplit(uri)
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def is_of_this_host(head: Mapping[str, Any]) -> bool:
+    """Return whether a journal with this first line was written on this host."""
+    node = head.get("node")
+    host = node.get("hostname") if isinstance(node, dict) else None
+    return host in (None, socket.gethostname())
 
 
 def is_known(delivery: Delivery) -> bool:
@@ -86,6 +100,18 @@ def is_known(delivery: Delivery) -> bool:
     return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)
 
 
+def end_without_figures(delivery: Delivery) -> tuple[str, str | None]:
+    """End the run of a group, or of a block that never began; return the outcome and the run's id.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    if GROUP_TAG not in delivery.tags:
+        return "not begun", end_unbegun_run(delivery)
+    run_id = end_group(delivery)
+    return ("not begun" if run_id is None else "sent"), run_id
+
+
 def end_unbegun_run(delivery: Delivery) -> str | None:
     """End the run of a job that was killed before its block began, and return the run's id.
 
@@ -107,4 +133,36 @@ def end_unbegun_run(delivery: Delivery) -> str | None:
         for tag in (CAUSE_TAG, "mlflow_perf.status"):
             client.set_tag(run_id, tag, delivery.tags[tag])
         end_run(client, run_id, "KILLED", ended=made.info.start_time / 1000)
+    return run_id
+
+
+def end_group(delivery: Delivery) -> str | None:
+    """End the parent run of a group with its workflow's report, and return the run's id.
+
+    The report is made where MLflow's own tracking URI is that of the run, as everything that reads
+    the steps asks that store; elsewhere `mlflow-perf report` makes the page.
+
+    Returns:
+        None where the group had no run yet.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    run, client = delivery.run, open_client(delivery.run.tracking_uri)
+    made = client.get_run(run.run_id) if run.run_id is not None else find_recorded_run(run)
+    if made is None:
+        return None
+    run_id, started = str(made.info.run_id), made.info.start_time / 1000
+    if made.info.status == "RUNNING":
+        lasted = delivery.document.duration_sec
+        ended = started + (lasted or 0.0)
+        if lasted is None:  # killed: it lived at least as long as its steps
+            places = PerfRun.from_mlflow(made).step_experiments
+            steps = client.search_runs(places, f"tags.`{PARENT_TAG}` = '{run_id}'")
+            ended = max([ended, *((step.info.end_time or 0) / 1000 for step in steps)])
+        if CAUSE_TAG in delivery.tags:
+            client.set_tag(run_id, CAUSE_TAG, delivery.tags[CAUSE_TAG])
+        end_run(client, run_id, delivery.document.status or "KILLED", ended=ended)
+    if is_current(run.tracking_uri):
+        log_workflow(run_id, Tracking(Place(run.tracking_uri)))
     return run_id

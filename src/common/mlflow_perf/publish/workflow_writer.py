@@ -178,11 +178,18 @@ class Tracking:
             self._client.log_batch(run_id, params=made[first : first + _BATCH])
         return run_id
 
-    def end(self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
-        """Set tags and end a run as `FINISHED`, `FAILED` or `KILLED`."""
+    def end(
+        self,
+        run_id: str,
+        status: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        ended: float | None = None,
+    ) -> None:
+        """Set tags and end a run as `FINISHED`, `FAILED` or `KILLED`, now or at a Unix time."""
         for key, value in (tags or {}).items():
             self._client.set_tag(run_id, key, value)
-        end_run(self._client, run_id, status, ended=time.time())
+        end_run(self._client, run_id, status, ended=ended or time.time())
 
     def has_report(self, run_id: str) -> bool:
         """Return whether the run has a performance report."""

@@ -104,6 +104,8 @@ class HeldChild:
             # A parent that was killed before that call sends no signal.
             if os.getppid() != parent:
                 os._exit(NOT_FOUND)
+            if old == signal.SIG_IGN:
+                signal.signal(signal.SIGCHLD, old)
             _become(argv, mask, held, said)
         os.close(held)
         os.close(said)

@@ -36,7 +36,7 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
     import mlflow
 
     # MLflow keeps one connection for each address as it is written.
-    if not tracking_uri or _is_current(tracking_uri):
+    if not tracking_uri or is_current(tracking_uri):
         tracking_uri = str(mlflow.get_tracking_uri())
     return _make_client(mlflow.MlflowClient, tracking_uri)
 
@@ -47,7 +47,7 @@ def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
     return kind(tracking_uri=tracking_uri)
 
 
-def _is_current(tracking_uri: str) -> bool:
+def is_current(tracking_uri: str) -> bool:
     """Return whether MLflow uses this store now, perhaps by a relative address."""
     import mlflow
 
@@ -273,7 +273,7 @@ def provide_experiment(run: RunHandle) -> str | None:
 
 def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
-    if not tracking_uri or _is_current(tracking_uri):
+    if not tracking_uri or is_current(tracking_uri):
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.
             from mlflow.tracking.fluent import _get_experiment_id

@@ -10,7 +10,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from mlflow_perf.pipelines.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 
 

@@ -1,0 +1,31 @@
+"""The journal of a group: what `recover` needs to end the group's parent run."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.run_handle import RunHandle
+
+GROUP_TAG = "mlflow_perf.group"
+"""Tag of a group's parent run, with the group's name."""
+
+GROUP_PART = ".group-"
+"""Part of the file name of each group's journal."""
+
+
+def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Delivery, Journal]:
+    """Open the journal of a group before its run is created, so that no kill leaves it RUNNING.
+
+    Args:
+        name: The group.
+        run: Where its run is to be created.
+        folder: Folder of the journals.
+    """
+    run.run_name, run.own_run = f"{name}.group", True  # the journal is named after it
+    document = NodeDocument(node={"hostname": socket.gethostname()}, component=name)
+    delivery = Delivery(document, run, tags={GROUP_TAG: name})
+    return delivery, Journal(delivery, JournalFacts(), folder=folder)
