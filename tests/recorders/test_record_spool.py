@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,33 @@ def test_giving_up_warns_once(
     made.write_all()
     assert len(caplog.records) == warnings
     assert all("Records of this process" in record.message for record in caplog.records)
+
+
+def test_a_fault_of_any_kind_stays_away_from_the_code_that_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A snapshot fails in an unforeseen way where a module of the job hides one that it needs."""
+
+    def fail() -> dict[str, object]:
+        raise AttributeError("module 'json' has no attribute 'dumps'")
+
+    RecordSpool(tmp_path, "test", "Records", fail).write_all()
+    assert [record.message for record in caplog.records if "has no attribute" in record.message]
+
+
+def test_the_error_of_a_handler_of_the_job_is_raised(tmp_path: Path) -> None:
+    """A time limit is often a `TimeoutError`, which is an `OSError` as a fault of the file is."""
+
+    def expire(*_: object) -> None:
+        raise TimeoutError
+
+    def interrupt() -> dict[str, object]:
+        signal.raise_signal(signal.SIGUSR1)
+        return {}
+
+    before = signal.signal(signal.SIGUSR1, expire)
+    try:
+        with pytest.raises(TimeoutError):
+            RecordSpool(tmp_path, "test", "Records", interrupt).write_all()
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
-from mlflow_perf.core.after_end import warn_of_end
 from mlflow_perf.core.hooks import hooks
+from mlflow_perf.core.no_effect import explain_import, is_from_handler, warn_no_effect
 from mlflow_perf.core.submodules import load_submodule
 
 if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
@@ -71,6 +71,9 @@ _PUBLIC = {
     "time": "recorders.timing",
 }
 
+# The names that a job is written with: if they cannot be loaded, the job runs without them.
+_IN_JOBS = {"autolog", "part", "report", "start", "steps", "stop", "time"}
+
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604 - the names come from the table above
 
 
@@ -79,11 +82,16 @@ def __getattr__(name: str) -> Any:
     if module is None:
         return load_submodule(__name__, name)
     if sys.is_finalizing():
-        return warn_of_end(name)
-    from mlflow_perf.core.own_cost import bring
+        return warn_no_effect(name, "the interpreter is ending")
+    try:
+        from mlflow_perf.core.own_cost import bring
 
-    with bring():  # 20 MB for `report`, which are not the job's
-        value = getattr(import_module(f"{__name__}.{module}"), name)
+        with bring():  # 20 MB for `report`, which are not the job's
+            value = getattr(import_module(f"{__name__}.{module}"), name)
+    except (Exception, SystemExit) as error:  # what a module of the job raises that hides another
+        if name not in _IN_JOBS or is_from_handler(error):
+            raise
+        return warn_no_effect(name, explain_import(error))
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.recorders.spool import SpoolWriter
@@ -53,7 +54,7 @@ class RecordSpool:
             if isinstance(content, list):
                 content = json.dumps(content, allow_nan=False).encode()
             self._writer.append_blob(kind, ident, content)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)
 
     def write_all(self) -> None:
@@ -66,11 +67,17 @@ class RecordSpool:
                 self.source = self._writer.source
             else:
                 self._writer.renew()
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        """Write nothing more, and warn unless the session is over and has removed its folder."""
+        """Write nothing more, and warn unless the session is over and has removed its folder.
+
+        Raises:
+            Exception: The error itself, if a signal handler of the job raised it.
+        """
+        if is_from_handler(error):
+            raise error
         self.close()
         if not isinstance(error, FileNotFoundError):
             _logger.warning(

@@ -49,7 +49,7 @@ class OperationSpool(RecordSpool):
         try:
             if times.ident or self._name(NAME_TIME, times):
                 writer.append(TIME, times.ident, time_ms, timestamp)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)
 
     def add_count(self, count: Count, value: float) -> None:
@@ -65,7 +65,7 @@ class OperationSpool(RecordSpool):
                 writer.append_blob(BIG_COUNT, count.ident, str(value).encode())
             else:
                 writer.append(COUNT, count.ident, value, 1.0 if type(value) is int else 0.0)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)
 
     def add_attribute(self, name: str, key: Any, value: Any) -> None:

@@ -75,7 +75,7 @@ class StackSpool(RecordSpool):
                 count -= _MOST_COUNT
             if writer.begun == begun:
                 writer.append(count or _NO_SAMPLE, stack, wall, cpu)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)
 
 
