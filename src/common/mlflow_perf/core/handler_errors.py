@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed does not have it
 import functools
-import signal
 from types import CodeType
 from typing import Any
 
@@ -18,7 +18,8 @@ def is_from_handler(error: BaseException) -> bool:
     Args:
         error: The error; its traceback names the functions that it passed.
     """
-    handlers = {_find_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    # Those of `signal` make each number an `Enum`: slower, and a handler's error is lost.
+    handlers = {_find_code(_signal.getsignal(n)) for n in _signal.valid_signals()} - {None}
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and not any(cause is one for one in seen):

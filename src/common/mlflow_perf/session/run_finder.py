@@ -316,9 +316,12 @@ class RunFinder:
     def begin_postponed(self) -> None:
         """Create the postponed run now, in the background, unless its store does not exist yet."""
         if self._is_postponed and not is_unmade(self._run.tracking_uri):
-            self._is_postponed = False
-            with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
-                self._pending = MlflowCall(self._make, name="new-run")
+            self._create_in_background()
+
+    def _create_in_background(self) -> None:
+        self._is_postponed = False
+        with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
+            self._pending = MlflowCall(self._make, name="new-run")
 
     def drop(self) -> None:
         """Stop creating a run; a run that was created is deleted."""
@@ -339,9 +342,7 @@ class RunFinder:
         until = time.monotonic() + timeout_sec
         self._await_pending(timeout_sec)
         if self._is_postponed:
-            self._is_postponed = False
-            with contextlib.suppress(RuntimeError):  # without a thread, sending creates the run
-                self._pending = MlflowCall(self._make, name="new-run")
+            self._create_in_background()
             self._await_pending(until - time.monotonic())
         if self._run.run_id is None:
             # The job may have chosen another experiment meanwhile.
