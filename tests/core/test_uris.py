@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.uris import (
     absolute_store,
     blocking_file,
@@ -190,3 +193,26 @@ def test_a_name_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatc
     assert not is_refused("http://tracking.example:5000", timeout_sec=0.05)
     assert time.monotonic() - began < 30
     over.set()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "tracking.example"])
+def test_a_time_limit_of_the_job_ends_the_wait_for_a_server(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """It is often a `TimeoutError`, as that of a server which does not answer."""
+
+    def expire(*_: object) -> None:
+        raise TimeoutError("the job's limit")
+
+    def wait(*_: object, **__: object) -> NoReturn:
+        signal.raise_signal(signal.SIGUSR1)
+        raise OSError(errno.EHOSTUNREACH, "unreachable")
+
+    monkeypatch.setattr("socket.create_connection", wait)
+    monkeypatch.setattr(BackgroundCall, "result", wait)
+    before = signal.signal(signal.SIGUSR1, expire)
+    try:
+        with pytest.raises(TimeoutError, match="the job's limit"):
+            is_refused(f"http://{host}:5000")
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import signal
 import sys
 from threading import Event
 from types import ModuleType
@@ -63,3 +64,31 @@ def test_mlflow_is_not_called_without_memory_for_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(RuntimeError, match="too little memory is left to call MLflow"):
         MlflowCall(lambda: None, name="test")
+
+
+def test_a_time_limit_of_the_job_is_no_missing_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is often a `TimeoutError`, too, and reaches the job as it was raised."""
+
+    class TooLateError(TimeoutError):
+        pass
+
+    def expire(*_: object) -> None:
+        raise TooLateError
+
+    def wait(*_: object) -> bool:
+        signal.raise_signal(signal.SIGUSR1)
+        return False
+
+    over = Event()
+    calling = MlflowCall(over.wait, name="test")
+    calling.fault = "connection refused"
+    before = signal.signal(signal.SIGUSR1, expire)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(calling, "done_within", wait)
+            with pytest.raises(TooLateError):
+                calling.result(30)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    over.set()
+    calling.result(30)

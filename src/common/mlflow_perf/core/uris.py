@@ -13,6 +13,7 @@ import urllib.parse
 from pathlib import Path
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.handler_errors import is_from_handler
 
 _NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -148,10 +149,12 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
         try:
             with socket.create_connection((host, port or _PORTS[scheme]), timeout=timeout_sec):
                 return False
-        except (ConnectionRefusedError, PermissionError, socket.gaierror):
-            return True
         except OSError as error:
-            return error.errno in (errno.ENETUNREACH, errno.ENETDOWN)
+            if is_from_handler(error):
+                raise
+            refusals = ConnectionRefusedError, PermissionError, socket.gaierror
+            is_down = error.errno in (errno.ENETUNREACH, errno.ENETDOWN)
+            return is_down or isinstance(error, refusals)
         except ValueError:
             return False
 
@@ -163,5 +166,7 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
         return knock()
     try:
         return BackgroundCall(knock, name="knock").result(timeout_sec)
-    except (TimeoutError, RuntimeError):  # or no more threads
+    except (TimeoutError, RuntimeError) as error:  # or no more threads
+        if is_from_handler(error):
+            raise
         return False

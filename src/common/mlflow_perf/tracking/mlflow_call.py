@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.uris import redact_password
 
 T = TypeVar("T")
@@ -86,6 +87,6 @@ class MlflowCall(BackgroundCall[T]):
         try:
             return super().result(timeout_sec)
         except TimeoutError as error:
-            if not self.fault or not self.is_alive():
+            if not self.fault or not self.is_alive() or is_from_handler(error):
                 raise
             raise TimeoutError(f"{error}: {self.fault}") from None
