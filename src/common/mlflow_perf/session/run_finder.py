@@ -166,7 +166,7 @@ class RunFinder:
         run, shown = self._run, redact_password(self._run.tracking_uri)
         if run.run_id is None:
             run.run_id, run.experiment_id = find_active_run()
-        run.run_id = run.run_id or os.environ.get("MLFLOW_RUN_ID") or None
+        run.run_id = run.run_id or os.environ.get("MLFLOW_RUN_ID", "").strip() or None
         if run.run_id is not None:
             self._probe_page()
             return
