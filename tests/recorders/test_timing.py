@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+
 import pytest
 
 import mlflow_perf
 from mlflow_perf import OperationMetrics
-from mlflow_perf.recorders import current
+from mlflow_perf.recorders import current, operations, timing
 
 
 def _counts(recorder: OperationMetrics) -> dict[str, int]:
@@ -56,3 +59,53 @@ def test_a_wrong_name_never_raises_in_a_session(caplog: pytest.LogCaptureFixture
     current.deactivate()
     assert _counts(recorder) == {"3": 1, "load": 1}
     assert len(caplog.records) <= 1
+
+
+def test_decorated_within_a_session_records_in_the_next_one_too() -> None:
+    """A module may be imported inside the first of several blocks."""
+    first, second = OperationMetrics(), OperationMetrics()
+    current.activate(first, folder=None)
+
+    @mlflow_perf.time("f")  # type: ignore[untyped-decorator]  # the public name is loaded late
+    def function() -> None: ...
+
+    function()
+    current.deactivate()
+    current.activate(second, folder=None)
+    function()
+    current.deactivate()
+    function()
+    assert (_counts(first), _counts(second)) == ({"f": 1}, {"f": 1})
+
+
+def test_a_timer_that_is_entered_again_while_it_is_open_measures_each_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Inside its own block, and in another thread at the same time."""
+    clock = itertools.count(0, 1_000_000)
+    for module in (timing, operations.timer):
+        monkeypatch.setattr(module, "perf_counter_ns", lambda: next(clock))
+    recorder, times_ms = OperationMetrics(), list[float]()
+    monkeypatch.setattr(
+        OperationMetrics, "add_time", lambda _, _name, _key, time_ms: times_ms.append(time_ms)
+    )
+    current.activate(recorder, folder=None)
+    timer = mlflow_perf.time("f")
+
+    def elsewhere() -> None:
+        with timer:  # 1
+            entered.set()
+            left.wait(30)
+
+    entered, left = threading.Event(), threading.Event()
+    thread = threading.Thread(target=elsewhere)
+    with timer:  # from 0
+        thread.start()
+        assert entered.wait(30)
+        with timer:  # from 2 to 3
+            pass
+    left.set()  # the first one ended at 4, the thread's ends at 5
+    thread.join()
+    timer.start().stop()  # from 6 to 7
+    current.deactivate()
+    assert times_ms == [1.0, 4.0, 4.0, 1.0]
