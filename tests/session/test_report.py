@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import logging
 import os
+import pickle
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
@@ -22,12 +24,14 @@ from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 import mlflow_perf
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.readers import Reader
-from mlflow_perf.session import run_finder
+from mlflow_perf.session import recording, run_finder
 from mlflow_perf.session.report import current, report
 from mlflow_perf.session.signals import SignalWatch
 from mlflow_perf.tracking.client import find_current_experiment
+from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.search import get_run
 
 KEYS = EIGHTEEN | {"duration_sec", "perf_overhead_pct"}
@@ -416,6 +420,81 @@ def test_an_inner_block_is_an_operation_of_the_outer(store: str) -> None:
     assert metrics["ops/inner/total_ms"] > 0
     assert metrics["ops/in a thread/total_ms"] > 0
     assert len(MlflowClient().search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])) == 1
+
+
+def test_a_block_begins_while_the_one_before_is_being_sent(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another thread, for example: each has a report of its own."""
+    began, go_on, sent = threading.Event(), threading.Event(), dispatch
+
+    def send(delivery: Delivery, *given: Any, **options: Any) -> bool:
+        if delivery.document.component == "first":
+            began.set()
+            assert go_on.wait(60)
+        return sent(delivery, *given, **options)
+
+    monkeypatch.setattr(recording, "dispatch", send)
+    thread = threading.Thread(target=report("first", quiet=True)(lambda: None))
+    thread.start()
+    assert began.wait(60)
+    with report("second", quiet=True) as perf, perf.time("work"):
+        pass
+    go_on.set()
+    thread.join()
+    runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert {run.info.run_name: run.info.status for run in runs[:2]} == {
+        "first": "FINISHED", "second": "FINISHED",
+    }  # fmt: skip
+    assert run_of(perf.run_id).info.run_name == "second"
+    assert perf.document.nodes[0].operations["times"]["work"]["count"] == 1
+    assert current() is None
+
+
+def test_a_block_that_outlives_the_one_around_it_is_named(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks and threads do so. One line says that its time is missing."""
+    for _ in range(2):
+        outer, inner = report("outer", quiet=True), report("inner")
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__(None, None, None)
+        inner.__exit__(None, None, None)
+        assert not outer.document.nodes[0].operations.get("times")
+    (record,) = caplog.records
+    assert record.message == (
+        "The block 'inner' has no report: it began inside 'outer', which ended before it; "
+        "put one block around both."
+    )
+
+
+def test_an_inner_block_that_names_another_run_logs_there_without_a_report(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job's own figures go to the run that it named; one line names both."""
+    mine = mlflow.start_run()
+    mlflow.end_run()
+    with report("around", quiet=True) as perf, report("apart", run_id=mine.info.run_id) as other:
+        assert other.run_id == mine.info.run_id != perf.run_id
+    (record,) = caplog.records
+    assert f"it names the run {mine.info.run_id}, but began inside 'around'" in record.message
+    assert str(perf.run_id) in record.message
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda perf: pickle.loads(pickle.dumps(perf))])
+def test_a_copy_of_a_session_records_as_it_does(
+    store: str, copy_of: Callable[[mlflow_perf.session.report.Session], Any]
+) -> None:
+    """A function that uses it can be sent to a pool of processes."""
+    with report("train", quiet=True) as perf:
+        copied = copy_of(perf)
+        assert copied.run_id == perf.run_id is not None
+        with copied.time("work"):
+            copied.add_counter("rows", 3)
+    operations = perf.document.nodes[0].operations
+    assert operations["times"]["work"]["count"] == 1
+    assert operations["counters"] == {"rows": 3}
 
 
 def test_operations_are_in_metrics_and_document(store: str) -> None:

@@ -78,6 +78,21 @@ def test_a_store_that_is_broken_now_is_no_wrong_setting(
     assert "starts without its run" in caplog.text or "could be made yet" in caplog.text
 
 
+def test_a_process_that_cannot_import_mlflow_is_no_slow_store(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, store: str
+) -> None:
+    """One warning gives the true reason."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+
+    def fail(_: float) -> None:
+        raise RuntimeError("the main thread has ended")
+
+    monkeypatch.setattr(run_finder, "_import_mlflow", fail)
+    RunFinder(RunHandle(store), detect({}), start_timeout_sec=0.05).find()
+    (record,) = caplog.records
+    assert record.message.endswith("could be made yet: RuntimeError: the main thread has ended")
+
+
 def test_an_address_that_no_moment_makes_right_is_a_wrong_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

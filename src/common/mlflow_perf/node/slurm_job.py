@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
 import signal
@@ -33,6 +34,13 @@ def read_queue_sec(job_id: str) -> float | None:
     except (KeyError, ValueError):
         return None
     return max(0.0, (started - submitted).total_seconds())
+
+
+def tag_queue() -> dict[str, str]:
+    """Return the tag with the seconds that the job of this process waited; none if unknown."""
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    queue_sec = read_queue_sec(job_id) if job_id else None
+    return {} if queue_sec is None else {"mlflow_perf.queue_sec": f"{queue_sec:.0f}"}
 
 
 def find_slurm_cause(node: Mapping[str, object]) -> str | None:

@@ -45,17 +45,18 @@ class SpoolFolder:
 
     Attributes:
         path: The folder; None if it could not be made, so that only this process is recorded.
+        is_shared: Whether it is that of all ranks of the job on this node.
         commands: The commands that the ranks on this node wrap; None where there is one rank.
     """
 
     def __init__(self, node: Node, run_id: str | None, *, parent: Path) -> None:
         self._node = node
-        self._shared = node.world_size > 1 and not node.pool
+        self.is_shared = node.world_size > 1 and not node.pool
         self._started = time.monotonic()
         self.path: Path | None = None
         self.commands: RankCommands | None = None
         try:
-            if not self._shared:
+            if not self.is_shared:
                 with contextlib.suppress(OSError):
                     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     self.path = spool.create(parent)
@@ -87,7 +88,7 @@ class SpoolFolder:
 
     def note_run(self, run_id: str | None) -> None:
         """Tell the other ranks on this node that this one samples, and in which run it reports."""
-        if self._shared and self.path is not None:
+        if self.is_shared and self.path is not None:
             with contextlib.suppress(OSError):
                 fresh = self.path / f"{self._node.rank}.fresh"
                 fresh.write_text(f"{os.getpid()} {run_id or ''}", encoding="utf-8")
@@ -104,7 +105,7 @@ class SpoolFolder:
 
     def wait_for_others(self, timeout_sec: float) -> None:
         """Wait until the other ranks on this node have ended their recordings or died."""
-        if not self._shared or self.path is None:
+        if not self.is_shared or self.path is None:
             return
         self.leave()
         end = time.monotonic() + timeout_sec
@@ -128,13 +129,13 @@ class SpoolFolder:
 
     def has_others(self) -> bool:
         """Return whether other ranks of this node record now, or are about to."""
-        if not self._shared or self.path is None:
+        if not self.is_shared or self.path is None:
             return False
         return _count_recording(self.path, but=self._node.rank) > 0 or self._is_rank_missing()
 
     def leave(self) -> None:
         """Tell the other ranks that this rank has ended its recording."""
-        if self._shared and self.path is not None:
+        if self.is_shared and self.path is not None:
             with contextlib.suppress(OSError):
                 (self.path / f"{self._node.rank}{_RECORDING}").unlink(missing_ok=True)
         # The rank that samples removes the folder at its end.
@@ -150,7 +151,7 @@ class SpoolFolder:
     def remove(self) -> None:
         """Delete the folder, after everything in it was collected."""
         if self.path is not None:
-            if self._shared:
+            if self.is_shared:
                 for file in self.path.glob("*.*"):
                     if file.suffix in (_RECORDING, _STARTED, ".command", ".sampler"):
                         file.unlink(missing_ok=True)

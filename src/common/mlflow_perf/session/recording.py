@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
-from mlflow_perf.node.slurm_job import explain_sigterm, read_queue_sec
+from mlflow_perf.node.slurm_job import explain_sigterm, tag_queue
 from mlflow_perf.publish.dispatch import dispatch, kept_if_interrupted, load_mlflow
 from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
@@ -36,6 +35,7 @@ from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, name_store
 from mlflow_perf.session.run_sources import (
+    add_scraped,
     detect_node,
     open_exporters,
     open_job_readers,
@@ -67,6 +67,7 @@ class Recording:
         operations: Operations of this process; after `finish`, those of the whole job.
         summary: Metric key → value, after `finish`.
         document: The report, after `finish`; `sent` says whether MLflow has all of it.
+        on_free: Called before sending, if this process may begin another recording then.
     """
 
     @bring()
@@ -81,6 +82,7 @@ class Recording:
         self.run = RunHandle(uri, name, settings.run_id, job_key=node.shared_key)
         self.operations = OperationMetrics()
         self.document, self.summary, self.sent = PerfDocument(), dict[str, float](), False
+        self.on_free: Callable[[], object] = lambda: None
         self.finder = RunFinder(
             self.run,
             self.node,
@@ -349,7 +351,10 @@ class Recording:
         """Take over the operations and transfers that the other processes of the job recorded."""
         spool, folder = self._spool, self.spool_path
         recorders = current.deactivate()
+        proxystore.uninstall()
         self._stacks.end()
+        if not (spool and spool.is_shared):
+            self.on_free()
         if spool is not None and not self.node.samples:
             spool.leave()
             return
@@ -360,11 +365,7 @@ class Recording:
         self._transfers = collect_transfers(folder, recorders.transfers)
         self._steps = recorders.steps or self._steps
         collect_steps(folder, self._steps)
-        for scraper in self._scrapers:
-            stats = scraper.transfers()
-            if not stats.is_empty():
-                self._transfers.setdefault("nixl", type(stats)()).aggregate(stats)
-        proxystore.uninstall()
+        add_scraped(self._transfers, self._scrapers)
 
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
@@ -391,9 +392,7 @@ class Recording:
             elsewhere=outcome.elsewhere,
         )
         delivery = self._address(document)
-        job_id = os.environ.get("SLURM_JOB_ID", "")
-        if job_id and self.node.index == 0 and (queue_sec := read_queue_sec(job_id)) is not None:
-            delivery.tags["mlflow_perf.queue_sec"] = f"{queue_sec:.0f}"
+        delivery.tags.update(tag_queue() if self.node.index == 0 else {})
         return delivery
 
     def _address(self, document: NodeDocument) -> Delivery:

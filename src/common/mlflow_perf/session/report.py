@@ -16,12 +16,13 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
-from mlflow_perf.core.threads import Lock
+from mlflow_perf.core.threads import Event, Lock
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.recorders import timing
+from mlflow_perf.recorders.current import recorder
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.operations.wrap import wrap
 from mlflow_perf.recorders.steps import loop, passes
@@ -42,10 +43,13 @@ _log = get_logger(__name__)
 _guard = Lock()
 _current: Session | None = None
 _current_pid = 0
+_sending: set[Session] = set()  # those whose block has ended
+_warned: set[str] = set()  # names of blocks that one line was about
 
 # Slurm and Kubernetes kill a process 30 s after its signal by default.
 _GRACE_SEC = 20.0
 _INTERRUPTED_SEC = 2.0  # to finish after a Ctrl-C during the start
+_ROOM_SEC = 1.0
 _ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
 
 
@@ -59,7 +63,7 @@ class Session:
 
     `report()` makes it. As a decorator it wraps plain, generator and async functions, and each call
     is a block of its own. A block inside another block, in any thread, becomes a timed operation of
-    the outer one.
+    the outer one. A copy, in this process or another, records as the session does.
 
     Attributes:
         name: The component.
@@ -80,6 +84,11 @@ class Session:
         self._timers: list[Any] = []
         self._left_out = self._has_failed = False
         self._watch: SignalWatch | None = None
+        self._has_ended, self._has_room = False, Event()
+        self._copied_run_id: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copy, (type(self), self.name, self._settings, self.run_id)
 
     def _find_recording(self) -> Recording | RunRecording | None:
         block = self._outer or self
@@ -88,8 +97,10 @@ class Session:
     @property
     def run_id(self) -> str | None:
         """Id of the MLflow run; None outside a block, or while there is no run."""
+        if self._outer is not None and self._settings.run_id is not None:
+            return self._settings.run_id  # what the job logs belongs there, whoever reports
         recording = self._find_recording()
-        return None if recording is None else recording.run_id
+        return self._copied_run_id if recording is None else recording.run_id
 
     @property
     def own_run(self) -> bool:
@@ -116,6 +127,7 @@ class Session:
         global _current, _current_pid
         is_outermost = False
         try:
+            _await_room()
             with _guard:
                 outer = current()
                 recorded = None if outer is not None else find_recorded_run(self._settings.run_id)
@@ -128,10 +140,14 @@ class Session:
                 # session object can be re-entered: it is its own outer session then.
                 self._outer = None if outer is self else outer
                 self._timers.append(timing.time(self.name).__enter__())
+                if self._outer is not None:
+                    self._warn_of_other_run(self._outer)
                 return self
+            self._has_ended, self._has_room = False, Event()
             self._watch = SignalWatch(self._on_fatal, self._on_handled)
             with bring():  # once for both: each look at the memory costs 0.1 ms
                 self._recording = Recording(self.name, self._settings)
+                self._recording.on_free = self._make_room
                 self._recording.start(on_ready=self._watch.arm)
         except MlflowPerfError:
             self._leave()
@@ -155,11 +171,16 @@ class Session:
     ) -> None:
         if self._timers:
             self._timers.pop().__exit__(kind, error, trace)
+            if self._outer is not None and current() is not self._outer:
+                self._warn(
+                    "it began inside %r, which ended before it; put one block around both",
+                    self._outer.name,
+                )
             self._outer = self._outer if self._timers else None
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
-            outcome = Outcome.from_error(error)
+            outcome, self._has_ended = Outcome.from_error(error), True
             try:
                 with self._harmless():
                     if self._recording is not None:
@@ -185,6 +206,7 @@ class Session:
                         self._watch.disarm()
             finally:
                 self._leave()
+                _sending.discard(self)
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -210,10 +232,29 @@ class Session:
         if self._recording is not None:
             self._recording.report_now(_killed(number), limit_sec=_GRACE_SEC)
 
+    def _make_room(self) -> None:
+        """Let the next block have a report of its own while this one's is being sent."""
+        _sending.add(self)
+        self._leave()
+
     def _leave(self) -> None:
         global _current, _current_pid
         with _guard:
-            _current, _current_pid = None, 0
+            if _current is self:
+                _current, _current_pid = None, 0
+        self._has_room.set()
+
+    def _warn_of_other_run(self, outer: Session) -> None:
+        asked, used = self._settings.run_id, outer.run_id
+        if asked is not None and asked != used:
+            why = "it names the run %s, but began inside %r, which reports to the run %s"
+            self._warn(why, asked, outer.name, used)
+
+    def _warn(self, why: str, *facts: object) -> None:
+        """Say once for each name why a block has no report of its own."""
+        if self.name not in _warned:
+            _warned.add(self.name)
+            _log.warning(f"The block %r has no report: {why}.", self.name, *facts)
 
     @property
     def is_open(self) -> bool:
@@ -231,7 +272,8 @@ class Session:
         # A script with three decorated functions has three components.
         is_named = self._settings.name is not None or own_name == "<lambda>"
         name = self.name if is_named else own_name
-        wrapped: F = wrap(function, lambda: Session(name, self._settings))
+        settings = self._settings  # not all of this object: the function may be pickled
+        wrapped: F = wrap(function, lambda: Session(name, settings))
         return wrapped
 
     def _repr_html_(self) -> str:
@@ -257,10 +299,11 @@ class Session:
 
     def _record(self, add: Callable[..., object], name: str, key: Any, value: Any) -> None:
         recording = self._find_recording()
-        if recording is None:
+        operations = recorder() if recording is None else recording.operations
+        if operations is None:
             return
         try:
-            add(recording.operations, name, key, value)
+            add(operations, name, key, value)
         # The job is running: a loss that became NaN must not end it, nor a key's own `__hash__`.
         except Exception as error:
             if is_from_handler(error):
@@ -271,17 +314,31 @@ class Session:
                 _log.warning("%s It is left out, and so are further ones like it.", said)
 
 
+def _copy(kind: type[Session], name: str, settings: Settings, run_id: str | None) -> Session:
+    """Return the copy of a session: one that a function took along into another process."""
+    copy = kind(name, settings)
+    copy._copied_run_id = run_id  # noqa: SLF001 - of this module
+    return copy
+
+
+def _await_room() -> None:
+    """Wait until a block that has just ended in another thread no longer takes this one in."""
+    last = current()
+    if last is not None and last._has_ended:  # noqa: SLF001 - of this module
+        last._has_room.wait(_ROOM_SEC)  # noqa: SLF001 - as above
+
+
 def _killed(number: int) -> Outcome:
     return Outcome("KILLED", name_signal(number))
 
 
 def _finish_at_exit() -> None:
-    """Finish a block that the interpreter's end cuts off: in a daemon thread, or never left."""
-    session = current()
-    if session is not None:
-        session._finish(  # noqa: SLF001 - of this module
-            Outcome("KILLED", "the interpreter ended inside the block")
-        )
+    """Finish blocks that the interpreter's end cuts off: in a daemon thread, or never left."""
+    for session in (*_sending, current()):
+        if session is not None:
+            session._finish(  # noqa: SLF001 - of this module
+                Outcome("KILLED", "the interpreter ended inside the block")
+            )
 
 
 def _renew_guard() -> None:

@@ -61,13 +61,16 @@ def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
     """
     if "mlflow" not in sys.modules and (uri := name_store()):
         return uri
-    if not _import_mlflow(timeout_sec):
-        return ""
-    import mlflow
-
     try:
+        if not _import_mlflow(timeout_sec):
+            return ""
+        import mlflow
+
         return absolute_store(str(mlflow.get_tracking_uri()))
-    except OSError:  # the working folder was deleted
+    # No room for the import; or the working folder was deleted.
+    except (RuntimeError, OSError) as error:
+        if is_from_handler(error):
+            raise
         return ""
 
 
@@ -80,6 +83,9 @@ def _import_mlflow(timeout_sec: float) -> bool:
     """Import MLflow and return whether that was done in time; otherwise a thread goes on with it.
 
     It takes up to ten seconds on a busy machine, and for ever on a file system that hangs.
+
+    Raises:
+        RuntimeError: When it cannot be imported now; see `MlflowCall`.
     """
     if "mlflow" not in sys.modules:
         try:
@@ -88,7 +94,7 @@ def _import_mlflow(timeout_sec: float) -> bool:
                 timeout_sec,
                 works_here=True,
             )
-        except (TimeoutError, RuntimeError) as error:  # slow; or no room for it
+        except TimeoutError as error:
             if is_from_handler(error):
                 raise
             return False

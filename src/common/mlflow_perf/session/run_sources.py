@@ -15,6 +15,7 @@ from mlflow_perf.readers import Reader, default_readers
 
 if TYPE_CHECKING:
     from mlflow_perf.integrations.prometheus import ScrapeReader
+    from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 
 _log = get_logger(__name__)
 
@@ -111,6 +112,16 @@ def replace_scraped(
         found = {key: value for key, value in found.items() if not key.startswith(heads)}
         found.update(scraper.summary_metrics())
     return found
+
+
+def add_scraped(
+    transfers: dict[str, NixlKVConnectorStats], scrapers: Iterable[ScrapeReader]
+) -> None:
+    """Add the transfers that the endpoints counted to those of this job, as connector `nixl`."""
+    for scraper in scrapers:
+        stats = scraper.transfers()
+        if not stats.is_empty():
+            transfers.setdefault("nixl", type(stats)()).aggregate(stats)
 
 
 def detect_node(index: int | None) -> Node:
