@@ -334,6 +334,28 @@ def waits_for(file: str) -> None:
     say(f"took {perf.summary['duration_sec']:.3f} with {rows} rows")
 
 
+def autologged(file: str) -> None:
+    """A job that MLflow has ended the run of when it says "go", and that reports it then."""
+    import mlflow
+
+    end = mlflow.MlflowClient.set_terminated
+    began = 0.0
+
+    def end_and_wait(*args: object) -> None:
+        nonlocal began
+        end(*args)  # type: ignore[arg-type]
+        say("go")
+        while not Path(file).exists():
+            time.sleep(0.02)
+        began = time.monotonic()
+
+    mlflow.MlflowClient.set_terminated = end_and_wait  # type: ignore[assignment,method-assign]
+    mlflow_perf.autolog(name="job")
+    with mlflow.start_run() as run:
+        say(run.info.run_id)
+    say(f"waited {time.monotonic() - began:.1f} s")
+
+
 def failing_source() -> None:
     """A job with a source that fails at each reading."""
     from mlflow_perf.readers.memory import MemoryReader

@@ -109,6 +109,25 @@ def test_ill_at_the_end(faults: Faults, fault: Fault, tmp_path: Path) -> None:
         fault(f"server {one.how} at the end", "bounded exit; recover sends it", "none")
 
 
+def test_ill_at_the_end_of_an_autologged_run(faults: Faults, fault: Fault, tmp_path: Path) -> None:
+    """The run's end and the exit share the time, and one line says what to do."""
+    file = tmp_path / "end"
+    ill = faults.ill("hang", from_now=False)
+    job, run_id = ill.started("autologged", str(file), MLFLOW_PERF_EXIT_TIMEOUT="1")
+    ill.sicken()
+    file.touch()
+    assert job.wait() == 0, job.output
+    waited = re.search(r"waited ([\d.]+) s", job.output)
+    assert waited is not None
+    assert float(waited[1]) < 8, "it was ten seconds whatever the limit"
+    assert job.output.count("performance report") == 1, job.output
+    ill.proxy.heal()
+    assert ill.recovered() == run_id
+    assert ill.has_all(run_id)
+    ill.proxy.close()
+    fault("server hang at an autologged run's end", "one bounded wait; recover sends it", "none")
+
+
 def test_back_before_the_end_has_given_up(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """A server that is back within the job's exit gets the report there and then."""
     file = tmp_path / "end"

@@ -23,5 +23,12 @@ def test_a_process_is_named_by_its_script_or_module(
     script: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`python -m pytest` is no "python", which every component might be called."""
+    monkeypatch.delitem(sys.modules, "_pytest")
     monkeypatch.setattr(sys, "argv", [script])
     assert name_process() == name
+
+
+def test_a_worker_of_xdist_is_named_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started as `python -c`."""
+    monkeypatch.setattr(sys, "argv", ["-c"])
+    assert name_process() == "pytest"

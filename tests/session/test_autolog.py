@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,8 +15,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import mlflow_perf
+from mlflow_perf.core.settings import Settings
 from mlflow_perf.session import autolog, run_recorder
 from mlflow_perf.session.open_runs import open_runs
+from mlflow_perf.session.run_recorder import RunRecorder
+from mlflow_perf.tracking import run_events
 
 PAGE = "perf_report.html"
 
@@ -287,3 +291,90 @@ def test_a_store_that_refuses_costs_the_report_not_the_run(
     assert read(run).info.status == "FINISHED"
     assert "mlflow-perf recover" in caplog.text
     assert list((tmp_path / "mlflow-perf-journal").glob("*.journal"))
+
+
+def test_threads_that_switch_it_on_at_once_share_one_recorder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Switching it off then leaves nothing that listens."""
+    mlflow_perf.autolog(disable=True)
+    both = threading.Barrier(2)
+
+    class Slow(RunRecorder):
+        def __init__(self, settings: Settings) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.2)
+            super().__init__(settings)
+
+    monkeypatch.setattr(autolog, "RunRecorder", Slow)
+    threads = [threading.Thread(target=mlflow_perf.autolog) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [autolog._autolog] == run_events._listeners
+    mlflow_perf.autolog(disable=True)
+    assert run_events._listeners == []
+
+
+@pytest.mark.parametrize("disable", [False, True])
+def test_a_signal_handler_may_switch_it_inside_another_switch(
+    disable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for itself, and what its handler said last holds."""
+    mlflow_perf.autolog(disable=True)
+    listen = run_events.listen
+
+    def interrupted(recorder: RunRecorder) -> None:
+        monkeypatch.setattr(autolog, "listen", listen)
+        mlflow_perf.autolog(disable=disable)
+        listen(recorder)
+
+    monkeypatch.setattr(autolog, "listen", interrupted)
+    mlflow_perf.autolog()
+    assert run_events._listeners == ([] if disable else [autolog._autolog])
+
+
+def test_a_child_forked_during_a_switch_can_switch() -> None:
+    """The thread that holds the lock does not exist in the child."""
+    with autolog._switching:
+        autolog._renew_in_child()
+        thread = threading.Thread(target=mlflow_perf.autolog, kwargs={"disable": True})
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_the_page_is_asked_for_within_the_time_of_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that hangs takes half of it, once; without time left it is not asked."""
+    released, asked = threading.Event(), []
+
+    def hang(uri: str) -> bool:
+        asked.append(uri)
+        return released.wait(30)
+
+    monkeypatch.setattr(run_recorder, "has_page", hang)
+    recorder = autolog._autolog
+    assert recorder is not None
+    uri = "http://127.0.0.1:1"
+    assert not recorder._has_page(uri, 0.0)
+    assert not asked
+    assert not recorder._has_page(uri, time.monotonic() + 0.02)
+    assert asked == [uri]
+    released.set()
+    assert recorder._has_page(uri, time.monotonic() + 60)
+    assert asked == [uri]
+
+
+def test_the_exit_timeout_of_the_call_holds_at_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wins over the environment, and a second call changes it."""
+    mlflow_perf.autolog(exit_timeout=3)
+    recorder = autolog._autolog
+    assert recorder is not None
+    drained: list[float] = []
+    monkeypatch.setattr(recorder._queue, "drain", drained.append)
+    autolog.finish_at_exit()
+    assert drained == [3.0]
+    assert recorder._queue.timeout_sec == 3.0

@@ -5,6 +5,7 @@ The thread ends when there is nothing left to send.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,8 +22,15 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 
 _LINGER_SEC = 1.0
+# A report whose own time is over tells why it was not sent, and needs a moment for that.
+_SETTLE_SEC = 0.5
+_KEEP_SEC = 5.0  # a slow disk
 _UNSENT = "its report was not sent: the time of the exit was over"
 _log = get_logger(__name__)
+
+
+class _KeptAlreadyError(Exception):
+    """Another thread keeps the report, and tells the user."""
 
 
 class LateJournal:
@@ -35,7 +43,7 @@ class LateJournal:
     def __init__(self, make: Callable[[], Journal]) -> None:
         self._make = make
         self._making = Lock()
-        self._is_removed = False
+        self._is_removed = self._is_kept = False
         self.journal: Journal | None = None
 
     def open(self) -> Journal:
@@ -57,7 +65,15 @@ class LateJournal:
         return self.open().secure(delivery)
 
     def keep(self, delivery: Delivery, *, unsent: str) -> bool:
-        """End the journal with a report and why it was not sent; return whether it is on disk."""
+        """End the journal with a report and why it was not sent; return whether it is on disk.
+
+        Raises:
+            _KeptAlreadyError: When this is not the first call.
+        """
+        with self._making:
+            if self._is_kept:
+                raise _KeptAlreadyError
+            self._is_kept = True
         return self.open().keep(delivery, unsent=unsent)
 
     def remove(self) -> None:
@@ -72,31 +88,39 @@ class Sending:
     """One report on its way.
 
     Args:
-        make: Makes the delivery, in the queue's thread.
+        make: Makes the delivery, in the queue's thread. Takes the moment on the monotonic clock
+            until which it may ask the server.
         journal: Keeps the report if it cannot be sent.
         on_sent: Called with the delivery once MLflow has it.
 
     Attributes:
         done: Set when it was sent or kept.
+        is_sent: Whether MLflow has it.
+        until: When it is kept instead of sent, on the monotonic clock; infinite before `send`.
     """
 
     def __init__(
         self,
-        make: Callable[[], Delivery],
+        make: Callable[[float], Delivery],
         journal: LateJournal,
         on_sent: Callable[[Delivery], object],
     ) -> None:
         self.done = Event()
+        self.is_sent, self.until = False, math.inf
         self._make, self._journal, self._on_sent = make, journal, on_sent
 
     def send(self, timeout_sec: float) -> None:
         """Send it, or leave it in the journal after the time."""
         try:
-            delivery = self._make()
-            is_sent = delivery.is_brief and self._send_directly(delivery)
-            until = time.monotonic() + timeout_sec
-            if is_sent or dispatch(delivery, self._journal, deadline=until):
+            self.until = time.monotonic() + timeout_sec
+            delivery = self._make(self.until)
+            self.is_sent = (delivery.is_brief and self._send_directly(delivery)) or dispatch(
+                delivery, self._journal, deadline=self.until
+            )
+            if self.is_sent:
                 self._on_sent(delivery)
+        except _KeptAlreadyError:
+            _log.debug("Not sent either:", exc_info=True)
         except Exception as error:
             if is_from_handler(error):
                 raise
@@ -116,10 +140,17 @@ class Sending:
         self._journal.remove()
         return True
 
-    def keep(self) -> bool:
-        """Put it into the journal instead, and return whether it is on disk."""
+    def keep(self) -> bool | None:
+        """Put it into the journal instead, and return whether it is on disk.
+
+        Returns:
+            None where `send` has just done so, and tells the user.
+        """
         try:
-            return self._journal.keep(self._make(), unsent=_UNSENT)
+            return self._journal.keep(self._make(-math.inf), unsent=_UNSENT)
+        except _KeptAlreadyError:
+            self.done.wait(_KEEP_SEC)
+            return None
         except Exception:  # noqa: BLE001 - as above
             _log.debug("Not kept:", exc_info=True)
             return False
@@ -137,10 +168,13 @@ class DeliveryQueue:
 
     Args:
         timeout_sec: Most seconds for one report; then it is kept in its journal.
+
+    Attributes:
+        timeout_sec: As above; it may be changed at any time.
     """
 
     def __init__(self, timeout_sec: float) -> None:
-        self._timeout_sec = timeout_sec
+        self.timeout_sec = timeout_sec
         self._waiting: deque[Sending] = deque()
         self._sending: Sending | None = None
         self._lock = Lock()
@@ -167,7 +201,7 @@ class DeliveryQueue:
                 self._came.clear()
                 self._sending = self._waiting.popleft() if self._waiting else None
             if self._sending is not None:
-                self._sending.send(self._timeout_sec)
+                self._sending.send(self.timeout_sec)
             elif self._is_closed or not self._came.wait(_LINGER_SEC):
                 with self._lock:
                     if not self._waiting:
@@ -193,18 +227,27 @@ class DeliveryQueue:
                 break
             elif next_one is self._sending:
                 time.sleep(0.001)  # the thread takes the next one
+        sending = self._sending
+        if sending is not None and sending.until - time.monotonic() < _SETTLE_SEC:
+            sending.done.wait(_SETTLE_SEC)
+        self._keep_rest()
+
+    def _keep_rest(self) -> None:
         with self._lock:
             rest = list(self._waiting)
             self._waiting.clear()
             if self._sending is not None and not self._sending.done.is_set():
                 rest.insert(0, self._sending)
-        kept = [sending for sending in rest if sending.keep()]
-        if rest:
-            folder = kept[0].folder if kept else ""
+        answers = [(sending, sending.keep()) for sending in rest]
+        kept = [sending for sending, is_kept in answers if is_kept]
+        lost = sum(is_kept is False for _, is_kept in answers)
+        if kept:
             _log.warning(
-                "%d performance reports were not sent in time; %d of them are kept. Send them "
-                "with: mlflow-perf recover %s", len(rest), len(kept), folder,
+                "%s not sent in time, but kept; send with: mlflow-perf recover %s",
+                _count_reports(len(kept)), kept[0].folder,
             )  # fmt: skip
+        if lost:
+            _log.warning("%s not sent in time and could not be kept.", _count_reports(lost))
 
     def close(self) -> None:
         """End the thread after the report that it is sending."""
@@ -213,3 +256,7 @@ class DeliveryQueue:
         if thread is not None:
             thread.join(_LINGER_SEC)
         self._is_closed = False
+
+
+def _count_reports(count: int) -> str:
+    return "1 performance report was" if count == 1 else f"{count} performance reports were"

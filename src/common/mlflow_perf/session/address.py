@@ -25,6 +25,8 @@ def name_process() -> str:
         return Path(os.environ.get("JPY_SESSION_NAME", "")).stem or "notebook"
     if script == "__main__":  # `python -m pytest`
         script = Path(sys.argv[0]).parent.name
+    if script == "-c" and "_pytest" in sys.modules:  # a worker of pytest-xdist
+        return "pytest"
     return script if script not in ("", "-c") else "python"
 
 

@@ -12,6 +12,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
+from mlflow_perf.core.threads import RLock
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import training
@@ -23,6 +24,8 @@ from mlflow_perf.tracking.run_events import listen, stop_listening
 
 _log = get_logger(__name__)
 _autolog: RunRecorder | None = None
+# One thread switches at a time; a signal handler of the job may switch inside another switch.
+_switching = RLock()
 
 
 def autolog(*, disable: bool = False, **settings: Any) -> None:
@@ -40,28 +43,42 @@ def autolog(*, disable: bool = False, **settings: Any) -> None:
         SettingError: When a setting is wrong; a `ValueError`.
         TypeError: When there is no such setting.
     """
-    global _autolog  # noqa: PLW0603 - MLflow is told of one listener for the process
     if unknown := settings.keys() - SETTINGS.keys():
         raise TypeError(f"autolog() got an unexpected keyword argument {unknown.pop()!r}")
     if "run_id" in settings:
         raise SettingError("autolog() reports to each run of the process, so it takes no run_id.")
     if disable or read_setting("disable"):
+        _switch_off()
+    else:
+        _switch_on(replace(Settings.load(**settings), run_id=None))
+
+
+def _switch_off() -> None:
+    global _autolog
+    with _switching:
         ended, _autolog = _autolog, None
         if ended is not None:
             stop_listening(ended)
-            ended.stop(lambda _: None, timeout_sec=GRACE_SEC)
+            ended.stop(lambda _: None, limit_sec=GRACE_SEC)
             training.disable()
-        return
-    found = replace(Settings.load(**settings), run_id=None)
-    if _autolog is not None:
-        _autolog.change(found)
-        return
+
+
+def _switch_on(settings: Settings) -> None:
+    global _autolog  # noqa: PLW0603 - MLflow is told of one listener for the process
     with bring():
+        # Before the lock: a thread that imports MLflow takes the lock during that import.
         import mlflow  # noqa: F401 - `listen` needs it
 
-        _autolog = RunRecorder(found)
-        training.enable()
-    listen(_autolog)
+        with _switching:
+            fresh = None if _autolog is not None else RunRecorder(settings)
+            if _autolog is not None:  # also one that a signal handler has just made
+                _autolog.change(settings)
+            elif fresh is not None:
+                _autolog = fresh
+                training.enable()
+                listen(fresh)
+                if _autolog is not fresh:  # a signal handler has just switched it off
+                    stop_listening(fresh)
 
 
 def switch_on() -> RunRecorder | None:
@@ -77,7 +94,7 @@ def finish_at_exit() -> None:
     """Finish the runs that are open when the interpreter exits."""
     if _autolog is not None:
         try:
-            _autolog.stop(_judge_exit, timeout_sec=read_setting("exit_timeout"))
+            _autolog.stop(_judge_exit)
         except Exception as error:
             if is_from_handler(error):
                 raise
@@ -95,6 +112,8 @@ def _judge_exit(recording: RunRecording) -> Outcome:
 
 
 def _renew_in_child() -> None:
+    global _switching  # noqa: PLW0603 - a process has one
+    _switching = RLock()  # another thread of the parent may hold the old one
     if _autolog is not None:
         _autolog.renew_lock()
 

@@ -7,11 +7,13 @@ signals and one queue of reports; each run has its own window.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
 
+from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
@@ -30,6 +32,7 @@ from mlflow_perf.session.address import describe_node, name_process
 from mlflow_perf.session.closing_line import write_closing_line, write_line
 from mlflow_perf.session.open_runs import open_runs
 from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_recording import RunRecording
 from mlflow_perf.session.run_sources import detect_node, open_job_readers
 from mlflow_perf.session.signals import SignalWatch
@@ -41,10 +44,6 @@ from mlflow_perf.tracking.run_notes import is_reported, note_reported
 _MAX_OPEN = 256  # runs; more are those that somebody creates and never ends
 # Of the runs below a second, the first ones have a page, a description and a line of their own.
 _FULL_SHORT_RUNS = 20
-# The end of a run waits for its report to be sent, so that whoever reads the run next finds it.
-# Many short runs must not wait for a slow server one after the other: all of them together wait
-# this long at most, and a tenth of the time that the runs took.
-_WAIT_SEC, _WAIT_SHARE = 10.0, 0.1
 # Freed when a run ends, so that MLflow can end it in a job that has used up its memory. Its pages
 # are never touched: it takes none of the machine's memory.
 _RESERVE_BYTES = 1 << 20
@@ -69,13 +68,13 @@ class RunRecorder:
         self._lock = RLock()
         self._operations = OperationMetrics()
         self._queue = DeliveryQueue(settings.exit_timeout)
+        self._patience = Patience(settings.exit_timeout)
         self._watch = SignalWatch(self._on_fatal, self._on_handled)
         self._state_folder = find_state_folder(settings.dir)
         self._reserve: bytearray | None = None
         self._sampler: WindowSampler | None = None
         self._spool: SpoolFolder | None = None
-        self._pages: dict[str, bool] = {}
-        self._wait_sec = _WAIT_SEC
+        self._pages: dict[str, BackgroundCall[bool]] = {}
         self._short_runs = self._silent_runs = 0
         self._is_full = False
 
@@ -158,14 +157,9 @@ class RunRecorder:
             recording.discard()
             return
         sending = self._send(recording)
-        if open_runs:
-            return  # they would have the wait in their figures
-        # All waits together are short beside what was recorded.
-        began = time.monotonic()
-        self._wait_sec += _WAIT_SHARE * (recording.window.summary.duration() or 0.0)
-        self._wait_sec = min(self._wait_sec, max(_WAIT_SEC, self._settings.exit_timeout))
-        sending.done.wait(max(0.0, self._wait_sec))
-        self._wait_sec -= time.monotonic() - began
+        if not open_runs:  # they would have the wait in their figures
+            run_sec = recording.window.summary.duration() or 0.0
+            self._patience.await_report(sending, run_sec=run_sec)
 
     def _send(self, recording: RunRecording) -> Sending:
         is_short = recording.is_short and recording.started.is_new
@@ -176,11 +170,24 @@ class RunRecorder:
         self._queue.put(sending)
         return sending
 
-    def _has_page(self, uri: str) -> bool:
-        """Return whether a server has our page; each is asked once."""
-        if uri not in self._pages:
-            self._pages[uri] = is_http(uri) and has_page(uri)
-        return self._pages[uri]
+    def _has_page(self, uri: str, until: float) -> bool:
+        """Return whether a server has our page; each is asked once.
+
+        Args:
+            uri: The store.
+            until: When the report has to be sent, on the monotonic clock; half of the time may
+                pass until the server answers.
+        """
+        left_sec = until - time.monotonic()
+        if not is_http(uri) or left_sec <= 0:
+            return False
+        try:
+            if uri not in self._pages:
+                self._pages[uri] = BackgroundCall(lambda: has_page(uri), name="page")
+            asked = self._pages[uri]
+            return asked.done_within(left_sec / 2) and asked.result(0.0)
+        except RuntimeError:  # no room for a thread
+            return False
 
     def _say(self, delivery: Delivery) -> None:
         note_reported(delivery.run.run_id)
@@ -234,6 +241,7 @@ class RunRecorder:
         """Use other settings for the runs that start from now on."""
         with self._lock:
             self._settings, self._name = settings, settings.name or name_process()
+            self._queue.timeout_sec = self._patience.limit_sec = settings.exit_timeout
             if self._sampler is not None and not open_runs:
                 self._sampler.stop()
                 self._sampler = None
@@ -255,17 +263,20 @@ class RunRecorder:
                 recording.discard()
 
     @as_own()
-    def stop(self, judge: Callable[[RunRecording], Outcome | None], *, timeout_sec: float) -> None:
+    def stop(
+        self, judge: Callable[[RunRecording], Outcome | None], *, limit_sec: float = math.inf
+    ) -> None:
         """End all recordings, and release the shared sampler, signals and queue.
 
         Args:
             judge: As for `end_runs`.
-            timeout_sec: Most seconds to wait until all reports were sent.
+            limit_sec: Most seconds to wait until all reports were sent, if that is less than the
+                setting `exit_timeout` allows.
         """
         if os.getpid() != self._pid:
             return
         self.end_runs(judge)
-        self._queue.drain(timeout_sec)
+        self._queue.drain(min(limit_sec, self._patience.left_sec()))
         if self._silent_runs and not self._settings.quiet:
             write_line(
                 f"mlflow-perf: {self._name!a} | {self._silent_runs} more runs, each below a second"
@@ -294,11 +305,11 @@ class RunRecorder:
 
     def _finish_child(self) -> None:
         outcome = Outcome("KILLED", "the process ended inside the run")
-        self.stop(lambda _: outcome, timeout_sec=self._settings.exit_timeout)
+        self.stop(lambda _: outcome)
 
     def _on_fatal(self, number: int) -> None:
         self.end_runs(lambda _: Outcome("KILLED", name_signal(number)))
-        self._queue.drain(min(GRACE_SEC, self._settings.exit_timeout))
+        self._queue.drain(min(GRACE_SEC, self._patience.left_sec()))
         self._leave_spool()
 
     def _on_handled(self, number: int) -> None:

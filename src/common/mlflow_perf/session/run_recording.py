@@ -174,19 +174,21 @@ class RunRecording:
         self,
         *,
         brief: bool,
-        has_page: Callable[[str], bool],
+        has_page: Callable[[str, float], bool],
         on_sent: Callable[[Delivery], object],
     ) -> Sending:
         """Return the report of the closed recording, for the queue.
 
         Args:
             brief: Whether the run gets its figures and document alone.
-            has_page: Returns whether the server of a store has our page.
+            has_page: Returns whether the server of a store has our page; also takes the moment on
+                the monotonic clock until which the report has to be sent.
             on_sent: Called once MLflow has it.
         """
 
-        def make() -> Delivery:
-            self.run.has_page = has_page(self.run.tracking_uri)
+        def make(until: float) -> Delivery:
+            if not brief:
+                self.run.has_page |= has_page(self.run.tracking_uri, until)
             delivery = self.make_delivery(self._outcome)
             delivery.is_brief = brief
             return delivery
@@ -196,7 +198,7 @@ class RunRecording:
     def report_now(self, outcome: Outcome) -> Sending:
         """Return the report so far; the recording goes on, and its end sends the report again."""
         return Sending(
-            lambda: self.make_delivery(outcome), LateJournal(self._open_journal), lambda _: None
+            lambda _: self.make_delivery(outcome), LateJournal(self._open_journal), lambda _: None
         )
 
     def make_delivery(self, outcome: Outcome) -> Delivery:
