@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlflow_perf.recorders.rank_commands import RankCommand, RankCommands
+from mlflow_perf.recorders.rank_commands import BLOCK, RankCommand, RankCommands
 
 
 def test_a_rank_sees_the_commands_of_the_others(tmp_path: Path) -> None:
@@ -18,3 +18,13 @@ def test_a_rank_sees_the_commands_of_the_others(tmp_path: Path) -> None:
     second.note(RankCommand(12, 6.0, "FAILED", "exit code 3"))
     assert first.cpu_by_pid() == {12: 6.0}
     assert first.others() == [RankCommand(12, 6.0, "FAILED", "exit code 3")]
+
+
+def test_a_block_inside_a_wrapped_command_is_told_apart(tmp_path: Path) -> None:
+    """Both are of one rank, and the files of one do not replace those of the other."""
+    command, block = RankCommands(tmp_path, 1), RankCommands(tmp_path, 1, suffix=BLOCK)
+    command.note(RankCommand(12))
+    block.note(RankCommand(13, 0.0, "FAILED", "ValueError"))
+    assert RankCommands(tmp_path, 0).others() == [RankCommand(12)]
+    said = RankCommands(tmp_path, 0, suffix=BLOCK).others()
+    assert said == [RankCommand(13, 0.0, "FAILED", "ValueError")]

@@ -11,6 +11,7 @@ import pytest
 
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool_folder
+from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 
 
@@ -141,6 +142,37 @@ def test_a_dead_rank_is_not_waited_for(waits: list[float]) -> None:
     (second.path / "1.rank").write_text(str(pid))
     first.wait_for_others(30)
     assert waits == []
+
+
+def _die_in_a_block(rank: int) -> None:
+    """Let a process of its own begin to record as a rank, and end without a word."""
+    pid = os.fork()
+    if pid == 0:
+        _folder(rank, ranks=3)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others' ends are known, not one's own; what a rank said before it came again is void."""
+    first, second = _folder(0, ranks=3), _folder(1, ranks=3)
+    _die_in_a_block(2)
+    first.leave("FINISHED")
+    second.leave("FAILED", "ValueError")
+    killed = RankCommand(0, 0.0, "KILLED", spool_folder._WORDLESS)
+    failed = RankCommand(os.getpid(), 0.0, "FAILED", "ValueError")
+    assert first.list_other_ends() == [failed, killed]
+    _folder(1, ranks=3)
+    first = _folder(0, ranks=3)
+    assert first.list_other_ends() == [killed]
+    # A process of another container cannot be seen, whether it lives or not.
+    monkeypatch.setattr(spool_folder, "_read_pid_namespace", lambda: "pid:[1]")
+    assert first.list_other_ends() == []
+    first.remove()
+    assert first.path is not None
+    assert not first.path.exists()
 
 
 def test_a_process_knows_its_age() -> None:

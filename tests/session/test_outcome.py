@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.session.outcome import Outcome
 
 
@@ -51,3 +52,14 @@ def test_the_jobs_exception_is_only_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_Hostile, "is_hostile", True)
     assert Outcome.from_error(_HostileError()) == Outcome("FAILED", "_HostileError")
     assert Outcome.from_error(SystemExit(_HostileCode())) == Outcome("FAILED", "SystemExit")
+
+
+def test_a_job_ended_as_the_worst_of_its_ranks() -> None:
+    """The cause is that of the rank that failed; of two that ended alike, the own one stays."""
+    fine, own = Outcome(elsewhere="srun"), Outcome("FAILED", "ValueError")
+    others = [RankCommand(1, 0.0, "KILLED", "signal SIGTERM"), RankCommand(2, 0.0)]
+    assert fine.worst_with(others) == Outcome("KILLED", "signal SIGTERM", "srun")
+    failed = RankCommand(3, 0.0, "FAILED", "exit code 4")
+    assert fine.worst_with([*others, failed]) == Outcome("FAILED", "exit code 4", "srun")
+    assert own.worst_with([*others, failed]) == own
+    assert fine.worst_with(others[1:]) == fine

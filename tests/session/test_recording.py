@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -93,6 +94,27 @@ def test_a_report_on_the_way_and_the_one_at_the_end_go_to_one_run() -> None:
     assert MlflowClient().get_run(first).data.tags["mlflow_perf.status"] == "FINISHED"
     experiment = MlflowClient().get_run(first).info.experiment_id
     assert len(MlflowClient().search_runs([experiment])) == 1
+
+
+def test_a_run_of_its_own_ends_as_the_worst_of_its_ranks(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that does not sample fails in its block: run, tags and document say so, with why."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    ranks = []
+    for rank in range(2):
+        place = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": rank, "LOCAL_SIZE": 2}
+        for name, value in place.items():
+            monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+        ranks.append(Recording("train", Settings()))
+        ranks[-1].start()
+    ranks[1].finish(Outcome("FAILED", "ValueError"))
+    ranks[0].finish(Outcome())
+    assert ranks[0].document.nodes[0].status == "FAILED"
+    run = MlflowClient(store).get_run(str(ranks[0].run_id))
+    assert run.info.status == "FAILED"
+    assert run.data.tags["mlflow_perf.status"] == "FAILED"
+    assert run.data.tags["mlflow_perf.cause"] == "ValueError"
 
 
 _SCRIPT = """

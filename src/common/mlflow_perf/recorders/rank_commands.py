@@ -1,7 +1,8 @@
-"""The commands that the ranks of a job run on one node, each below a wrapper of its own.
+"""The commands or blocks that the ranks of a job run on one node, as files in the spool folder.
 
-The wrapper of the rank that samples measures all of them. It learns their process ids from files in
-the spool folder, and at a command's end its exact CPU time and its outcome.
+The wrapper of the rank that samples measures the commands of all. It learns their process ids from
+these files, and at a command's end its exact CPU time. From the end of a command or a block, the
+rank that samples learns its outcome.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-_SUFFIX = ".command"
+COMMAND, BLOCK = ".command", ".block"
+"""Endings of the files' names."""
 
 
 @dataclass(frozen=True)
 class RankCommand:
-    """The command of one rank.
+    """The command, or the block, of one rank.
 
     Attributes:
         pid: Its process id.
@@ -34,11 +36,17 @@ class RankCommand:
 
 
 class RankCommands:
-    """The commands of the ranks on this node, in the job's spool folder."""
+    """The commands, or the blocks, of the ranks on this node, in the job's spool folder.
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self._folder = folder
-        self._file = folder / f"{rank}{_SUFFIX}"
+    Args:
+        folder: The folder.
+        rank: This rank.
+        suffix: Ending of the files: commands and blocks have different ones.
+    """
+
+    def __init__(self, folder: Path, rank: int, *, suffix: str = COMMAND) -> None:
+        self._folder, self._suffix = folder, suffix
+        self._file = folder / f"{rank}{suffix}"
         self._ended: dict[str, RankCommand] = {}
 
     def note(self, command: RankCommand) -> None:
@@ -47,14 +55,14 @@ class RankCommands:
         Raises:
             OSError: When the folder cannot be written.
         """
-        begun = self._file.with_suffix(".begun")
+        begun = self._file.with_suffix(f"{self._suffix}.begun")
         begun.write_text(json.dumps(asdict(command)), encoding="ascii")
         begun.replace(self._file)
 
     def others(self) -> list[RankCommand]:
         """Return the commands of the other ranks that have begun."""
         found = dict(self._ended)
-        for file in self._folder.glob(f"*{_SUFFIX}"):
+        for file in self._folder.glob(f"*{self._suffix}"):
             if file.name in found or file == self._file:
                 continue
             # A rank of a requeued job may have left half a file.

@@ -15,10 +15,10 @@ from pathlib import Path
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
-from mlflow_perf.recorders.rank_commands import RankCommands
+from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
 
-# Each rank has a file `<rank>.rank` with its process id while it records, and an empty file
-# `<rank>.came` from its beginning on.
+# Each rank has a file `<rank>.rank` with its process id and that id's namespace while it records,
+# an empty file `<rank>.came` from its beginning on, and a file `<rank>.block` from its end on.
 _RECORDING = ".rank"
 _STARTED = ".came"
 # The rank that samples has a file with its process id, and its run's id once it has one.
@@ -31,6 +31,8 @@ _MAX_RECORDING_SEC = 10.0
 # start of this rank, so a job that takes longer than that waits for nobody.
 _START_FACTOR = 3.0
 _MAX_START_SEC = 30.0
+
+_WORDLESS = "a rank was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 
 _log = get_logger(__name__)
 
@@ -55,6 +57,7 @@ class SpoolFolder:
         self._started = time.monotonic()
         self.path: Path | None = None
         self.commands: RankCommands | None = None
+        self._blocks: RankCommands | None = None
         try:
             if not self.is_shared:
                 with contextlib.suppress(OSError):
@@ -64,6 +67,7 @@ class SpoolFolder:
             else:
                 self.path = self._join_ranks(run_id)
                 self.commands = RankCommands(self.path, node.rank)
+                self._blocks = RankCommands(self.path, node.rank, suffix=BLOCK)
                 if node.samples:
                     self.note_run(None)
         except OSError as error:
@@ -82,7 +86,9 @@ class SpoolFolder:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "getuid") and (path.is_symlink() or base.lstat().st_uid != owner):
             raise PermissionError(f"{base} belongs to another user")
-        (path / f"{node.rank}{_RECORDING}").write_text(str(os.getpid()), encoding="ascii")
+        (path / f"{node.rank}{BLOCK}").unlink(missing_ok=True)
+        recording = f"{os.getpid()} {_read_pid_namespace()}"
+        (path / f"{node.rank}{_RECORDING}").write_text(recording, encoding="ascii")
         (path / f"{node.rank}{_STARTED}").touch()
         return path
 
@@ -133,10 +139,24 @@ class SpoolFolder:
             return False
         return _count_recording(self.path, but=self._node.rank) > 0 or self._is_rank_missing()
 
-    def leave(self) -> None:
-        """Tell the other ranks that this rank has ended its recording."""
-        if self.is_shared and self.path is not None:
+    def list_other_ends(self) -> list[RankCommand]:
+        """Return how the blocks of the other ranks ended, also of those that died in theirs."""
+        if self._blocks is None or self.path is None:
+            return []
+        dead = [file for file in self.path.glob(f"*{_RECORDING}") if _has_died(file)]
+        return self._blocks.others() + [RankCommand(0, 0.0, "KILLED", _WORDLESS) for _ in dead]
+
+    def leave(self, status: str | None = None, cause: str | None = None) -> None:
+        """Tell the other ranks that this rank has ended its recording.
+
+        Args:
+            status: How its block ended; None to leave that unsaid.
+            cause: Why it ended early.
+        """
+        if self._blocks is not None and self.path is not None:
             with contextlib.suppress(OSError):
+                if status is not None:
+                    self._blocks.note(RankCommand(os.getpid(), 0.0, status, cause))
                 (self.path / f"{self._node.rank}{_RECORDING}").unlink(missing_ok=True)
         # The rank that samples removes the folder at its end.
         if self._node.samples or self.path is None or not self.path.exists():
@@ -153,7 +173,7 @@ class SpoolFolder:
         if self.path is not None:
             if self.is_shared:
                 for file in self.path.glob("*.*"):
-                    if file.suffix in (_RECORDING, _STARTED, ".command", ".sampler"):
+                    if file.suffix in (_RECORDING, _STARTED, COMMAND, BLOCK, ".sampler"):
                         file.unlink(missing_ok=True)
             spool.remove(self.path)
 
@@ -171,11 +191,28 @@ def _process_age_sec(*, at: float) -> float:
 
 def _count_recording(folder: Path, *, but: int = -1) -> int:
     """Return how many ranks still record, except one; ranks whose process is gone do not count."""
-    count = 0
-    for file in folder.glob(f"*{_RECORDING}"):
-        if file.name == f"{but}{_RECORDING}":
-            continue
-        with contextlib.suppress(OSError, ValueError, OverflowError):
-            os.kill(int(file.read_text(encoding="ascii")), 0)
-            count += 1
-    return count
+    files = folder.glob(f"*{_RECORDING}")
+    return sum(file.name != f"{but}{_RECORDING}" and _lives(file) for file in files)
+
+
+def _lives(file: Path) -> bool:
+    """Return whether the process of a rank that records lives."""
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        os.kill(int(file.read_text(encoding="ascii").partition(" ")[0]), 0)
+        return True
+    return False
+
+
+def _has_died(file: Path) -> bool:
+    """Return whether a rank died while it recorded: in another container it cannot be seen."""
+    with contextlib.suppress(OSError, ValueError):
+        namespace = file.read_text(encoding="ascii").partition(" ")[2]
+        return namespace == _read_pid_namespace() and not _lives(file) and file.exists()
+    return False
+
+
+def _read_pid_namespace() -> str:
+    """Return the namespace of this process's id; empty where there are none."""
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""

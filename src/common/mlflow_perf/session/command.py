@@ -21,7 +21,6 @@ from mlflow_perf.core.own_cost import own_memory_bytes
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
-from mlflow_perf.model.document import worst_status
 from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
@@ -210,9 +209,7 @@ def _follow(
         child.wait_while(recording.has_other_ranks)
     _try_step(recording.stop)
     child.reap()
-    for other in recording.list_other_commands():
-        if worst_status([end.status, other.status]) != end.status:
-            end = Outcome(other.status, other.cause)
+    end = end.worst_with(recording.list_other_commands())
     return code, replace(end, elsewhere=tasks.launcher)
 
 

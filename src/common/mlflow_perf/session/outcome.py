@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from mlflow_perf.model.document import worst_status
+from mlflow_perf.recorders.rank_commands import RankCommand
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,11 @@ class Outcome:
             is_done = code is None or (issubclass(type(code), int) and int.__eq__(code, 0))
             return cls() if is_done else cls("FAILED", cause)
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
+
+    def worst_with(self, others: Iterable[RankCommand]) -> Outcome:
+        """Return the outcome of a job: this one, or the worse one of another rank."""
+        worst = self
+        for other in others:
+            if worst_status([worst.status, other.status]) != worst.status:
+                worst = replace(self, status=other.status, cause=other.cause)
+        return worst

@@ -284,7 +284,7 @@ class Recording:
                 return
             self._finished = True
             self.stop()
-            self._end_gathering(deadline)
+            self._end_gathering(outcome, deadline)
             if not self.node.samples:
                 return
             if self._collector is None and self.run.run_id is None:
@@ -293,6 +293,8 @@ class Recording:
                     self._journal.leave()
                 return
             is_killed = outcome.status == "KILLED"
+            if self._spool is not None and not self._is_command:
+                outcome = outcome.worst_with(self._spool.list_other_ends())
             half_sec = (deadline - time.monotonic()) / 2  # the rest is for sending
             with kept_if_interrupted(lambda: self._make_delivery(outcome), self._journal):
                 deadline += self.finder.close(half_sec, finish_store=not is_killed)
@@ -327,9 +329,7 @@ class Recording:
 
     @as_own()
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
-        """Send the report so far. The recording goes on, and its end sends everything again.
-
-        This is for a job that was asked to end, and may be killed before it does.
+        """Send the report so far of a job that was asked to end; its end sends everything again.
 
         Args:
             outcome: How the job will have ended if it is killed.
@@ -347,7 +347,7 @@ class Recording:
         finally:
             self._sending.release()
 
-    def _end_gathering(self, deadline: float) -> None:
+    def _end_gathering(self, outcome: Outcome, deadline: float) -> None:
         """Take over the operations and transfers that the other processes of the job recorded."""
         spool, folder = self._spool, self.spool_path
         recorders = current.deactivate()
@@ -356,7 +356,7 @@ class Recording:
         if not (spool and spool.is_shared):
             self.on_free()
         if spool is not None and not self.node.samples:
-            spool.leave()
+            spool.leave(outcome.status, outcome.cause)
             return
         if spool is not None and folder is not None:
             spool.wait_for_others((deadline - time.monotonic()) / 2)
