@@ -57,6 +57,28 @@ def test_a_report_that_cannot_be_sent_is_kept_with_one_warning(
     assert cause == "its report was not sent: OSError: the store said no to me:hush@host"
 
 
+@pytest.mark.parametrize(("patience_sec", "is_sent"), [(60.0, True), (0.0, False)])
+def test_a_database_that_restarts_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, delivery: Delivery,
+    patience_sec: float, is_sent: bool,
+) -> None:  # fmt: skip
+    """It takes connections and refuses each, for as long as a port that refuses is tried."""
+    answers = ["FATAL:  the database system is starting up"] * 2
+
+    def write(delivery: Delivery, claim: Claim) -> str:
+        if answers:
+            raise OSError(answers.pop())
+        return "r1"
+
+    monkeypatch.setattr(module, "write_node", write)
+    monkeypatch.setattr(module, "_KNOCK_EVERY_SEC", 0.0)
+    monkeypatch.setattr(module, "_KNOCK_SEC", patience_sec)
+    journal = new_journal(tmp_path)
+    assert dispatch(delivery, journal, deadline=time.monotonic() + 60) is is_sent
+    assert len(answers) == (0 if is_sent else 1)
+    assert journal.path.exists() is not is_sent
+
+
 def test_without_a_journal_the_warning_says_that_the_report_is_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delivery: Delivery
 ) -> None:

@@ -39,11 +39,12 @@ def test_the_document_has_figures_operations_and_a_verdict() -> None:
 
 
 def test_a_node_without_samples_has_a_document_too() -> None:
-    """Nothing is known of it, and the verdict says so."""
+    """Nothing is known of it, and the advice says so; no tag names a bottleneck."""
     document = make_final_document(node={}, component=None, status="KILLED")
     assert document.duration_sec is None
     assert document.summary == {}
     assert "no verdict" in document.extra["advice"]
+    assert "mlflow_perf.bottleneck" not in tag_document(document)
 
 
 def test_the_tags_say_what_the_document_says() -> None:

@@ -113,6 +113,21 @@ def test_lines_after_the_damage_are_cut_off(
     assert "cut.journal is cut off or damaged" in line
 
 
+@pytest.mark.parametrize("cut", [b"", b"\n" + journal_of(ROW)])
+def test_a_damaged_end_is_not_called_a_kill(
+    sent: list[Delivery], tmp_path: Path, cut: bytes
+) -> None:
+    """The damage may hide a finished report: the cause is the damage, unless the machine tells."""
+    final = journal_of(ROW, {"final": {"status": "FINISHED", "summary": {"duration_sec": 5.0}}})
+    (tmp_path / "a.journal").write_bytes(final[:-7] + cut)
+    (tmp_path / "b.journal").write_bytes(journal_of(ROW, boot_id="another")[:-7] + cut)
+    first, second = recover(tmp_path)
+    said = "its journal is damaged from line 3 on, so how its job ended is not known"
+    assert first.cause == sent[0].tags["mlflow_perf.cause"] == said
+    assert sent[0].document.extra["cause"] == said
+    assert second.cause == "the machine went down"
+
+
 def test_the_journal_of_another_host_waits_until_its_job_is_known_to_have_ended(
     sent: list[Delivery], tmp_path: Path
 ) -> None:

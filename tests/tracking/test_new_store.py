@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.tracking.new_store import is_unmade, is_wrong_for_ever, making_alone, was_a_race
+from mlflow_perf.tracking.new_store import (
+    is_restarting,
+    is_unmade,
+    is_wrong_for_ever,
+    making_alone,
+    was_a_race,
+)
 
 
 @pytest.fixture
@@ -80,6 +86,13 @@ def test_races_are_told_from_faults() -> None:
     assert was_a_race(RuntimeError("(sqlite3.OperationalError) database is locked"))
     assert was_a_race(RuntimeError('(psycopg2.errors.UndefinedTable) relation "runs" does not'))
     assert not was_a_race(OSError("No space left on device"))
+
+
+def test_a_database_that_restarts_is_told_from_one_that_fails() -> None:
+    """PostgreSQL takes a connection then, and ends it with this text."""
+    assert is_restarting(OSError("failed: FATAL:  the database system is starting up"))
+    assert is_restarting(OSError("FATAL:  the database system is not yet accepting connections"))
+    assert not is_restarting(OSError('FATAL:  database "mlflow" does not exist'))
 
 
 def test_a_store_that_cannot_be_made_is_said_at_once() -> None:

@@ -96,7 +96,7 @@ class Finding:
         confidence: Certainty of the kind, from 0 to 1; lower if another kind is almost as likely.
         rank: The rank that it concerns; None if it concerns all.
         part: The part of a loop's steps that it concerns; None if it concerns the whole step.
-        bottleneck: The kind as the word of the tag `mlflow_perf.bottleneck`.
+        bottleneck: The kind as the word of the tag `mlflow_perf.bottleneck`; empty without figures.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict as one word for people, which is `too short` for a block under a second."""
-        return TOO_SHORT if self.kind == "too_short" else self.bottleneck
+        return TOO_SHORT if self.kind == "too_short" else self.bottleneck or "unknown"
 
     @property
     def sentence(self) -> str:
@@ -335,10 +335,10 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         found.append(finding)
     found = _join_steps(found, _find_in_steps(read_loops([document]), length, found))
     if not found:
-        text = "The node reported no CPU figures: there is no verdict"
+        text, word = "The node reported no CPU figures: there is no verdict", ""
         if known:
-            text = "No single resource held the job back"
-        return [Finding("balanced", "low", 1.0, text, "", bottleneck="balanced")]
+            text, word = "No single resource held the job back", "balanced"
+        return [Finding("balanced", "low", 1.0, text, "", bottleneck=word)]
     return _rank(found)
 
 

@@ -17,9 +17,9 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import await_new_store, is_unmade
+from mlflow_perf.tracking.new_store import await_new_store, is_restarting, is_unmade
 
-# How long to knock at a server that refuses: long enough for a restart, short enough for an exit.
+# How long to try a server that refuses or restarts: enough for a restart, not too much for an exit.
 _KNOCK_SEC = 3.0
 _KNOCK_EVERY_SEC = 0.2
 _CONNECT_SEC, _LEAST_CONNECT_SEC = 2.0, 0.05
@@ -82,9 +82,17 @@ def dispatch(
         Whether it was sent.
     """
     claim, uri = delivery.run.claim(), delivery.run.tracking_uri
+    knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
 
     def send() -> None:
-        write_node(delivery, claim=claim)
+        while True:
+            try:
+                write_node(delivery, claim=claim)
+                break
+            except Exception as error:
+                if not is_restarting(error) or time.monotonic() >= knock_until:
+                    raise
+                time.sleep(_KNOCK_EVERY_SEC)
         # In this thread, so that the journal goes even if the job no longer waits.
         if journal is not None:
             journal.remove()
@@ -92,7 +100,6 @@ def dispatch(
     try:
         if secure and journal is not None:
             journal.secure(delivery)
-        knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
         while is_refused(uri, timeout_sec=_limit_knock(deadline)):
             if time.monotonic() >= knock_until:
                 raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")

@@ -116,7 +116,9 @@ def judge_document(document: NodeDocument) -> None:
     """Put the first of its findings into a document, as bottleneck and advice, and its phases."""
     document.extra["phases"] = [phase.as_dict() for phase in find_phases(document)]
     first = findings_of(document)[0]
-    document.extra.update(kind=first.kind, bottleneck=first.bottleneck, advice=first.sentence)
+    document.extra.update(kind=first.kind, advice=first.sentence)
+    if first.bottleneck:
+        document.extra["bottleneck"] = first.bottleneck
     if launcher := document.extra.get("elsewhere"):
         # The little that the launcher itself used says nothing of the job.
         advice = f"The work is not measured: {launcher} had it started outside the command."

@@ -55,6 +55,7 @@ from mlflow_perf.tracking.page_probe import has_page
 
 _MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
+_DAMAGED = "its journal is damaged from line {} on, so how its job ended is not known"
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = get_logger(__name__)
@@ -155,6 +156,8 @@ def read_journal(
     try:
         if last is None or final is None:
             cause = _find_cause(lines[0])
+            if damaged and cause == _UNKNOWN:
+                cause = _DAMAGED.format(len(lines) + 1)
             document = _rebuild_document(lines, cause, operations, named, steps)
             if spooled is not None:
                 add_profile(document, spooled)

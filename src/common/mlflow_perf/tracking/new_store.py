@@ -29,6 +29,16 @@ _RACES = (
     "unique constraint",
     "out-of-date database schema",
 )
+# PostgreSQL takes connections then, and refuses each one.
+_RESTARTS = tuple(
+    f"the database system is {state}"
+    for state in (
+        "starting up",
+        "shutting down",
+        "in recovery mode",
+        "not yet accepting connections",
+    )
+)
 _WRONG_FOR_EVER = {
     "ArgumentError",  # of SQLAlchemy: not an address
     "NoSuchModuleError",  # of SQLAlchemy: an unknown kind of database
@@ -134,6 +144,12 @@ def was_a_race(error: BaseException) -> bool:
     """Return whether MLflow failed because another process made or used the store just then."""
     text = str(error).lower()
     return any(race in text for race in _RACES)
+
+
+def is_restarting(error: BaseException) -> bool:
+    """Return whether MLflow failed because the store's database restarts just now."""
+    text = str(error).lower()
+    return any(state in text for state in _RESTARTS)
 
 
 def is_wrong_for_ever(error: BaseException, uri: str) -> bool:
