@@ -28,7 +28,8 @@ from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.readers import Reader
 from mlflow_perf.session import recording, run_finder
-from mlflow_perf.session.report import current, report
+from mlflow_perf.session import report as session_module
+from mlflow_perf.session.report import Session, current, report
 from mlflow_perf.session.signals import SignalWatch
 from mlflow_perf.tracking.client import find_current_experiment
 from mlflow_perf.tracking.delivery import Delivery
@@ -451,6 +452,29 @@ def test_a_block_begins_while_the_one_before_is_being_sent(
     assert current() is None
 
 
+def test_a_forked_child_does_not_send_what_its_parent_sends(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it wait for it: the thread that sends does not exist there."""
+    codes: list[int] = []
+
+    def send(*_: object, **__: object) -> bool:
+        child = os.fork()
+        if child == 0:
+            try:
+                monkeypatch.setattr(Session, "_finish", lambda *_: os._exit(3))
+                session_module._finish_at_exit()
+            finally:
+                os._exit(0)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        return True
+
+    monkeypatch.setattr(recording, "dispatch", send)
+    with report("train", quiet=True):
+        pass
+    assert codes == [0]
+
+
 def test_a_block_that_outlives_the_one_around_it_is_named(
     store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -484,7 +508,7 @@ def test_an_inner_block_that_names_another_run_logs_there_without_a_report(
 
 @pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda perf: pickle.loads(pickle.dumps(perf))])
 def test_a_copy_of_a_session_records_as_it_does(
-    store: str, copy_of: Callable[[mlflow_perf.session.report.Session], Any]
+    store: str, copy_of: Callable[[Session], Any]
 ) -> None:
     """A function that uses it can be sent to a pool of processes."""
     with report("train", quiet=True) as perf:

@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 _guard = Lock()
 _current: Session | None = None
 _current_pid = 0
-_sending: set[Session] = set()  # those whose block has ended
+_sending: dict[Session, int] = {}  # those whose block has ended → process
 _warned: set[str] = set()  # names of blocks that one line was about
 
 # Slurm and Kubernetes kill a process 30 s after its signal by default.
@@ -206,7 +206,7 @@ class Session:
                         self._watch.disarm()
             finally:
                 self._leave()
-                _sending.discard(self)
+                _sending.pop(self, None)
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -234,7 +234,7 @@ class Session:
 
     def _make_room(self) -> None:
         """Let the next block have a report of its own while this one's is being sent."""
-        _sending.add(self)
+        _sending[self] = os.getpid()
         self._leave()
 
     def _leave(self) -> None:
@@ -334,7 +334,8 @@ def _killed(number: int) -> Outcome:
 
 def _finish_at_exit() -> None:
     """Finish blocks that the interpreter's end cuts off: in a daemon thread, or never left."""
-    for session in (*_sending, current()):
+    here = [session for session, pid in list(_sending.items()) if pid == os.getpid()]
+    for session in (*here, current()):
         if session is not None:
             session._finish(  # noqa: SLF001 - of this module
                 Outcome("KILLED", "the interpreter ended inside the block")
