@@ -23,7 +23,7 @@ from tests.faults.nursery import Job
 from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 import mlflow_perf
-from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.errors import SettingError, SourceUnavailableError
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.readers import Reader
@@ -537,6 +537,12 @@ def test_operations_are_in_metrics_and_document(store: str) -> None:
     assert metrics["ops/step/total_ms"] == 12.0
     assert {"ops/load/total_ms", "ops/anywhere/total_ms"} <= metrics.keys()
     assert "higgs" in json.dumps(mlflow_perf.load(str(perf.run_id)).nodes[0].operations)
+
+
+def test_a_decorator_without_parentheses_is_refused() -> None:
+    """It would be a session that is named like the function, and the function would be gone."""
+    with pytest.raises(SettingError, match=r"write @mlflow_perf.report\(\)"):
+        report(len)  # type: ignore[arg-type]
 
 
 def test_disabled_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,6 +380,8 @@ def report(**settings: Any) -> Session:
         SettingError: When a setting is wrong; a `ValueError`.
         RunNotFoundError: When `run_id` names no run; a `ValueError`.
     """
+    if callable(settings.get("name")):
+        raise SettingError("report() takes a name, not a function: write @mlflow_perf.report().")
     if read_setting("disable", settings.get("disable")):
         return _NoSession(settings.get("name") or "disabled", Settings())
     found = Settings.load(**settings)
