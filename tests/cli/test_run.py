@@ -104,7 +104,7 @@ def test_a_command_of_20_ms_is_measured_from_its_first_moment(client: MlflowClie
 @pytest.mark.parametrize(
     ("number", "script", "code"),
     [
-        (signal.SIGTERM, "echo ready; sleep 60", 143),
+        (signal.SIGTERM, "echo ready; sleep 60", -signal.SIGTERM),
         (
             signal.SIGTERM,
             "trap 'echo mine; exit 5' TERM; echo ready; sleep 60 >/dev/null 2>&1 & wait",

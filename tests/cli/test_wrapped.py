@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,41 @@ def test_a_broken_stream_does_not_stop_the_other_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(SystemExit, match="4"):
         leave(4)
+
+
+def test_a_signal_that_ended_the_command_ends_us(tmp_path: Path) -> None:
+    """A shell's loop, `xargs` and `mpirun` ask for it; a core file beside the command's is none."""
+    names = ("INT", "TERM", "KILL", "PIPE", "SEGV", "QUIT", "RTMIN")
+    numbers = [str(int(getattr(signal, f"SIG{name}"))) for name in names]
+    code = (
+        "import os, resource, signal, sys; from mlflow_perf.cli._wrapped import leave\n"
+        "most = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (most, most))\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "for number in map(int, sys.argv[1:]):\n"
+        "    if (pid := os.fork()) == 0: leave(-number)\n"
+        "    print(os.waitpid(pid, 0)[1], flush=True)\n"
+        "leave(130)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *numbers],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    # A status is the signal's number; 128 would be added for a core file.
+    assert (done.stdout.split(), done.stderr) == (numbers, "")
+    assert done.returncode == 130, "an exit code that a shell gave is no signal"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_no_signal_ends_has_the_exit_code_of_a_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first process of a container survives each signal that it does not handle."""
+    monkeypatch.setattr("mlflow_perf.cli._wrapped._end_by_signal", Mock())
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="143"):
+        leave(-signal.SIGTERM)
 
 
 def test_the_command_gets_the_locale_that_we_got() -> None:

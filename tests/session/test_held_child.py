@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.terminal import Terminal
 
 WRAPPER = """
 import sys
@@ -31,6 +33,23 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.S
     signal.signal(number, tell)
 os.write(1, b"%d\\n" % os.getpid())
 sys.stdin.readline()
+"""
+# Stops the command alone, and lets it alone go on once its wrapper has seen the stop: the wrapper
+# passes on a signal that it gets later and that has a higher number.
+ALONE = """
+how=$1; shift
+"$@" sh -c 'trap "exit 3" URG; echo $$ >pid; while :; do read line; sleep 0.1; done' &
+wrapper=$!
+until [ -s pid ]; do sleep 0.01; done
+is() { grep -Eq "$2" /proc/$1/status; }
+command=$(cat pid)
+kill -s $how $command
+until is $command '^State:.T'; do sleep 0.01; done
+kill -s URG $wrapper
+until is $command '^ShdPnd:.*4.....$' || is $wrapper '^State:.T'; do sleep 0.01; done
+is $wrapper '^State:.T' && echo stopped
+kill -s CONT $command
+wait $wrapper
 """
 
 
@@ -125,6 +144,76 @@ def test_a_stopped_command_stops_its_wrapper_and_both_go_on() -> None:
         wait_for_state(command, "S")
         process.communicate("\n")
         assert process.returncode == 3
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Terminal]:
+    """Return a terminal with a shell that has job control, in a folder; `$W` wraps a command."""
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    (tmp_path / "wrapper").write_text(WRAPPER)
+    wrapper = f"{sys.executable} {tmp_path}/wrapper"
+    environ = {"PATH": os.environ["PATH"], "PS1": "", "TERM": "dumb", "W": wrapper}
+    terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], environ)
+    terminal.type(f"stty -echo; set -b; cd {tmp_path}; echo rea''dy\n")
+    terminal.read_until("ready")
+    yield terminal
+    terminal.hang_up()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
+def test_a_command_that_is_stopped_alone_goes_on_alone(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Who stops and continues only the command, as `cpulimit` does, does not wake its wrapper."""
+    name = number.name.removeprefix("SIG")
+    argv = ["sh", "-c", ALONE, "sh", name, sys.executable, "-c", WRAPPER]
+    with subprocess.Popen(
+        argv,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        preexec_fn=os.setpgrp,  # noqa: PLW1509
+    ) as process:
+        try:
+            assert process.communicate(timeout=60)[0] == b""
+            assert process.returncode == 3
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", ["TSTP", "STOP"])
+def test_a_script_at_a_terminal_stops_its_command_alone(
+    name: str, shell: Terminal, tmp_path: Path
+) -> None:
+    """The shell waits for the script, whose wrapper must go on with the command."""
+    (tmp_path / "script").write_text(ALONE)
+    shell.type(f"sh script {name} $W; echo code=$?\n")
+    shell.read_until("stopped|code=")
+    assert "stopped" not in shell.screen
+    shell.read_until("code=3")
+
+
+@pytest.mark.parametrize(
+    ("command", "stop"),
+    [
+        ("$W sh -c 'echo up; read line; exit 3'", "\x1a"),
+        ("$W sh -c 'echo up; read line; exit 3' &", ""),
+        ("$W sh -c 'echo up; kill -s STOP $$; exit 3'", ""),
+        ("$W sh -c 'echo up; kill -s TSTP $$; exit 3'", ""),
+        ("$W bash --norc -ic 'echo up; suspend; exit 3'", ""),
+    ],
+    ids=["key", "background reads", "stops itself", "asks itself", "inner shell"],
+)
+def test_the_shell_sees_every_stop(command: str, stop: str, shell: Terminal) -> None:
+    """It prints "Stopped" and takes the terminal back, and `fg` goes on."""
+    shell.type(f"{command}\n")
+    shell.read_until("up")
+    shell.type(stop)
+    shell.read_until("Stopped")
+    shell.type("fg; echo code=$?\n")
+    shell.type("\n")
+    shell.read_until("code=3")
 
 
 def test_a_wrapper_that_was_stopped_for_long_goes_on_with_its_command() -> None:

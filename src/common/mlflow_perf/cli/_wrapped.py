@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +16,8 @@ from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.temporary import remove_temporary_folders
 from mlflow_perf.session.command import check_command
 from mlflow_perf.session.held_child import NOT_FOUND
+
+_PR_SET_DUMPABLE = 4
 
 
 def prepare_command(argv: tuple[str, ...]) -> None:
@@ -43,14 +47,33 @@ def _restore_locale() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit at once: a thread that waits for a dead server must not delay the exit, nor fail in it.
+    """End as the command did, at once: a thread that waits for a dead server must not delay it.
 
     Args:
-        code: The exit code, which no fault of our streams may replace.
+        code: The exit code, which no fault of our streams may replace; -n for signal n.
     """
     for stream in (sys.stdout, sys.stderr):
         # A stream that was closed before the start is None.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     remove_temporary_folders()
+    if code < 0:
+        _end_by_signal(-code)
+        # The first process of a container survives that.
+        os._exit(128 - code)
     os._exit(code)
+
+
+def _end_by_signal(number: int) -> None:
+    """End by a signal: a shell's loop, `xargs`, `mpirun` and Slurm ask what ended a command."""
+    # The core file is the command's. A program that takes core files ignores their limit.
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)
+    with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
+        signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)

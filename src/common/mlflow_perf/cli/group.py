@@ -44,7 +44,8 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     The command may be Make, Snakemake, Metaflow, a shell script or anything else that starts steps
     with `mlflow-perf run` or report(). Their runs become children of one run NAME, which gets the
     workflow's report: timeline, critical path, waiting times and unused resources. The
-    command keeps its own output, input, signals and exit code.
+    command keeps its own output, input, signals and exit code; a signal that ends it ends this
+    process too.
     """
     argv = argv[1:] if argv[0] == "--" else argv
     if not argv:
@@ -62,7 +63,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         child.allow_interrupt()
         _finish(group, end, settings)
-    leave(code)
+    leave(-ended_by or code)
 
 
 @dataclass

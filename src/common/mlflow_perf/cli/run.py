@@ -36,8 +36,9 @@ def command(
 ) -> None:
     """Run a command, and report to MLflow what it used, wasted and waited for.
 
-    The command keeps its own output, input, terminal, signals and exit code (128 + n if signal n
-    ended it). Metrics, artifacts and the run's status are the same as with report().
+    The command keeps its own output, input, terminal, signals and exit code. A signal that ends it
+    ends this process too, so a shell's $? is 128 + n. Metrics, artifacts and the run's status are
+    the same as with report().
 
     If the command starts exactly one MLflow run, the report goes into that run. Otherwise the
     report gets its own run, linked to the runs that the command started.

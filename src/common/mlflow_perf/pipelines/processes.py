@@ -63,7 +63,7 @@ class Ended:
         if self.code == 0:
             return ""
         last = f": {self.last_line}" if self.last_line else ""
-        # The wrapper that measures the command tells of signal n as 128 + n, as a shell does.
+        # A shell that ran the killed program tells of signal n as 128 + n.
         number = -self.code if self.code < 0 else self.code - 128
         by = f"signal {number}" if 0 < number < 65 else f"exit code {self.code}"
         return f"{self.who} ended with {by}{last}"

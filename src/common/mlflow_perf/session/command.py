@@ -129,7 +129,7 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
 def run_command(
     argv: Sequence[str], name: str, settings: Settings, *, hold: bool = False, own_run: bool = False
 ) -> int:
-    """Run a command to its end, report it, and return its exit code.
+    """Run a command to its end, report it, and return its exit code, -n for signal n.
 
     Where it cannot be started as a child, it replaces this process and is not reported.
 
@@ -172,7 +172,7 @@ def _finish(recording: Recording, runs: CommandRuns, end: Outcome) -> None:
 def _follow(
     child: HeldChild | _PlainChild, recording: Recording, tasks: RemoteTasks, runs: CommandRuns
 ) -> tuple[int, Outcome]:
-    """Record a command until it has ended, and return its exit code and the outcome of all ranks.
+    """Record a command until it has ended; return its exit code, -n for signal n, and the outcome.
 
     Args:
         child: The command, which has not started yet.
@@ -210,7 +210,7 @@ def _follow(
     _try_step(recording.stop)
     child.reap()
     end = end.worst_with(recording.list_other_commands())
-    return code, replace(end, elsewhere=tasks.launcher)
+    return -ended_by or code, replace(end, elsewhere=tasks.launcher)
 
 
 def _try_step(step: Callable[[], object]) -> None:

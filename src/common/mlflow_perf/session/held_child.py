@@ -13,7 +13,9 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence, Set
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
@@ -22,6 +24,7 @@ _FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "ABRT", "SYS")  # of this proces
 _NOT_PASSED_ON = ("KILL", "STOP", "CHLD", *_FAULTS)
 _JOB_CONTROL = ("TSTP", "TTIN", "TTOU")
 _LOOK_EVERY_SEC = 1.0
+_STOP_WITHIN_SEC = 10.0  # a command may restore its screen first, or ignore the request
 _PR_SET_PDEATHSIG = 1
 
 
@@ -83,6 +86,8 @@ class HeldChild:
     def __init__(self, argv: Sequence[str]) -> None:
         self.received: list[int] = []
         self._failed: tuple[int, int] | None = None
+        self._is_stopped = False
+        self._stop_asked_at = -_STOP_WITHIN_SEC
         self._passed_on = signal.valid_signals() - _numbers(_NOT_PASSED_ON)
         libc, parent = ctypes.CDLL(None), os.getpid()
         held, self._go = os.pipe()
@@ -130,10 +135,7 @@ class HeldChild:
         """
         flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while (ended := os.waitid(os.P_PID, self.pid, flags)) is None:
-            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-            if stopped is not None and stopped.si_status in _numbers(_JOB_CONTROL):
-                # Job control has stopped the command: stop too, so that the shell sees it.
-                os.kill(os.getpid(), signal.SIGSTOP)
+            self._stop_with_command()
             if not self._pass_on(_LOOK_EVERY_SEC):
                 look()
         if self._failed is not None:
@@ -141,6 +143,25 @@ class HeldChild:
         if ended.si_code == os.CLD_EXITED:
             return ended.si_status, 0
         return 128 + ended.si_status, ended.si_status
+
+    def _stop_with_command(self) -> None:
+        """Stop too if job control has stopped the command, so that the shell sees it.
+
+        Whoever stops the command alone lets it alone go on; nothing would wake this process then.
+        """
+        changes = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        if (changed := os.waitid(os.P_PID, self.pid, changes)) is not None:
+            self._is_stopped = changed.si_code == os.CLD_STOPPED
+        asked = time.monotonic() < self._stop_asked_at + _STOP_WITHIN_SEC
+        if not (self._is_stopped and (asked or _is_awaited_by_shell(self.pid))):
+            return
+        # A stop would cancel what tells both to go on.
+        if signal.SIGCONT not in signal.sigpending():
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self._forget_stop()
+
+    def _forget_stop(self) -> None:
+        self._is_stopped, self._stop_asked_at = False, -_STOP_WITHIN_SEC
 
     def wait_while(self, is_busy: Callable[[], bool]) -> None:
         """Wait after the command's end until others have ended too, or a signal comes.
@@ -162,6 +183,10 @@ class HeldChild:
             # Under nohup SIGHUP comes too, and asks nobody to end.
             if signal.getsignal(came.number) is not signal.SIG_IGN:
                 self.received.append(came.number)
+            if came.number in _numbers(_JOB_CONTROL):
+                self._stop_asked_at = time.monotonic()
+            elif came.number == signal.SIGCONT:
+                self._forget_stop()
             # What the kernel sends, as for a key at the terminal, it sent to the command too.
             if came.code <= 0:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -178,6 +203,19 @@ class HeldChild:
             pass
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _is_awaited_by_shell(pid: int) -> bool:
+    """Return whether a shell with job control waits for this process, or its child, at a terminal.
+
+    Args:
+        pid: The child, which may have made itself the terminal's foreground.
+    """
+    parent = os.getppid()
+    with contextlib.suppress(OSError), Path("/dev/tty").open("rb", buffering=0) as terminal:
+        if os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp():
+            return os.tcgetpgrp(terminal.fileno()) in {os.getpgrp(), os.getpgid(pid)}
+    return False
 
 
 def _become(argv: Sequence[str], mask: Any, held: int, said: int) -> NoReturn:
