@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 
 
@@ -63,6 +64,18 @@ def test_mlflow_is_not_called_without_memory_for_it(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(RuntimeError, match="too little memory is left to call MLflow"):
+        MlflowCall(lambda: None, name="test")
+
+
+def test_mlflow_is_not_imported_where_the_control_group_has_no_room_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel would kill the job; where MLflow is loaded already, a call is made."""
+    monkeypatch.setattr(mlflow_call, "find_memory_room", lambda _: 100 << 20)
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    MlflowCall(lambda: None, name="test").result(30)
+    monkeypatch.delitem(sys.modules, "mlflow")
+    with pytest.raises(RuntimeError, match="call MLflow: 100 MB in the control group"):
         MlflowCall(lambda: None, name="test")
 
 

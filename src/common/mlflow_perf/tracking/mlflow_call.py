@@ -18,11 +18,14 @@ from typing import TypeVar
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.uris import redact_password
+from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 
 T = TypeVar("T")
 
 # What MLflow needs for one call, and for its import.
 _CALL_BYTES, _IMPORT_BYTES = 64 << 20, 512 << 20
+# Most of that address space is never touched: this is what the import adds to the memory.
+_IMPORT_RESIDENT_BYTES = 160 << 20
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
@@ -76,6 +79,11 @@ class MlflowCall(BackgroundCall[T]):
             mmap.mmap(-1, _IMPORT_BYTES if is_new else _CALL_BYTES, **private).close()
         except (OSError, ValueError, MemoryError) as error:
             raise RuntimeError(f"too little memory is left to call MLflow ({error})") from None
+        room = find_memory_room(Groups().find("memory")) if is_new else None
+        if room is not None and room < _IMPORT_RESIDENT_BYTES:
+            raise RuntimeError(
+                f"too little memory is left to call MLflow: {room >> 20} MB in the control group"
+            )
         super().__init__(call, name=name)
 
     def result(self, timeout_sec: float) -> T:

@@ -15,6 +15,7 @@ from pathlib import Path
 from mlflow_perf.readers.procfile import read_text
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_STAT = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
 # Containers, jobs of a scheduler and one-off units: everything that runs inside is the job.
 _JOB_GROUP = re.compile(
     r"docker|kubepods|containerd|crio|libpod|lxc|garden|slurm|/job_\d|pbs|condor|lsf|"
@@ -218,3 +219,26 @@ def find_memory_limit(group: Group | None) -> MemoryLimit | None:
         if text.isdigit() and 0 < int(text) < _UNLIMITED_BYTES:
             limits.append(MemoryLimit(int(text), folder))
     return min(limits, key=lambda limit: limit.limit_bytes, default=None)
+
+
+def find_memory_room(group: Group | None) -> int | None:
+    """Return the bytes that a group may still take before it has to swap, or loses a process.
+
+    Cached files do not count as taken: the kernel drops them first.
+
+    Returns:
+        The least of the group and its ancestors; None without a limit.
+    """
+    if group is None:
+        return None
+    second = group.version == 2
+    names = ("max", "current") if second else ("limit_in_bytes", "usage_in_bytes")
+    rooms = []
+    for folder in group.lineage():
+        most, taken = (read_text(f"{folder}/memory.{name}") or "" for name in names)
+        if most.strip().isdigit() and taken.strip().isdigit() and int(most) < _UNLIMITED_BYTES:
+            stat = dict(_STAT.findall(read_text(f"{folder}/memory.stat") or ""))
+            total = "" if second else "total_"
+            cached = sum(int(stat.get(f"{total}{kind}_file", 0)) for kind in ("active", "inactive"))
+            rooms.append(max(0, int(most) - int(taken) + cached))
+    return min(rooms, default=None)
