@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import weakref
 
 import pytest
 
@@ -81,3 +83,17 @@ def test_a_thread_that_has_ended_waits_for_nothing() -> None:
     ended.key = (1,)
     ended.split(1.0, 1.0, computes=True, moved=False)
     assert ended.split(10.0, 4.0, computes=False, moved=True) == ((4.0, 4.0), (6.0, 0.0))
+
+
+def test_a_thread_that_has_ended_goes_with_all_that_it_holds() -> None:
+    """Leak tests of other projects ask for that; another thread may get its number."""
+    thread = threading.Thread()
+    known = Watched(thread, None, "workers")
+    assert known.is_of(thread)
+    assert not known.is_of(None)
+    assert not known.is_of(threading.Thread())
+    gone = weakref.ref(thread)
+    del thread
+    assert gone() is None
+    assert not known.is_of(threading.Thread())
+    assert Watched(None, None, "native").is_of(None)

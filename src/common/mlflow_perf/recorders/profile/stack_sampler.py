@@ -227,7 +227,7 @@ class StackSampler(Thread):
         watched = self._watched.get(ident)
         # A library that replaces threads by coroutines replaces the list of threads, too.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
-        if watched is None or watched.thread is not thread:
+        if watched is None or not watched.is_of(thread):
             if isinstance(thread, Thread) or is_brought(thread):
                 return None
             # After a fork Python goes on to name the parent's thread.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,12 +32,13 @@ class Watched:
     """What is known of one thread of the job."""
 
     __slots__ = (
-        "_at_delay", "_clock", "_computed", "_late", "_native_id", "_unread", "at_cpu", "count",
-        "cpu", "key", "rests", "root", "samples", "thread", "wall",
+        "_at_delay", "_clock", "_computed", "_late", "_native_id", "_thread", "_unread", "at_cpu",
+        "count", "cpu", "key", "rests", "root", "samples", "wall",
     )  # fmt: skip
 
     def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
-        self.thread = thread
+        # Weak: a thread that has ended goes at once, with everything that it holds.
+        self._thread = None if thread is None else weakref.ref(thread)
         self.root = root
         # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
         self._native_id = native_id
@@ -52,6 +54,12 @@ class Watched:
         self.rests = False
         self.wall = self.cpu = 0.0
         self.count = 0
+
+    def is_of(self, thread: threading.Thread | None) -> bool:
+        """Return whether this is about that thread; None for one that Python does not know."""
+        if self._thread is None or thread is None:
+            return self._thread is None and thread is None
+        return self._thread() is thread
 
     @property
     def has_clock(self) -> bool:
