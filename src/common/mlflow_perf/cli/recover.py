@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     if folder is not None and not folder.is_dir():
         raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
     place = find_state_folder() if folder is None else folder
+    # A line of ours has the reason; MLflow adds a traceback for each statement that fails.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     done = []
     for one in recover_each(place, of_any_host=any_host):
         done.append(one)

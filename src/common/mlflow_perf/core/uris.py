@@ -50,9 +50,15 @@ def first_line(error: BaseException) -> str:
     """Return an exception as one line, without passwords."""
     if sys.is_finalizing():  # `re` imports a part of itself when it replaces for the first time
         return type(error).__name__
+    name, reason = type(error).__name__, reason_of(error)
+    return name if reason == name else f"{name}: {reason}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of an exception's message without passwords; without one, its name."""
     # SQLAlchemy's remark on where a statement came from precedes the reason.
     text = re.sub(r"\(raised as a result of Query-invoked autoflush;.*\n", "", str(error))
-    return redact_password(f"{type(error).__name__}: {text}".splitlines()[0]).removesuffix(": ")
+    return redact_password((text.splitlines() or [""])[0]) or type(error).__name__
 
 
 def is_http(uri: str) -> bool:

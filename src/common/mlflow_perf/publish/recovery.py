@@ -19,7 +19,13 @@ from typing import Any
 
 from mlflow_perf.core.json_io import from_json, round_columns
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import find_local_database, is_http, is_refused, redact_password
+from mlflow_perf.core.uris import (
+    find_local_database,
+    is_http,
+    is_refused,
+    reason_of,
+    redact_password,
+)
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
@@ -313,7 +319,7 @@ def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Reco
                 raise
             # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
             except Exception as error:  # noqa: BLE001
-                why, what = _explain(error), "could not be sent and is kept"
+                why, what = reason_of(error), "could not be sent and is kept"
     except FileNotFoundError:  # another recover has sent and removed it since we listed the folder
         return running
     except DocumentError as error:
@@ -322,10 +328,6 @@ def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Reco
         why, what = error.strerror or str(error), "is skipped"
     _log.warning("%s %s: %s", path, what, why if why.endswith(".") else f"{why}.")
     return Recovered(None, None, why, "kept")
-
-
-def _explain(error: Exception) -> str:
-    return redact_password(str(error).split("\n")[0]) or type(error).__name__
 
 
 def _is_same_file(path: Path, handle: int) -> bool:
@@ -390,7 +392,7 @@ def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host:
         raise
     except Exception as error:
         if is_http(uri):
-            away[uri] = _explain(error)
+            away[uri] = reason_of(error)
         raise
     path.unlink(missing_ok=True)
     if spooled is not None:
