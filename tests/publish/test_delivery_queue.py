@@ -53,8 +53,15 @@ def make_sending(tmp_path: Path) -> Callable[[], Sending]:
     return make_sending
 
 
-def _end(queue: DeliveryQueue, store: _Store) -> None:
-    """Let the store fail, and wait until the queue's thread has dealt with that."""
+def _drain(queue: DeliveryQueue, store: _Store, *waiting: Sending) -> None:
+    """Let the process exit while the queue sends the first of some reports to a store that hangs.
+
+    Then the store fails, and the queue's thread deals with that.
+    """
+    for sending in waiting:
+        queue.put(sending)
+    assert store.asked.wait(30)
+    queue.drain(0.0)
     thread = queue._thread
     store.released.set()
     queue.close()
@@ -73,11 +80,7 @@ def test_one_line_for_a_report_that_the_exit_keeps(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The thread that still sends it says nothing when it fails too."""
-    queue = DeliveryQueue(60.0)
-    queue.put(make_sending())
-    assert store.asked.wait(30)
-    queue.drain(0.0)
-    _end(queue, store)
+    _drain(DeliveryQueue(60.0), store, make_sending())
     (line,) = _list_warnings(caplog)
     assert line.startswith("1 performance report was not sent in time, but kept; send with: ")
     assert line.endswith(f"mlflow-perf recover {tmp_path}")
@@ -93,11 +96,7 @@ def test_one_line_for_a_report_whose_own_time_is_over(
 ) -> None:
     """The thread that sends it knows the reason, so the exit leaves the line to it."""
     monkeypatch.setattr(delivery_queue, "_SETTLE_SEC", 30.0)
-    queue = DeliveryQueue(0.1)
-    queue.put(make_sending())
-    assert store.asked.wait(30)
-    queue.drain(0.0)
-    _end(queue, store)
+    _drain(DeliveryQueue(0.1), store, make_sending())
     (line,) = _list_warnings(caplog)
     assert line.startswith("The performance report of 'train' was not sent (TimeoutError")
     assert len(list(tmp_path.glob("*.journal"))) == 1
@@ -110,13 +109,8 @@ def test_reports_behind_one_that_hangs_are_kept_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One line counts them all."""
-    queue = DeliveryQueue(60.0)
     waiting = [make_sending() for _ in range(3)]
-    for sending in waiting:
-        queue.put(sending)
-    assert store.asked.wait(30)
-    queue.drain(0.0)
-    _end(queue, store)
+    _drain(DeliveryQueue(60.0), store, *waiting)
     (line,) = _list_warnings(caplog)
     assert line.startswith("3 performance reports were not sent in time, but kept; ")
     assert len(list(tmp_path.glob("*.journal"))) == 3
@@ -131,12 +125,8 @@ def test_a_report_that_cannot_be_kept_either_is_not_said_to_be(
     def fail() -> Journal:
         raise OSError("no space left")
 
-    queue = DeliveryQueue(60.0)
-    queue.put(make_sending())
-    queue.put(Sending(lambda _: Delivery(), LateJournal(fail), lambda _: None))
-    assert store.asked.wait(30)
-    queue.drain(0.0)
-    _end(queue, store)
+    lost_one = Sending(lambda _: Delivery(), LateJournal(fail), lambda _: None)
+    _drain(DeliveryQueue(60.0), store, make_sending(), lost_one)
     kept, lost = _list_warnings(caplog)
     assert kept.startswith("1 performance report was")
     assert lost == "1 performance report was not sent in time and could not be kept."

@@ -79,6 +79,7 @@ class SessionTimer(OperationTimer):
         if self._elapsed_ns is None and not self._nested:
             self._share()
             return self.__enter__()
+        # `OperationTimer`'s own lines, here and in `__exit__`: calls of it cost a fifth of a timer.
         if self._nested:
             self._name, self._token = nest(self._name)
         self._elapsed_ns = None

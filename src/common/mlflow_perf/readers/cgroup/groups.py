@@ -210,15 +210,18 @@ class MemoryLimit:
 
 def find_memory_limit(group: Group | None) -> MemoryLimit | None:
     """Return the tightest memory limit of a group and its ancestors; None without one."""
+    return min(_read_memory_limits(group), key=lambda limit: limit.limit_bytes, default=None)
+
+
+def _read_memory_limits(group: Group | None) -> Iterator[MemoryLimit]:
+    """Yield the memory limits of a group and its ancestors, those that have one."""
     if group is None:
-        return None
+        return
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
-    limits = []
     for folder in group.lineage():
         text = read_text(f"{folder}/{name}") or ""
         if text.isdigit() and 0 < int(text) < _UNLIMITED_BYTES:
-            limits.append(MemoryLimit(int(text), folder))
-    return min(limits, key=lambda limit: limit.limit_bytes, default=None)
+            yield MemoryLimit(int(text), folder)
 
 
 def find_memory_room(group: Group | None) -> int | None:
@@ -229,16 +232,13 @@ def find_memory_room(group: Group | None) -> int | None:
     Returns:
         The least of the group and its ancestors; None without a limit.
     """
-    if group is None:
-        return None
-    second = group.version == 2
-    names = ("max", "current") if second else ("limit_in_bytes", "usage_in_bytes")
+    first = group is not None and group.version == 1
+    name, total = ("usage_in_bytes", "total_") if first else ("current", "")
     rooms = []
-    for folder in group.lineage():
-        most, taken = (read_text(f"{folder}/memory.{name}") or "" for name in names)
-        if most.strip().isdigit() and taken.strip().isdigit() and int(most) < _UNLIMITED_BYTES:
-            stat = dict(_STAT.findall(read_text(f"{folder}/memory.stat") or ""))
-            total = "" if second else "total_"
+    for limit in _read_memory_limits(group):
+        taken = read_text(f"{limit.folder}/memory.{name}") or ""
+        if taken.isdigit():
+            stat = dict(_STAT.findall(read_text(f"{limit.folder}/memory.stat") or ""))
             cached = sum(int(stat.get(f"{total}{kind}_file", 0)) for kind in ("active", "inactive"))
-            rooms.append(max(0, int(most) - int(taken) + cached))
+            rooms.append(max(0, limit.limit_bytes - int(taken) + cached))
     return min(rooms, default=None)
