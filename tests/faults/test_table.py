@@ -14,7 +14,7 @@ OTHERS = (
     "tracking/test_mlflow_call.py", "session/test_run_finder.py", "core/test_uris.py",
     "publish/test_dispatch.py", "core/test_safe_log.py", "session/test_held_child.py",
     "session/test_recording.py", "publish/test_recovery_checks.py", "cli/test_group.py",
-    "recorders/test_spool_folder.py",
+    "recorders/test_spool_folder.py", "session/test_run_sources.py",
 )  # fmt: skip
 """Tests of the table that are not in this folder."""
 

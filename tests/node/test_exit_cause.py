@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
-from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills, name_signal, read_oom_counts
+import pytest
+
+from mlflow_perf.node.exit_cause import (
+    boot_id,
+    count_new_oom_kills,
+    has_own_procfs,
+    name_signal,
+    read_oom_counts,
+)
 
 
 def test_a_signal_has_a_name() -> None:
@@ -17,6 +26,18 @@ def test_a_signal_has_a_name() -> None:
 def test_the_id_of_a_boot_stays_until_the_next_boot() -> None:
     """Two readings within one boot are equal."""
     assert boot_id() == boot_id()
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [(str(os.getpid()), True), ("1", False), (None, True)]
+)
+def test_a_procfs_of_another_pid_namespace_is_known(
+    tmp_path: Path, own: str | None, expected: bool
+) -> None:
+    """It calls this process by another number; a machine without procfs has none that is wrong."""
+    if own is not None:
+        (tmp_path / "self").symlink_to(own)
+    assert has_own_procfs(tmp_path) is expected
 
 
 def test_oom_kills_are_counted_in_both_versions_of_cgroups(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import detect
+from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.session import run_sources
 from mlflow_perf.session.run_sources import (
     detect_node,
@@ -53,6 +57,37 @@ def test_the_job_of_several_ranks_begins_at_their_launcher(
     open_job_readers(7, detect(ranks))
     open_job_readers(None, detect({}))
     assert roots == [os.getppid() if os.getppid() > 1 else None, 7, None]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("way", ["run", "report"])
+def test_the_figures_of_another_process_are_not_the_jobs(tmp_path: Path, way: str) -> None:
+    """In a PID namespace without a procfs of its own, a number in /proc is that of a stranger."""
+    apart = ["unshare", "--pid", "--fork"]
+    if not shutil.which("unshare") or subprocess.call([*apart, "true"]):
+        pytest.skip("this machine lets nobody make a PID namespace")
+    block = """
+import sys, mlflow_perf
+with mlflow_perf.report("busy") as perf:
+    exec(sys.argv[1])
+print(perf.summary["job_cpu_avg_cores"] * perf.summary["duration_sec"])
+"""
+    work = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    runs = [sys.executable, "-m", "mlflow_perf", "run", "--", sys.executable, "-c", work]
+    ended = subprocess.run(
+        [*apart, *(runs if way == "run" else [sys.executable, "-c", block, work])],
+        env={**os.environ, "MLFLOW_PERF_DIR": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    if way == "report":
+        assert 0.4 < float(ended.stdout) < 1.5
+        return
+    assert "only the node is: /proc is that of another PID namespace" in ended.stderr
+    journal = next(tmp_path.glob("*.journal"))
+    delivery, _ = read_journal(journal.read_bytes())
+    summary = delivery.document.summary
+    assert "cpu_limit_cores" in summary
+    assert not [key for key in summary if key.startswith("job_cpu")]
 
 
 def test_exporters_and_scrapers_are_only_opened_when_asked_for(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import mmap
+import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event
 from types import ModuleType
 
@@ -16,8 +19,11 @@ from mlflow_perf.tracking.mlflow_call import MlflowCall
 
 
 @pytest.mark.parametrize("name", ["urllib3.connectionpool", "mlflow.store.db.utils"])
-def test_its_thread_does_not_log_retries(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_thread_does_not_log_retries(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line per retry, a traceback per statement: dropped in our threads, kept in all others."""
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
     log = logging.getLogger(name)
     MlflowCall(lambda: log.error("retry of ours"), name="test").result(30)
     log.error("retry of the job")
@@ -77,6 +83,31 @@ def test_mlflow_is_not_imported_where_the_control_group_has_no_room_for_it(
     monkeypatch.delitem(sys.modules, "mlflow")
     with pytest.raises(RuntimeError, match="call MLflow: 100 MB in the control group"):
         MlflowCall(lambda: None, name="test")
+
+
+def test_many_processes_load_mlflow_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for its turn says so, and what was missing when the time is up."""
+    held, free = Event(), Event()
+    loaded: list[str] = []
+
+    @contextmanager
+    def hold(names: list[str], **_: float) -> Iterator[None]:
+        assert len(set(names)) == os.cpu_count()
+        held.set()
+        free.wait(30)
+        yield
+
+    monkeypatch.setattr(mlflow_call, "holding", hold)
+    monkeypatch.setattr(mlflow_call, "import_module", loaded.append)
+    monkeypatch.delitem(sys.modules, "mlflow")
+    calling = MlflowCall(lambda: loaded.append("called"), name="test")
+    assert held.wait(30)
+    assert calling.waits
+    with pytest.raises(TimeoutError, match="no answer in time: MLflow was still being loaded"):
+        calling.result(0.0)
+    free.set()
+    calling.result(30)
+    assert (loaded, calling.waits) == (["mlflow", "called"], False)
 
 
 def test_a_time_limit_of_the_job_is_no_missing_answer(monkeypatch: pytest.MonkeyPatch) -> None:

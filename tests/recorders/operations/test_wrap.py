@@ -395,3 +395,15 @@ def test_what_cannot_be_called_is_refused_where_it_is_decorated(
         decorate[0](functools.partialmethod(speed))
     with pytest.raises(SettingError, match="An object of type list cannot be called: decorate a f"):
         decorate[0]([1, 2])
+
+
+def test_an_object_whose_name_is_no_text(decorate: tuple[Decorate, list[str]]) -> None:
+    """A stand-in answers each attribute with an object; it can be decorated all the same."""
+
+    class Named:
+        __name__ = 7
+
+        def __call__(self) -> str:
+            return "called"
+
+    assert decorate[0](Named())() == "called"

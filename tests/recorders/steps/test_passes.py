@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
+import weakref
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -43,3 +46,35 @@ def test_the_loader_can_be_copied(session: StepMetrics) -> None:
     """A copy and a pickle are loaders of their own."""
     assert list(copy.deepcopy(steps([1, 2]))) == [1, 2]
     assert list(pickle.loads(pickle.dumps(steps([1, 2])))) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["for", "async for"])
+def test_the_body_of_the_loop_may_free_its_item(session: StepMetrics, kind: str) -> None:
+    """A batch is large: no variable of ours keeps it while the body works."""
+
+    class Batch:
+        pass
+
+    freed = []
+
+    def work(batch: Batch) -> weakref.ref[Batch]:
+        return weakref.ref(batch)
+
+    async def loop() -> None:
+        async def load() -> AsyncIterator[Batch]:
+            yield Batch()
+
+        async for batch in steps(load()):
+            left = work(batch)
+            del batch
+            freed.append(left() is None)
+
+    if kind == "for":
+        for batch in steps(map(lambda _: Batch(), range(2))):  # noqa: C417 - it keeps no item
+            left = work(batch)
+            del batch
+            freed.append(left() is None)
+    else:
+        asyncio.run(loop())
+    assert freed == [True] * len(freed)
+    assert freed

@@ -6,6 +6,7 @@ was killed.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Mapping
@@ -15,6 +16,17 @@ _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _COUNTERS = ("memory.events", "memory.oom_control")
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def has_own_procfs(proc: Path | str = _PROC) -> bool:
+    """Return whether procfs has this process's own numbers, or none of it.
+
+    After `unshare --pid` without `--mount-proc`, a number there is that of another process.
+    """
+    try:
+        return int(Path(proc, "self").readlink().name) == os.getpid()
+    except (OSError, ValueError):
+        return True
 
 
 def boot_id() -> str:
@@ -54,6 +66,8 @@ def read_oom_counts(
         Path of the counter's file → its count; empty if none can be read.
     """
     found = {}
+    if not has_own_procfs(proc):
+        pid = "self"  # a command is in its wrapper's group
     for line in (_read(f"{proc}/{pid}/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":

@@ -5,15 +5,13 @@ Everything goes through `MlflowClient` and the id of a run: see `tracking.client
 
 from __future__ import annotations
 
-import errno
-import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.temporary import temporary_folder
@@ -66,8 +64,6 @@ _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _REFUSED_SEC = 2.0  # for an upload to a run whose figures were refused
 _ALONE_SEC = 10.0
 _MAKING_SEC = 60.0  # to wait for another process that makes a new store
-_LOOK_EVERY_SEC = 0.02
-_SOCKET_NAME = 100  # characters that the kernel takes
 _MAX_LOOKS = 5  # for other nodes that end at the same time
 _STATUS_TAG = "mlflow_perf.status"  # of every run that has a report
 _log = get_logger(__name__)
@@ -103,7 +99,10 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     try:
         with (
             forgetting_artifacts(run_id),
-            nullcontext() if run.own_run or delivery.is_brief else _writing_alone(run_id),
+            # Two that write to a run at the same moment replace each other's report unseen.
+            nullcontext()
+            if run.own_run or delivery.is_brief
+            else holding([run_id], timeout_sec=_ALONE_SEC),
         ):
             latest = writer.write()
     except NotUploadedError:
@@ -140,26 +139,6 @@ def _create_run(delivery: Delivery, claim: Claim) -> None:
             discard_run(info.run_id, tracking_uri=run.tracking_uri)
     if run.run_id is None:  # neither this thread nor the one that began at the start has one
         raise TimeoutError("the run came after the time for sending")
-
-
-@contextmanager
-def _writing_alone(run_id: str) -> Iterator[None]:
-    """Hold off the other processes of this host that write to the same run, for a while.
-
-    Two that write at the same moment replace each other's report without having seen it. The lock
-    is a name of a socket: it leaves no file, and ends with its process. Only Linux has such names.
-    """
-    with socket.socket(getattr(socket, "AF_UNIX", socket.AF_INET)) as lock:
-        until = time.monotonic() + _ALONE_SEC
-        while sys.platform == "linux" and time.monotonic() < until:
-            try:
-                lock.bind(f"\0mlflow-perf {run_id}"[:_SOCKET_NAME])
-                break
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    break
-                time.sleep(_LOOK_EVERY_SEC)
-        yield
 
 
 @contextmanager

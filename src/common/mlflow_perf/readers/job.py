@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import CGROUP_COLUMNS, CPU_COLUMNS, HOST_CPU_COLUMNS
+from mlflow_perf.node.exit_cause import has_own_procfs
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup.cgroup import CgroupCpuTime, CgroupReader
 from mlflow_perf.readers.cgroup.groups import Group, Groups
@@ -65,7 +66,7 @@ class JobSources:
 
     @cached_property
     def _groups(self) -> Groups:
-        who = "self" if self._pid is None else self._pid
+        who = self._pid if self._pid and has_own_procfs(self._proc) else "self"
         return Groups(who, proc=self._proc, root=self._root)
 
     def _find_step_group(self, controller: str) -> Group | None:

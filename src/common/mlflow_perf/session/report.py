@@ -247,8 +247,8 @@ class Session:
     def _warn_of_other_run(self, outer: Session) -> None:
         asked, used = self._settings.run_id, outer.run_id
         if asked is not None and asked != used:
-            why = "it names the run %s, but began inside %r, which reports to the run %s"
-            self._warn(why, asked, outer.name, used)
+            why = "it names the run %s, but began inside %r, which reports to %s"
+            self._warn(why, asked, outer.name, f"the run {used}" if used else "a run of its own")
 
     def _warn(self, why: str, *facts: object) -> None:
         """Say once for each name why a block has no report of its own."""
@@ -268,7 +268,8 @@ class Session:
 
     def __call__(self, function: F) -> F:
         """Return the function with each call, or each iteration of a generator, as a block."""
-        own_name = getattr(function, "__name__", "<lambda>")
+        own_name = getattr(function, "__name__", None)
+        own_name = own_name if isinstance(own_name, str) else "<lambda>"
         # A script with three decorated functions has three components.
         is_named = self._settings.name is not None or own_name == "<lambda>"
         name = self.name if is_named else own_name

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
@@ -117,7 +118,7 @@ def _wait(call: MlflowCall[Any], timeout_sec: float, *, works_here: bool) -> Non
     latest, until, seen = now + _LOCAL_START_SEC, now + timeout_sec, _work_done()
     while now < until and not call.done_within(min(_POLL_SEC, until - now)):
         now, work = time.monotonic(), _work_done()
-        if works_here and work != seen and now < latest:
+        if works_here and (work != seen or call.waits) and now < latest:
             until, seen = now + timeout_sec, work
     call.result(0.0)
 
@@ -156,7 +157,7 @@ class RunFinder:
         self._read_shared = read_shared
         self._is_postponed = self._is_settling = self._is_over = False
         self._pending: MlflowCall[None] | None = None
-        self.page_probe: MlflowCall[Any] | None = None
+        self.page_probe: BackgroundCall[Any] | None = None
 
     def find(self, *, wait: bool = True, postpone: bool = False) -> None:
         """Find or create the run; while the server is slow or away, a thread goes on with it.
@@ -242,7 +243,7 @@ class RunFinder:
 
         if is_http(run.tracking_uri) and self._node.samples:
             with contextlib.suppress(RuntimeError):  # without a thread there is no link
-                self.page_probe = MlflowCall(probe, name="page")
+                self.page_probe = BackgroundCall(probe, name="page")
 
     def _make(self) -> None:
         """Let the handle use the run that this job shares, or a new one."""

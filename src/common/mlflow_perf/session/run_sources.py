@@ -10,6 +10,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.node.exit_cause import has_own_procfs
 from mlflow_perf.node.place import Node, detect
 from mlflow_perf.readers import Reader, default_readers
 
@@ -76,6 +77,11 @@ def open_job_readers(
     several = node.world_size > node.count and not node.pool
     if root_pid is None and several and os.getppid() > 1:
         root_pid = os.getppid()
+    if root_pid is not None and not has_own_procfs():
+        _log.warning(
+            "The job's processes are not measured, only the node is: /proc is that of another PID "
+            "namespace (unshare --mount-proc makes the right one)."
+        )
     return default_readers(root_pid=root_pid, carbon=carbon, ranks=ranks)
 
 

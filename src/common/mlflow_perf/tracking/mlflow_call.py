@@ -9,15 +9,20 @@ from __future__ import annotations
 import datetime
 import logging
 import mmap
+import os
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.held_name import holding
+from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import redact_password
+from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 
 T = TypeVar("T")
@@ -26,6 +31,9 @@ T = TypeVar("T")
 _CALL_BYTES, _IMPORT_BYTES = 64 << 20, 512 << 20
 # Most of that address space is never touched: this is what the import adds to the memory.
 _IMPORT_RESIDENT_BYTES = 160 << 20
+# The import takes two seconds of a CPU: of many jobs that end together, each would be late.
+_TURN_SEC = 20.0
+_one_loads = Lock()
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
@@ -46,8 +54,18 @@ logging.getLogger("mlflow.store.db.utils").addFilter(
 )
 
 
+def is_loaded() -> bool:
+    """Return whether MLflow has been imported, by the job or by us."""
+    module = sys.modules.get("mlflow")
+    spec = getattr(module, "__spec__", None)
+    return module is not None and not getattr(spec, "_initializing", False)
+
+
 class MlflowCall(BackgroundCall[T]):
     """A call of MLflow in a daemon thread, started at once if there is room for it.
+
+    Where MLflow has to be imported first, no more processes of this user and host do so at the same
+    time than there are CPUs.
 
     Args:
         call: The function to call.
@@ -55,6 +73,7 @@ class MlflowCall(BackgroundCall[T]):
 
     Attributes:
         fault: Why its latest request is being repeated; empty while none is.
+        waits: Whether it waits because other processes import MLflow.
 
     Raises:
         RuntimeError: When the process may have no further thread. When too little memory is left,
@@ -64,7 +83,7 @@ class MlflowCall(BackgroundCall[T]):
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
-        self.fault = ""
+        self.fault, self.waits = "", False
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
             by = replaced.__module__.partition(".")[0]
@@ -84,7 +103,23 @@ class MlflowCall(BackgroundCall[T]):
             raise RuntimeError(
                 f"too little memory is left to call MLflow: {room >> 20} MB in the control group"
             )
-        super().__init__(call, name=name)
+
+        def load_and_call() -> T:
+            self._load_in_turn()
+            return call()
+
+        super().__init__(load_and_call if is_new else call, name=name)
+
+    def _load_in_turn(self) -> None:
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        turns = [f"loads MLflow {user} {number}" for number in range(count_cpus())]
+        self.waits = True
+        with _one_loads:
+            if not is_loaded():
+                with holding(turns, timeout_sec=_TURN_SEC):
+                    self.waits = False
+                    import_module("mlflow")
+        self.waits = False
 
     def result(self, timeout_sec: float) -> T:
         """Return the call's result, or raise its exception; see `BackgroundCall.result`.
@@ -95,6 +130,16 @@ class MlflowCall(BackgroundCall[T]):
         try:
             return super().result(timeout_sec)
         except TimeoutError as error:
-            if not self.fault or not self.is_alive() or is_from_handler(error):
+            fault = self.fault or ("" if is_loaded() else "MLflow was still being loaded")
+            if not fault or not self.is_alive() or is_from_handler(error):
                 raise
-            raise TimeoutError(f"{error}: {self.fault}") from None
+            raise TimeoutError(f"{error}: {fault}") from None
+
+
+def _renew_lock() -> None:
+    global _one_loads  # noqa: PLW0603 - another thread of the parent may have held it
+    _one_loads = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

@@ -76,7 +76,8 @@ class ProcessTreeReader:
         self._rank_sec: dict[int, float] = {}  # the part of ended ranks in what is left
         self._memory = TreeMemory(self._table)
         root = self._table.find(self._root)
-        if root is None:
+        # In a procfs of another PID namespace, the number is that of a stranger.
+        if root is None or (root_pid is not None and own not in (None, os.getpid())):
             raise SourceUnavailableError(f"Process {self._root} cannot be read.")
         self._members[root.pid] = root
         self._table.keep(root.pid)

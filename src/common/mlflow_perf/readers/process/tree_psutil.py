@@ -16,6 +16,7 @@ import psutil as _psutil
 
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
+from mlflow_perf.node.exit_cause import has_own_procfs
 from mlflow_perf.readers.process.process import Usage
 from mlflow_perf.records import MB, Column
 
@@ -53,6 +54,8 @@ class PsutilProcessTreeReader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._psutil, self._clock = psutil, clock
+        if psutil is _psutil and not has_own_procfs():
+            raise SourceUnavailableError("procfs is that of another PID namespace.")
         try:
             self._root = psutil.Process(root_pid or os.getpid())
         except psutil.Error as error:

@@ -86,7 +86,10 @@ def wrap(function: Any, block: Block, steps: Steps | None = None) -> Any:
         wrapped = _wrap_generator(function, block, steps)
     else:
         wrapped = _wrap_plain(function, block)
-    return functools.wraps(function)(wrapped)
+    try:
+        return functools.wraps(function)(wrapped)
+    except TypeError:  # an object whose `__name__` is no text
+        return functools.wraps(function, assigned=("__doc__",))(wrapped)
 
 
 def _refuse_uncallable(function: Any) -> None:

@@ -25,13 +25,15 @@ class Steps(Generic[T]):
 
     def _iterate(self, loop: Loop) -> Iterator[T]:
         enter(loop)
-        end, clock = loop.end, perf_counter_ns
+        end, clock, held = loop.end, perf_counter_ns, list[T]()
         try:
             loop.wait()
             for item in self._items:
                 loop.begun_ns = clock()  # `begin`, in line
                 loop.is_in_step = True
-                yield item
+                held.append(item)
+                del item  # the body may free it
+                yield held.pop()
                 end()
         finally:
             leave(loop)
@@ -43,11 +45,14 @@ class Steps(Generic[T]):
                 yield item
             return
         enter(loop)
+        held = list[T]()
         try:
             loop.wait()
             async for item in self._items:
                 loop.begin()
-                yield item
+                held.append(item)
+                del item
+                yield held.pop()
                 loop.end()
         finally:
             leave(loop)
