@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from mlflow import MlflowClient
 
@@ -10,12 +12,14 @@ from mlflow_perf.tracking.client import (
     create_run,
     discard_run,
     end_run,
+    find_current_experiment,
     find_job_run,
     open_client,
     open_run,
     provide_experiment,
     read_chosen_experiment,
 )
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
 
@@ -61,3 +65,18 @@ def test_the_chosen_experiment_is_created_if_need_be(
     assert experiment.experiment_id == made
     assert provide_experiment(RunHandle(store, experiment_id="7")) == "7"
     assert provide_experiment(RunHandle(store)) is None
+
+
+def test_a_connection_of_a_thread_of_ours_never_comes_to_the_job(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gevent it would fail there: a server is asked in the job's own thread, or not at all."""
+    server = "http://127.0.0.1:9"
+    monkeypatch.setattr("socket.socket", type("Other", (), {"__module__": "gevent._socket3"}))
+    open_client(server)
+    for ask in (open_client, find_current_experiment):
+        with pytest.raises(RuntimeError, match="beside the job: gevent replaces socket"):
+            MlflowCall(partial(ask, server), name="test").result(60)
+    MlflowCall(lambda: open_client(store), name="test").result(60)
+    monkeypatch.undo()
+    MlflowCall(lambda: open_client(server), name="test").result(60)

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
+from mlflow_perf.tracking.mlflow_call import refuse_shared_sockets
 from mlflow_perf.tracking.perf_run import STEPS_TAG
 from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
@@ -32,12 +34,17 @@ _MAX_NAME = 250
 
 
 def open_client(tracking_uri: str | None) -> MlflowClient:
-    """Return a client of a store; without a URI, of the store that MLflow is using."""
+    """Return a client of a store; without a URI, of the store that MLflow is using.
+
+    Raises:
+        RuntimeError: When it must not be asked from this thread.
+    """
     import mlflow
 
     # MLflow keeps one connection for each address as it is written.
     if not tracking_uri or is_current(tracking_uri):
         tracking_uri = str(mlflow.get_tracking_uri())
+    refuse_shared_sockets(tracking_uri)
     return _make_client(mlflow.MlflowClient, tracking_uri)
 
 
@@ -108,7 +115,9 @@ def create_run(
     # It asks git, and the end of that child would call the job's handler of SIGCHLD.
     ended = getattr(signal, "SIGCHLD", None)  # Windows has none
     is_heard = ended and signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN)
-    ignored = [GitRunContext] if is_heard else None
+    # gevent starts children from the job's thread alone.
+    is_replaced = subprocess.Popen.__module__ != "subprocess"
+    ignored = [GitRunContext] if is_heard or is_replaced else None
     return open_client(tracking_uri).create_run(
         experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
@@ -273,6 +282,7 @@ def provide_experiment(run: RunHandle) -> str | None:
 
 def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
+    refuse_shared_sockets(tracking_uri or "")
     if not tracking_uri or is_current(tracking_uri):
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.

@@ -21,7 +21,7 @@ from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.core.uris import redact_password
+from mlflow_perf.core.uris import is_http, redact_password
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 
@@ -61,6 +61,29 @@ def is_loaded() -> bool:
     return module is not None and not getattr(spec, "_initializing", False)
 
 
+def _find_replacer(kind: type) -> str:
+    """Return the library that has put a class of its own in the place of Python's, or nothing."""
+    by = kind.__module__.partition(".")[0]
+    return "" if by in ("datetime", "socket", "socks") else by
+
+
+def refuse_shared_sockets(uri: str) -> None:
+    """Refuse to ask a tracking server from a thread where sockets belong to the thread's loop.
+
+    MLflow keeps connections for all threads. With gevent or eventlet, one that was opened here would
+    fail in the job's own thread.
+
+    Args:
+        uri: The store.
+
+    Raises:
+        RuntimeError: When it must not be asked from this thread.
+    """
+    by = _find_replacer(socket.socket) if is_http(uri) else ""
+    if by and threading.get_native_id() != threading.main_thread().native_id:
+        raise RuntimeError(f"MLflow cannot be called beside the job: {by} replaces socket")
+
+
 class MlflowCall(BackgroundCall[T]):
     """A call of MLflow in a daemon thread, started at once if there is room for it.
 
@@ -86,8 +109,7 @@ class MlflowCall(BackgroundCall[T]):
         self.fault, self.waits = "", False
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
-            by = replaced.__module__.partition(".")[0]
-            if by not in ("datetime", "socket", "socks"):
+            if by := _find_replacer(replaced):
                 raise RuntimeError(
                     f"MLflow cannot be imported now: {by} replaces {replaced.__name__}"
                 )
