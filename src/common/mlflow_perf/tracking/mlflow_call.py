@@ -70,8 +70,8 @@ def _find_replacer(kind: type) -> str:
 def refuse_shared_sockets(uri: str) -> None:
     """Refuse to ask a tracking server from a thread where sockets belong to the thread's loop.
 
-    MLflow keeps connections for all threads. With gevent or eventlet, one that was opened here would
-    fail in the job's own thread.
+    MLflow keeps connections for all threads. With gevent or eventlet, one that was opened here
+    would fail in the job's own thread.
 
     Args:
         uri: The store.
