@@ -28,15 +28,13 @@ def test_the_id_of_a_boot_stays_until_the_next_boot() -> None:
     assert boot_id() == boot_id()
 
 
-@pytest.mark.parametrize(
-    ("own", "expected"), [(str(os.getpid()), True), ("1", False), (None, True)]
-)
+@pytest.mark.parametrize(("number", "expected"), [("its own", True), ("1", False), (None, True)])
 def test_a_procfs_of_another_pid_namespace_is_known(
-    tmp_path: Path, own: str | None, expected: bool
+    tmp_path: Path, number: str | None, expected: bool
 ) -> None:
     """It calls this process by another number; a machine without procfs has none that is wrong."""
-    if own is not None:
-        (tmp_path / "self").symlink_to(own)
+    if number is not None:
+        (tmp_path / "self").symlink_to(str(os.getpid()) if number == "its own" else number)
     assert has_own_procfs(tmp_path) is expected
 
 
