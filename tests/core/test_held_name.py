@@ -80,3 +80,14 @@ def test_a_long_name_can_be_held() -> None:
     """The kernel takes 108 bytes; what is beyond does not count."""
     with holding(["é" * 200], timeout_sec=0.0):
         pass
+
+
+def test_where_sockets_are_refused_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may allow no socket at all; the work is done all the same."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no network here")
+
+    monkeypatch.setattr("socket.socket", refuse)
+    with holding(["name"], timeout_sec=60.0):
+        pass
