@@ -209,6 +209,22 @@ def test_an_input_beyond_all_others_is_extrapolated_to() -> None:
     assert 2500.0 <= found.memory_mb < 3500.0
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    base=st.floats(0, 10_000), slope=st.floats(0.01, 100), first=st.integers(0, 20),
+    beyond=st.floats(1, 2),
+)  # fmt: skip
+def test_a_straight_line_over_a_constant_is_followed(
+    base: float, slope: float, first: int, beyond: float
+) -> None:
+    """Python needs some memory whatever the input; the rest grows with it, far beyond too."""
+    sizer = Sizer()
+    for rows in range(first, first + 30):
+        sizer.observe(peak_mb=base + slope * rows, duration_sec=60.0, inputs={"rows": float(rows)})
+    asked = beyond * (first + 29)  # the data fit a power of the rows nearly as well
+    assert sizer.suggest(inputs={"rows": asked}).memory_mb >= 0.9 * (base + slope * asked)
+
+
 def test_few_runs_that_prove_an_input_need_no_long_history() -> None:
     """Twelve runs on a line are proof enough: a small input gets little."""
     sizer = Sizer()

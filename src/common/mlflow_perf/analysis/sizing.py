@@ -372,16 +372,24 @@ def _correlate(inputs: Array, values: Array) -> float:
     known = np.isfinite(inputs)
     if known.sum() < 3:
         return 0.0
-    x, y = compress(inputs[known]), np.log(values[known])
+    return _square_correlation(compress(inputs[known]), np.log(values[known]))
+
+
+def _square_correlation(x: Array, y: Array) -> float:
     x, y = x - x.mean(), y - y.mean()
     spread = float((x @ x) * (y @ y))
     return float(x @ y) ** 2 / spread if spread > 1e-12 else 0.0
 
 
 def _bound_correlation(inputs: Array, values: Array) -> float:
-    """Return the squared correlation that the runs prove at 95%, by Fisher's transformation."""
-    runs = int(np.isfinite(inputs).sum())
-    square = _correlate(inputs, values)
+    """Return the squared correlation that the runs prove at 95%, by Fisher's transformation.
+
+    It is that of the logarithms, or of the values themselves: most programs need some memory
+    whatever their input, and the rest grows with it.
+    """
+    known = np.isfinite(inputs)
+    runs = int(known.sum())
+    square = max(_correlate(inputs, values), _square_correlation(inputs[known], values[known]))
     if runs < 4 or square == 0.0:
         return 0.0
     found = math.atanh(min(math.sqrt(square), 1.0 - 1e-9)) - 1.645 / math.sqrt(runs - 3)
