@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mlflow_perf.analysis.correlation import bound_correlation, correlate_logs
 from mlflow_perf.analysis.sizing_experts import (
     EXPERTS,
     EXTRAPOLATES,
@@ -154,7 +155,7 @@ class Sizer:
             if best != self._predictor:
                 self._relearn(_REPLAYED, best)
             if best is not None:
-                self._proof = _bound_correlation(self._inputs[best], self._peaks)
+                self._proof = bound_correlation(self._inputs[best], self._peaks)
 
     def suggest(
         self, *, inputs: Mapping[str, float] | None = None, failed_mb: float | None = None
@@ -316,7 +317,7 @@ class Sizer:
         """Return the input whose logarithm correlates best with the peak's."""
         if self._predictor is None or len(self._inputs) < 2 or len(self._peaks) < 3:
             return self._predictor
-        scores = {name: _correlate(self._inputs[name], self._peaks) for name in self._inputs}
+        scores = {name: correlate_logs(self._inputs[name], self._peaks) for name in self._inputs}
         best = max(sorted(scores), key=lambda name: scores[name])
         # An input that is about as good as the present one is not worth learning anew.
         return best if scores[best] > scores[self._predictor] + 0.05 else self._predictor
@@ -343,7 +344,7 @@ class Sizer:
         columns = {n: column[-_TIMED:] for n, column in self._inputs.items() if n in given}
         if seconds.min() <= 0 or not columns:
             return middle
-        scores = {name: _correlate(column, seconds) for name, column in columns.items()}
+        scores = {name: correlate_logs(column, seconds) for name, column in columns.items()}
         best = max(sorted(scores), key=lambda name: scores[name])
         if scores[best] < 0.5:
             return middle
@@ -365,35 +366,6 @@ def _is_apart(values: Array) -> bool:
 def _find_slope(x: Array, y: Array) -> float:
     distances = x - x.mean()
     return float(distances @ y / max(distances @ distances, 1e-300))
-
-
-def _correlate(inputs: Array, values: Array) -> float:
-    """Return the squared correlation of the logarithms, over the runs that have the input."""
-    known = np.isfinite(inputs)
-    if known.sum() < 3:
-        return 0.0
-    return _square_correlation(compress(inputs[known]), np.log(values[known]))
-
-
-def _square_correlation(x: Array, y: Array) -> float:
-    x, y = x - x.mean(), y - y.mean()
-    spread = float((x @ x) * (y @ y))
-    return float(x @ y) ** 2 / spread if spread > 1e-12 else 0.0
-
-
-def _bound_correlation(inputs: Array, values: Array) -> float:
-    """Return the squared correlation that the runs prove at 95%, by Fisher's transformation.
-
-    It is that of the logarithms, or of the values themselves: most programs need some memory
-    whatever their input, and the rest grows with it.
-    """
-    known = np.isfinite(inputs)
-    runs = int(known.sum())
-    square = max(_correlate(inputs, values), _square_correlation(inputs[known], values[known]))
-    if runs < 4 or square == 0.0:
-        return 0.0
-    found = math.atanh(min(math.sqrt(square), 1.0 - 1e-9)) - 1.645 / math.sqrt(runs - 3)
-    return math.tanh(max(found, 0.0)) ** 2
 
 
 def _check_number(name: str, value: float, at_least: float = -math.inf) -> float:
