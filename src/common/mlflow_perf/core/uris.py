@@ -18,8 +18,15 @@ from mlflow_perf.core.handler_errors import is_from_handler
 _NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # A password ends at the last @ before the path, as in `requests`. A database driver also accepts a
-# slash in a password, so the pattern looks further unless a port number precedes the slash.
+# slash in a password, so the pattern looks further unless a port number precedes the slash; the
+# address of a database has no @ after its host.
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
+_DATABASE_PASSWORD = re.compile(r"(?i)\b(?!https?:)([a-z][\w+.-]*://[^\s/:@]*):[^\s?'\"]*@")
+# In the query of an address, or in that of ODBC, which is a part of it with %3D for each `=`.
+_NAMES = r"passw(?:or)?d|pwd|secret|token|credential|signature|\bsig|(?:access|account|api)_?key"
+_QUERY_PASSWORD = re.compile(
+    rf"(?i)((?:{_NAMES})(?:=(?=[^\s&;'\"])|%3D(?!%3B)))(?:(?<==)[^\s&;'\"]+|(?:(?!%3B)[^\s&;'\"])+)"
+)
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s)'\"]+")
 _SECRET_NAME = re.compile(
     r"(?i)(passw(or)?d|secret|credential|(access|account|api|auth|secret)[_-]?(key|token))s?$"
@@ -29,7 +36,9 @@ _HEADER = re.compile(r"(?<=['\"])(Basic|Bearer) [^'\"]+")
 
 def redact_password(text: str) -> str:
     """Return a text without the passwords of the addresses and the quoted headers in it."""
-    return _HEADER.sub(r"\1 ***", _PASSWORD.sub(r"\1:***@", text))
+    for pattern in (_DATABASE_PASSWORD, _PASSWORD):
+        text = pattern.sub(r"\1:***@", text)
+    return _HEADER.sub(r"\1 ***", _QUERY_PASSWORD.sub(r"\1***", text))
 
 
 def redact_address(text: str) -> str:

@@ -213,9 +213,10 @@ class RunFinder:
                 raise
             self._pending = None
             if is_wrong_for_ever(error, run.tracking_uri):
+                # Without MLflow's own error, which may show the address with its password.
                 raise SettingError(
                     f"The MLflow store {shown} cannot be used: {first_line(error)}"
-                ) from error
+                ) from None
             run.started = time.time()
             _log.warning("No MLflow run could be made yet: %s", first_line(error))
 
