@@ -151,3 +151,37 @@ def test_an_empty_store_is_said_by_each_command(cli: Cli, cli_json: Any, empty_s
     assert json.loads(groups[1]) == {"groups": 0, "most_unused": []}
     assert all(is_error and "\n" not in text for is_error, text in refused)
     assert not any(str(empty_store.parent) in text for _, text in refused)
+
+
+def test_a_damaged_document_disables_no_command_but_its_own(
+    cli: Cli, log_run: Callable[..., str], client: MlflowClient, tmp_path: Path
+) -> None:
+    """Commands across runs leave the run out and say so once; the run's own ends with 2."""
+    good, cut = [log_run({"duration_sec": 10.0}, component="cut") for _ in range(6)][-2:]
+    log_run({"duration_sec": 10.0}, component="whole")
+    [file] = tmp_path.glob(f"artifacts/{cut}/**/node-0.json")
+    file.write_text(file.read_text()[:300])
+    limit = ("--limit", "duration_sec=+50%")
+    for command in (
+        ("history", "--component", "cut"),
+        ("watch", "--component", "cut", *limit),
+        ("advise", "--component", "cut"),
+        ("advise", "--all"),
+        ("fleet", "--digest", "digest.md"),
+        ("check", "--component", "cut", "--base-filter", "", "--new-filter", "", *limit),
+        ("check", good, "--base-filter", "", *limit),
+    ):
+        result = cli(*command)
+        assert result.exit_code == 0, (command, result.output)
+        assert result.stderr.count("left out") == 1
+        assert f"mlflow-perf: The run {cut} is left out: {file}" in result.stderr
+    for command in (("show", cut), ("compare", good, cut), ("check", good, cut, *limit)):
+        assert _is_one_line(cli(*command)), command
+    for tool, field in (("history", "newest_points"), ("advise", "memory_mb")):
+        call = make_server().call_tool(tool, {"component": "cut"})
+        data = json.loads(asyncio.run(call).content[0].text)
+        assert field in data
+        assert cut in data["runs_left_out"][0]
+        assert str(file) not in data["runs_left_out"][0]
+    client.delete_run(cut)  # other tests share the store
+    client.delete_run(good)

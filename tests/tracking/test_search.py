@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from tests.tracking.samples import NODE, document, log_run
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
 from mlflow_perf.tracking.search import (
     find_children,
     find_runs,
     get_run,
     get_runs,
     quote_literal,
+    tell,
     watch,
 )
 
@@ -106,3 +108,29 @@ def test_a_progress_bar_can_watch_the_runs(client: MlflowClient, experiment: str
     finally:
         watch.reset(token)
     assert counts == [1]
+
+
+def test_a_damaged_document_does_not_hide_the_runs_before_it(
+    client: MlflowClient, experiment: str, tmp_path: Path
+) -> None:
+    """A search leaves the run out, says which, and reads one more; a request for it fails."""
+    old, new, cut = (
+        log_run(client, experiment, document(NODE, component="cut"), component="cut")
+        for _ in range(3)
+    )
+    [file] = tmp_path.glob(f"a/{cut}/**/node-0.json")
+    file.write_text(file.read_text()[:100])
+    said: list[str] = []
+    token = tell.set(said.append)
+    try:
+        assert [run.run_id for run in find_runs("cut")] == [new, old]
+        assert [run.run_id for run in find_runs("cut", max_results=1)] == [new]
+        assert [run.run_id for run in find_runs(max_results=1)] == [new]
+    finally:
+        tell.reset(token)
+    assert len(said) == 3
+    assert said[0].startswith(f"The run {cut} is left out: {file}: This is not a JSON document")
+    with pytest.raises(DocumentError, match="not a JSON document"):
+        get_run(cut)
+    with pytest.raises(DocumentError, match="not a JSON document"):
+        get_runs([old, cut])

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import SettingError
 
 _OBJECTS_PER_COLLECTION = 200_000
@@ -46,12 +47,21 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
 def prepare() -> None:
     """Shorten MLflow's timeouts for a waiting user; speed up long searches and show their progress.
 
-    MLflow's own defaults wait for 247 s if the connection is refused; the user's settings are kept.
+    What a search leaves out is said in a line, once. MLflow's own defaults wait for 247 s if the
+    connection is refused; the user's settings are kept.
     """
-    from mlflow_perf.cli import _progress
-    from mlflow_perf.tracking.search import watch
+    from mlflow_perf.cli import _progress, _tables
+    from mlflow_perf.tracking.search import tell, watch
 
     watch.set(_progress.watched)
+    said: set[str] = set()
+
+    def say_once(text: str) -> None:  # a command may search more than once
+        if text not in said:
+            said.add(text)
+            click.echo(f"mlflow-perf: {_tables.clean(redact_password(text))}", err=True)
+
+    tell.set(say_once)
     # MLflow makes 20 objects per run that is read, and collections that free nothing take longer
     # than the rest: 12 s of CPU time for 10,000 runs become 5 s.
     gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])

@@ -68,7 +68,7 @@ def load(source: RunRef) -> PerfDocument:
 
     Raises:
         RunNotFoundError: When there is no such run or file, or it holds no performance data.
-        DocumentError: When a file is not a document that this version reads.
+        DocumentError: When a file cannot be read, or is no document that this version reads.
     """
     return reduce(PerfDocument.merge, read_documents(source))
 
@@ -84,7 +84,7 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
 
     Raises:
         RunNotFoundError: When there is no such run or file, or it holds no performance data.
-        DocumentError: When a file is not a document that this version reads.
+        DocumentError: When a file cannot be read, or is no document that this version reads.
     """
     if not is_run_id(source):
         yield from _read_files(_find_files(Path(source)))
@@ -132,7 +132,7 @@ def _read_files(paths: list[Path]) -> Iterator[PerfDocument]:
         except DocumentError as error:
             raise DocumentError(f"{path}: {error}") from error
         except OSError as error:
-            raise RunNotFoundError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+            raise DocumentError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
         if path.parent != paths[0].parent and document.nodes:
             names = (node.component for node in document.nodes.values())
             name = next(filter(None, names), path.parent.name)

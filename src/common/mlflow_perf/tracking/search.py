@@ -11,7 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import (
     RunRef,
     Visit,
@@ -37,6 +38,14 @@ Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 
 watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: items)
 """Wraps the runs that are read; the command line sets its progress bar here."""
+
+Tell = Callable[[str], None]
+"""Takes a sentence for the user."""
+
+_log = get_logger(__name__)
+
+tell: ContextVar[Tell] = ContextVar("tell", default=_log.warning)
+"""Is called for each run that a search leaves out, because its document cannot be read."""
 
 _IDS_PER_QUERY = 100
 _ONE_BY_ONE_MAX = 4
@@ -103,6 +112,9 @@ def find_runs(
 ) -> list[PerfRun]:
     """Return the runs that hold performance data, newest first.
 
+    A run with a damaged document is left out, and `tell` is told: the others' past is as good as
+    before.
+
     Args:
         component: Only runs to which this component reported, each with its figures alone.
         filter_string: A further condition, in MLflow's search language.
@@ -125,7 +137,7 @@ def find_runs(
 
     if component is None:
         usable = (run for run in search() if PerfRun.from_mlflow(run).has_figures)
-        return _read(list(islice(usable, max_results)), documents)
+        return _read_undamaged(usable, max_results, documents)
     # MLflow's search language has no "or". Of a run with several components, the first one is in
     # one tag and the others are in a JSON list in another tag.
     first = search(f"tags.`{TAG}component` = {quote_literal(component)}")
@@ -137,7 +149,7 @@ def find_runs(
         own = PerfRun.from_mlflow(run).find_component(component)
         return own is not None and own.has_figures
 
-    runs = _read(list(islice(filter(reports, found), max_results)), documents)
+    runs = _read_undamaged(filter(reports, found), max_results, documents)
     return [own for run in runs if (own := run.find_component(component)) is not None]
 
 
@@ -203,19 +215,48 @@ def iterate_runs(
         raise RunNotFoundError(explain_failure("The list of runs", error)) from error
 
 
+def _read_undamaged(found: Iterator[Run], most: int, documents: bool | None) -> list[PerfRun]:
+    """Return the first runs whose documents can be read, and tell about the others."""
+    whole: list[PerfRun] = []
+    while batch := list(islice(found, most - len(whole))):
+        for run, read in zip(batch, _try_to_read(batch, documents), strict=True):
+            if isinstance(read, PerfRun):
+                whole.append(read)
+            else:
+                tell.get()(f"The run {run.info.run_id} is left out: {read}")
+    return whole
+
+
 def _read(runs: Sequence[Run], documents: bool | None, visit: Visit | None = None) -> list[PerfRun]:
     """Return the runs, each with its document if `documents` of `get_runs` asks for it."""
+    whole: list[PerfRun] = []
+    for read in _try_to_read(runs, documents, visit):
+        if isinstance(read, DocumentError):
+            raise read
+        whole.append(read)
+    return whole
+
+
+def _try_to_read(
+    runs: Sequence[Run], documents: bool | None, visit: Visit | None = None
+) -> Iterable[PerfRun | DocumentError]:
+    """Return each run as in `_read`, or why its document cannot be read."""
     if not runs:
         return []
     client = make_client()
 
-    def read(run: Run) -> PerfRun:
+    def read(run: Run) -> PerfRun | DocumentError:
         perf_run = PerfRun.from_mlflow(run)
         wanted = documents
         if wanted is None:
             several_nodes = perf_run.has_figures and not perf_run.nodes
             wanted = several_nodes or len(runs) <= _DOCUMENTS_MAX
-        return replace(perf_run, document=read_document(client, run, visit)) if wanted else perf_run
+        if not wanted:
+            return perf_run
+        try:
+            return replace(perf_run, document=read_document(client, run, visit))
+        except DocumentError as error:
+            return error
 
     with futures.ThreadPoolExecutor(_THREADS) as pool:
         return list(watch.get()(pool.map(read, runs), len(runs)))
