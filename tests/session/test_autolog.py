@@ -200,6 +200,17 @@ def test_a_deleted_run_gets_nothing() -> None:
     assert "duration_sec" not in read(run).data.metrics
 
 
+def test_a_run_that_is_deleted_and_restored_is_reported() -> None:
+    """Its figures are those of its whole time."""
+    client = MlflowClient()
+    with mlflow.start_run() as run:
+        burn(0.05)
+        client.delete_run(run.info.run_id)
+        client.restore_run(run.info.run_id)
+        burn(0.05)
+    assert used_sec(read(run)) >= 0.09
+
+
 def test_a_run_that_is_resumed_keeps_its_earlier_report(caplog: pytest.LogCaptureFixture) -> None:
     """The later figures count, and the earlier document stays beside."""
     with mlflow.start_run() as run:

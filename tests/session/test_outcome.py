@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 from mlflow_perf.recorders.rank_commands import RankCommand
@@ -18,6 +19,8 @@ from mlflow_perf.session.outcome import Outcome
         (SystemExit(3), Outcome("FAILED", "SystemExit")),
         (ValueError("a secret"), Outcome("FAILED", "ValueError")),
         (KeyboardInterrupt(), Outcome("KILLED", "KeyboardInterrupt")),
+        (click.exceptions.Exit(0), Outcome()),
+        (click.exceptions.Exit(2), Outcome("FAILED", "Exit")),
     ],
 )
 def test_the_outcome_follows_from_the_exception(

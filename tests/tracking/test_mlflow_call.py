@@ -6,8 +6,10 @@ import io
 import logging
 import mmap
 import os
+import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -87,6 +89,23 @@ def test_mlflow_is_not_imported_where_the_control_group_has_no_room_for_it(
     monkeypatch.delitem(sys.modules, "mlflow")
     with pytest.raises(RuntimeError, match="call MLflow: 100 MB in the control group"):
         MlflowCall(lambda: None, name="test")
+
+
+def test_mlflow_is_not_called_where_the_limit_of_cpu_time_is_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel would end the job, or the wrapper after its command."""
+    used_sec = time.process_time()
+    limits = {5: (int(used_sec) + 6, resource.RLIM_INFINITY), 60: (int(used_sec) + 60,) * 2}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[5])
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    MlflowCall(lambda: None, name="test").result(30)
+    monkeypatch.delitem(sys.modules, "mlflow")
+    with pytest.raises(RuntimeError, match="too little CPU time is left"):
+        MlflowCall(lambda: None, name="test")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[60])
+    monkeypatch.setattr(mlflow_call, "import_module", lambda _: None)
+    MlflowCall(lambda: None, name="test").result(30)
 
 
 def test_many_processes_load_mlflow_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

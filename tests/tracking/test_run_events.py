@@ -6,6 +6,7 @@ import inspect
 import signal
 from collections.abc import Iterator
 from types import SimpleNamespace
+from unittest import mock
 
 import mlflow
 import pytest
@@ -43,9 +44,17 @@ class Listener:
         """Remember an end."""
         self.heard.append((status, run_id))
 
-    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+    def run_ended(self, run_id: str) -> None:
+        """Remember that it is over."""
+        self.heard.append(("ended", run_id))
+
+    def run_deleted(self, run_id: str) -> None:
         """Remember a deletion."""
-        self.heard.append(("deleted" if is_deleted else "ended", run_id))
+        self.heard.append(("deleted", run_id))
+
+    def run_restored(self, run_id: str) -> None:
+        """Remember that it was taken back."""
+        self.heard.append(("restored", run_id))
 
 
 @pytest.fixture
@@ -81,16 +90,24 @@ def test_every_way_to_start_and_end_a_run_is_told(listener: Listener, store: str
     client.update_run(one, "RUNNING")
     client.update_run(one, status="FAILED")
     client.delete_run(one)
+    client.restore_run(one)
     a, b = outer.info.run_id, inner.info.run_id
     assert listener.heard == [
         ("new", a), ("active", a), ("new", b), ("active", b),
         ("FINISHED", b), ("ended", b), ("FINISHED", a), ("ended", a),
         ("active", a), ("KILLED", a), ("ended", a),
-        ("new", one), ("FAILED", one), ("ended", one), ("deleted", one),
+        ("new", one), ("FAILED", one), ("ended", one), ("deleted", one), ("restored", one),
     ]  # fmt: skip
     assert listener.started[2].parent_id == a
     assert listener.started[-1].name == "mine"
     assert listener.started[-1].tracking_uri == store
+
+
+def test_the_run_of_a_stand_in_is_not_told(listener: Listener) -> None:
+    """The tests of a job may replace the client; a run without a text as its id is in no store."""
+    with mock.patch("mlflow.tracking.fluent.MlflowClient"), mlflow.start_run():
+        pass
+    assert listener.started == []
 
 
 def test_our_own_runs_are_not_told(listener: Listener) -> None:
@@ -157,7 +174,7 @@ def test_an_error_of_the_jobs_signal_handler_passes_through(
     def ring(*_: object) -> None:
         raise TimeoutError
 
-    def run_ended(*_: object, **__: object) -> None:
+    def run_ended(*_: object) -> None:
         signal.raise_signal(signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, ring)

@@ -118,5 +118,7 @@ class _Switch:
     def run_ending(self, run_id: str, status: str) -> None:
         """Ignore the end of a run that began before."""
 
-    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+    def run_ended(self, run_id: str) -> None:
         """Ignore it likewise."""
+
+    run_deleted = run_restored = run_ended

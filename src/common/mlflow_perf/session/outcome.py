@@ -36,6 +36,10 @@ class Outcome:
             code = vars(SystemExit)["code"].__get__(error)
             is_done = code is None or (issubclass(type(code), int) and int.__eq__(code, 0))
             return cls() if is_done else cls("FAILED", cause)
+        # The command lines of Click and Typer end with this exception where all is well, too.
+        module = type.__getattribute__(kind, "__module__")
+        if cause == "Exit" and module in ("click.exceptions", "typer.exceptions"):
+            return cls() if getattr(error, "exit_code", 1) == 0 else cls("FAILED", cause)
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
 
     def worst_with(self, others: Iterable[RankCommand]) -> Outcome:

@@ -42,6 +42,7 @@ from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_notes import is_reported, note_reported
 
 _MAX_OPEN = 256  # runs; more are those that somebody creates and never ends
+_MAX_DELETED = 16  # the newest, which may be restored
 # Of the runs below a second, the first ones have a page, a description and a line of their own.
 _FULL_SHORT_RUNS = 20
 # Freed when a run ends, so that MLflow can end it in a job that has used up its memory. Its pages
@@ -75,6 +76,7 @@ class RunRecorder:
         self._sampler: WindowSampler | None = None
         self._spool: SpoolFolder | None = None
         self._pages: dict[str, BackgroundCall[bool]] = {}
+        self._deleted: dict[str, RunRecording] = {}
         self._short_runs = self._silent_runs = 0
         self._is_full = False
 
@@ -145,7 +147,7 @@ class RunRecorder:
             recording.close(Outcome(status, type(error).__name__ if failed else None))
 
     @as_own()
-    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+    def run_ended(self, run_id: str) -> None:
         """Send the report of a run that has ended."""
         with self._lock:
             recording = None if os.getpid() != self._pid else open_runs.pop(run_id, None)
@@ -153,13 +155,32 @@ class RunRecorder:
             return
         # `mlflow run` starts the run, and its script reports to it.
         below = None if self._spool is None else self._spool.path
-        if is_deleted or is_reported(below, run_id):
+        if is_reported(below, run_id):
             recording.discard()
             return
         sending = self._send(recording)
         if not open_runs:  # they would have the wait in their figures
             run_sec = recording.window.summary.duration() or 0.0
             self._patience.await_report(sending, run_sec=run_sec)
+
+    @as_own()
+    def run_deleted(self, run_id: str) -> None:
+        """Set a run aside: it has no report, unless it is restored while this process works."""
+        with self._lock:
+            recording = None if os.getpid() != self._pid else open_runs.pop(run_id, None)
+            if recording is not None:
+                self._deleted[run_id] = recording
+            surplus = list(self._deleted)[:-_MAX_DELETED]
+            given_up = [self._deleted.pop(one) for one in surplus]
+        for one in given_up:
+            one.discard()
+
+    def run_restored(self, run_id: str) -> None:
+        """Go on with a run that was deleted."""
+        with self._lock:
+            recording = None if os.getpid() != self._pid else self._deleted.pop(run_id, None)
+            if recording is not None:
+                open_runs[run_id] = recording
 
     def _send(self, recording: RunRecording) -> Sending:
         is_short = recording.is_short and recording.started.is_new
@@ -276,6 +297,8 @@ class RunRecorder:
         if os.getpid() != self._pid:
             return
         self.end_runs(judge)
+        while self._deleted:
+            self._deleted.popitem()[1].discard()
         self._queue.drain(min(limit_sec, self._patience.left_sec()))
         if self._silent_runs and not self._settings.quiet:
             write_line(

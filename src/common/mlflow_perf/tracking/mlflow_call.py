@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import datetime
 import logging
+import math
 import mmap
 import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import TypeVar
@@ -31,6 +33,7 @@ T = TypeVar("T")
 _CALL_BYTES, _IMPORT_BYTES = 64 << 20, 512 << 20
 # Most of that address space is never touched: this is what the import adds to the memory.
 _IMPORT_RESIDENT_BYTES = 160 << 20
+_CALL_CPU_SEC, _IMPORT_CPU_SEC = 2.0, 10.0  # on a slow machine
 # The import takes two seconds of a CPU: of many jobs that end together, each would be late.
 _TURN_SEC = 20.0
 _one_loads = Lock()
@@ -67,6 +70,16 @@ def _find_replacer(kind: type) -> str:
     return "" if by in ("datetime", "socket", "socks") else by
 
 
+def _find_cpu_room() -> float:
+    """Return the seconds of CPU time that this process may still use; infinity without a limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return math.inf
+    limits = [n for n in resource.getrlimit(resource.RLIMIT_CPU) if n != resource.RLIM_INFINITY]
+    return min(limits, default=math.inf) - time.process_time()
+
+
 def refuse_shared_sockets(uri: str) -> None:
     """Refuse to ask a tracking server from a thread where sockets belong to the thread's loop.
 
@@ -99,8 +112,8 @@ class MlflowCall(BackgroundCall[T]):
         waits: Whether it waits because other processes import MLflow.
 
     Raises:
-        RuntimeError: When the process may have no further thread. When too little memory is left,
-            which would end the process in native code. When MLflow would be imported while the job
+        RuntimeError: When the process may have no further thread. When too little memory or CPU
+            time is left, which would end the process. When MLflow would be imported while the job
             has another `datetime`, as with freezegun, which crashes compiled modules, or sockets
             that belong to a thread, as with gevent.
     """
@@ -130,6 +143,10 @@ class MlflowCall(BackgroundCall[T]):
             self._load_in_turn()
             return call()
 
+        if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):
+            raise RuntimeError(
+                "too little CPU time is left to call MLflow, by the limit (ulimit -t)"
+            )
         super().__init__(load_and_call if is_new else call, name=name)
 
     def _load_in_turn(self) -> None:

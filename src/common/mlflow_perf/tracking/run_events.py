@@ -64,8 +64,16 @@ class RunListener(Protocol):
         """Is called before a run ends, even if its start was not noticed."""
         ...
 
-    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
-        """Hear that MLflow has ended or deleted a run."""
+    def run_ended(self, run_id: str) -> None:
+        """Hear that MLflow has ended a run."""
+        ...
+
+    def run_deleted(self, run_id: str) -> None:
+        """Hear that MLflow has deleted a run, which may be restored."""
+        ...
+
+    def run_restored(self, run_id: str) -> None:
+        """Hear that MLflow has restored a deleted run."""
         ...
 
 
@@ -87,6 +95,7 @@ def listen(listener: RunListener) -> None:
         (MlflowClient, "set_terminated", _wrap_terminate),
         (MlflowClient, "update_run", _wrap_terminate),
         (MlflowClient, "delete_run", _wrap_delete),
+        (MlflowClient, "restore_run", _wrap_restore),
         (ActiveRun, "__init__", _wrap_activate),
     ):
         if (owner, name) in _originals:
@@ -132,8 +141,10 @@ def _tell_started(
 ) -> None:
     def tell(listener: RunListener) -> None:
         info, tags = run.info, run.data.tags
+        if not isinstance(info.run_id, str):  # the stand-in of a test
+            return
         started = StartedRun(
-            str(info.run_id),
+            info.run_id,
             str(info.experiment_id),
             str(info.run_name or ""),
             tags.get("mlflow.parentRunId"),
@@ -179,7 +190,7 @@ def _wrap_terminate(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(client, run_id, status, *args, **kwargs)
         finally:
-            _tell(lambda listener: listener.run_ended(str(run_id), is_deleted=False))
+            _tell(lambda listener: listener.run_ended(str(run_id)))
 
     return terminate
 
@@ -187,7 +198,16 @@ def _wrap_terminate(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_delete(original: Callable[..., Any]) -> Callable[..., Any]:
     def delete_run(client: Any, run_id: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(client, run_id, *args, **kwargs)
-        _tell(lambda listener: listener.run_ended(str(run_id), is_deleted=True))
+        _tell(lambda listener: listener.run_deleted(str(run_id)))
         return answer
 
     return delete_run
+
+
+def _wrap_restore(original: Callable[..., Any]) -> Callable[..., Any]:
+    def restore_run(client: Any, run_id: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(client, run_id, *args, **kwargs)
+        _tell(lambda listener: listener.run_restored(str(run_id)))
+        return answer
+
+    return restore_run

@@ -31,10 +31,16 @@ class _Noter:
     def run_ending(self, run_id: str, status: str) -> None:
         """Keep the note."""
 
-    def run_ended(self, run_id: str, *, is_deleted: bool) -> None:
+    def run_ended(self, run_id: str) -> None:
+        """Keep it likewise."""
+
+    def run_deleted(self, run_id: str) -> None:
         """Take back the note of a run that was deleted."""
-        if is_deleted and _folder is not None:
+        if _folder is not None:
             (_folder / f"{_STARTED}{run_id}{_SUFFIX}").unlink(missing_ok=True)
+
+    def run_restored(self, run_id: str) -> None:
+        """Leave no new note: the run may be resumed, which leaves one."""
 
 
 def note_runs(folder: str) -> None:
