@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from tests.readers.trees import put, record
 
+from mlflow_perf.core.own_cost import own_cpu_sec
 from mlflow_perf.errors import SourceUnavailableError
+from mlflow_perf.readers.process import process as module
 from mlflow_perf.readers.process.process import ProcessTable, Usage, cpu_clock_sec
+from mlflow_perf.readers.process.reaped import read_reaped_sec
 
 MB = 1 << 20
 
@@ -133,3 +136,27 @@ def test_the_kept_file_of_the_first_thread_shows_the_present() -> None:
     assert first < before <= kept <= after
     table.close()
     other.close()
+
+
+@pytest.mark.parametrize("shift", [2**31, -(2**31), 3600])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_clock_that_a_library_shifts_is_not_used(
+    shift: int, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clocks may be shifted (libfaketime), of threads too; the kernel's ticks stay true."""
+    shifts = [0.0 if is_late else shift]
+    table = ProcessTable(cpu_clock=lambda pid: cpu_clock_sec(pid) + shifts[0])
+    process = table.find(os.getpid())
+    assert process is not None
+    assert table.refresh(process)
+    assert (process.clock_sec > 0) is is_late
+    first = process.usage.cpu_sec
+    shifts[0] = shift
+    monkeypatch.setattr(module, "own_cpu_sec", lambda: own_cpu_sec() + shift)
+    assert table.refresh(process)
+    assert process.clock_sec == -1.0
+    # Between two steps of 10 ms, and up to our own part of it.
+    least = first - 0.05
+    most = time.process_time() + read_reaped_sec() + 0.05
+    assert least <= process.usage.cpu_sec <= most
+    table.close()

@@ -28,6 +28,8 @@ _PROPORTIONAL = re.compile(r"\nPss:\s*(\d+) kB")
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
 # A job may open at least 1,024 files; ours count against that limit.
 _FILES_KEPT = 48
+# Clock and `stat` are the same account; on some kernels `stat` is a little inexact.
+_MARGIN_SEC, _MARGIN = 0.1, 0.02
 
 
 def cpu_clock_sec(pid: int) -> float:
@@ -133,12 +135,15 @@ class ProcessTable:
         self._files: dict[bytes, ProcFile] = {}
         self._own_pid: int | None = None
         self._clock: CpuClock | None = None
+        # What a clock may gain between two readings without a look at `stat`.
+        self._plausible_sec = 1.0 + (os.cpu_count() or 1)
+        self._cost_sec = 0.0
         try:
             self._own_pid = int(Path(proc, "self").readlink().name)
             # In a mount of another PID namespace, its PIDs are not those of the clocks.
             if cpu_clock is not None and self._own_pid == os.getpid():
                 cpu_clock(self._own_pid)
-                self._clock = cpu_clock
+                self._clock = cpu_clock if self._is_true(cpu_clock, self._own_pid) else None
         except (OSError, ValueError, OverflowError):
             pass
         # Asking for the account costs a tenth of reading `status`. But a process that was forked
@@ -191,6 +196,28 @@ class ProcessTable:
         fields = [] if data is None else data[data.rfind(b")") + 2 :].split(None, 22)
         return fields if len(fields) > 21 else None
 
+    def _is_true(self, clock: CpuClock, pid: int) -> bool:
+        """Return whether a clock agrees with `stat`, whose times nothing but the kernel writes.
+
+        A library that fakes the time of day (libfaketime) may shift these clocks too.
+        """
+        before, now, after = self._read_stat(pid), clock(pid), self._read_stat(pid)
+        if before is None or after is None:  # it has ended
+            return True
+        first, last = self._own_sec(before), self._own_sec(after)
+        margin = _MARGIN_SEC + _MARGIN * last
+        return first - margin <= now <= last + margin
+
+    def _own_sec(self, fields: list[bytes]) -> float:
+        return (int(fields[11]) + int(fields[12])) * self._tick
+
+    def _find_cost_sec(self, used: float) -> float:
+        """Return our own part of what this process used; its clock may be shifted too."""
+        cost = own_cpu_sec()
+        if self._cost_sec <= cost <= used:
+            self._cost_sec = cost
+        return self._cost_sec
+
     def _name_files(self, pid: int) -> list[bytes]:
         names = [b"stat", b"io", b"status"]
         if pid == self._own_pid:
@@ -218,6 +245,13 @@ class ProcessTable:
         pid, usage = process.pid, process.usage
         try:
             clock = None if self._clock is None else self._clock(pid)
+            if (
+                self._clock is not None
+                and clock is not None
+                and not 0.0 <= clock - process.clock_sec <= self._plausible_sec
+                and not self._is_true(self._clock, pid)
+            ):
+                self._clock = clock = None
         except OSError:
             clock = None
         process.children_before_sec = process.children_sec
@@ -228,7 +262,7 @@ class ProcessTable:
         ended = None
         if clock is not None and pid == self._own_pid:
             # `stat` of this process costs as much as everything that is asked here.
-            own = clock - own_cpu_sec()
+            own = clock - self._find_cost_sec(clock)
             pages = (self._read(b"%d/statm" % pid) or b"").split(None, 2)
             if len(pages) > 1:
                 process.rss_bytes = int(pages[1]) * self._page
@@ -237,7 +271,9 @@ class ProcessTable:
             fields = self._read_stat(pid)
             if fields is None or int(fields[19]) != process.started:
                 return False
-            own = (int(fields[11]) + int(fields[12])) * self._tick if clock is None else clock
+            own = self._own_sec(fields) if clock is None else clock
+            if pid == self._own_pid == os.getpid():
+                own -= self._find_cost_sec(own)
             process.parent, process.threads = int(fields[1]), int(fields[17])
             process.rss_bytes = max(0, int(fields[21])) * self._page
             process.children_sec = self._find_children_sec(pid, fields)
