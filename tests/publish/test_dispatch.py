@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -143,3 +146,38 @@ def test_the_warning_names_a_new_store_that_was_not_ready(
     assert not dispatch(delivery, new_journal(tmp_path), deadline=time.monotonic() + 0.05)
     free.set()
     assert "was not ready in time). It is kept" in caplog.text
+
+
+_GIVES_UP_ITS_RIGHTS = """
+import os, sys, time
+import mlflow
+from mlflow_perf import report
+os.chmod(".", 0o755)
+with report("j", profile=False) as perf:
+    if sys.argv[1] == "setuid":
+        os.setgid(54321)
+    getattr(os, sys.argv[1])(54321)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("call", ["setuid", "seteuid"])
+def test_a_job_that_gives_up_its_rights(call: str, tmp_path: Path) -> None:
+    """Its whole report is kept in the journal, which is still open; nothing is said to be lost."""
+    folder = tmp_path / "journals"
+    env = {
+        **os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_PERF_DIR": str(folder),
+        "MLFLOW_PERF_EXIT_TIMEOUT": "5", "MLFLOW_PERF_START_TIMEOUT": "1",
+    }  # fmt: skip
+    job = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _GIVES_UP_ITS_RIGHTS, call],
+        capture_output=True, text=True, env=env, cwd=tmp_path, check=True,
+    )  # fmt: skip
+    assert "is lost" not in job.stderr
+    assert "crash-safe journal" not in job.stderr
+    hint = "as the user that the job began as, with: mlflow-perf recover"
+    assert f"It is kept; send it, {hint} {folder}" in job.stderr
+    (journal,) = folder.glob("*.journal")
+    kept, _ = read_journal(journal.read_bytes())
+    assert kept.document.status == "FINISHED"
+    assert kept.document.summary["duration_sec"] > 0

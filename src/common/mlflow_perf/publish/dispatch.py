@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -157,9 +158,12 @@ def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException
     if isinstance(error, ConnectionRefusedError):
         unsent = "the tracking server could not be reached"
     if journal is not None and journal.keep(delivery, unsent=unsent):
+        folder = journal.path.parent
+        is_ours = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
         _log.warning(
-            "The performance report of %r was not sent (%s). It is kept; send it with: "
-            "mlflow-perf recover %s", name, reason, journal.path.parent,
+            "The performance report of %r was not sent (%s). It is kept; send it%s with: "
+            "mlflow-perf recover %s",
+            name, reason, "" if is_ours else ", as the user that the job began as,", folder,
         )  # fmt: skip
     elif isinstance(error, NotUploadedError):
         _log.warning("The figures of %r are in MLflow; its document is lost: %s", name, reason)

@@ -116,8 +116,7 @@ class JournalFacts:
 class Journal:
     """Writes the journal of one recording, in a thread of its own.
 
-    An error of the disk costs one warning, never the recording. While the error lasts, each flush
-    tries again and begins with a snapshot.
+    An error of the disk costs one warning. While it lasts, each flush begins with a snapshot.
 
     Args:
         delivery: Where the report goes. Its header is part of the first line.
@@ -205,11 +204,7 @@ class Journal:
                 self._thread = thread
 
     def flush(self, *, sync: bool = False) -> None:
-        """Write the reports since the last flush.
-
-        Args:
-            sync: Whether to wait until they are on the disk.
-        """
+        """Write the reports since the last flush; wait until they are on the disk if `sync`."""
         with self._writing, self._warn_once():
             if self._pid != os.getpid() or self._final:
                 return
@@ -220,7 +215,7 @@ class Journal:
             elif rows:
                 self._write([{"rows": rows}])
             if sync:
-                if not self.path.exists():  # somebody cleaned up the folder
+                if not self._is_linked():  # somebody cleaned up the folder
                     self._shorten([])
                 if self._file is not None:
                     os.fsync(self._file.number)
@@ -231,6 +226,11 @@ class Journal:
         start = {"rows": rows} if self._snapshot is None else {"snapshot": self._snapshot()}
         self._replace([self._head, start], sync=True)
         self._rows_written = 0
+
+    def _is_linked(self) -> bool:
+        """Return whether the open file has its name; a folder may be hidden from the job by now."""
+        file = self._file
+        return file is not None and file.is_ours() and os.fstat(file.number).st_nlink > 0
 
     def _sync_name(self) -> None:
         """Write the file's name to the disk too: without it a power cut loses the file."""
@@ -295,10 +295,8 @@ class Journal:
                 self._warned = True
                 _log.warning(
                     "The crash-safe journal %s cannot be written (%s). While that lasts, a kill of "
-                    "this job would lose more than the last seconds.",
-                    self.path,
-                    error,
-                )
+                    "this job would lose more than the last seconds.", self.path, error,
+                )  # fmt: skip
             # Half a line would make all lines after it unreadable.
             with contextlib.suppress(OSError):
                 if self._file is not None and self._file.is_ours():
@@ -330,21 +328,21 @@ class Journal:
             # It may have been sent, and removed, at this very moment.
             if self._pid != os.getpid() or self._is_removed:
                 return False
-            final: dict[str, Any] = {
-                "final": delivery.document.as_dict(),
-                "delivery": delivery.header(),
-            }
+            report, header = delivery.document.as_dict(), delivery.header()
+            final: dict[str, Any] = {"final": report, "delivery": header}
             final |= {"held": True} if held else {"unsent": unsent} if unsent else {}
-            self._replace([self._head, final], sync=True)
+            try:
+                self._replace([self._head, final], sync=True)
+            except OSError:  # the job may have given up its rights; the open file still takes it
+                if not self._is_linked():
+                    raise
+                self._write([final])
+                self._broken = False
             self._final = True
         return self._final and not self._broken
 
     def keep(self, delivery: Delivery, *, held: bool = False, unsent: str = "") -> bool:
-        """End the journal with a finished report that was not sent; see `secure`.
-
-        Returns:
-            Whether it is on disk.
-        """
+        """End the journal with a report that was not sent, as `secure`; return if it is on disk."""
         kept = self.secure(delivery, held=held, unsent=unsent)
         self.leave()
         return kept

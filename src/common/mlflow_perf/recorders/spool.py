@@ -223,8 +223,9 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         if folder not in _unreadable:
             _unreadable.add(folder)
             _logger.warning(
-                "%s cannot be read, and what is recorded there is lost: %s", folder, error.strerror
-            )
+                "%s cannot be read now, and what is recorded there is missing in the report: %s",
+                folder, error.strerror,
+            )  # fmt: skip
     for path in paths:
         try:
             yield read_file(path)
