@@ -34,6 +34,15 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.S
 os.write(1, b"%d\\n" % os.getpid())
 sys.stdin.readline()
 """
+# The same for signals of which none is merged by Python.
+COUNTER = """
+import os, signal
+numbers = signal.valid_signals()
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+os.write(1, b"%d\\n" % os.getpid())
+while True:
+    os.write(1, b"%d\\n" % signal.sigwait(numbers))
+"""
 # Stops the command alone, and lets it alone go on once its wrapper has seen the stop: the wrapper
 # passes on a signal that it gets later and that has a higher number.
 ALONE = """
@@ -106,6 +115,63 @@ def test_every_signal_is_passed_on() -> None:
             assert read_line(process) == number
         assert process.communicate("\n")[0] == ""
         assert process.returncode == 0
+
+
+GROUP_NUMBERS = [
+    signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+    signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP, signal.SIGRTMIN + 1,
+]  # fmt: skip
+
+
+def test_a_signal_for_the_group_comes_once() -> None:
+    """`kill -- -PGID`, `timeout`, a supervisor: the command has got it when the wrapper has."""
+    with wrapped(sys.executable, "-c", LISTENER) as process:
+        read_line(process)
+        for number in GROUP_NUMBERS * 3:
+            os.killpg(process.pid, number)
+            assert read_line(process) == number
+            # Passed on later than a second one of the first would be.
+            process.send_signal(signal.SIGURG)
+            assert read_line(process) == signal.SIGURG
+        assert process.communicate("\n")[0] == ""
+
+
+def test_a_signal_for_one_after_the_other_comes_once() -> None:
+    """As service managers and Slurm send it, to the wrapper first."""
+    with wrapped(sys.executable, "-c", LISTENER) as process:
+        command = read_line(process)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in (process.pid, command, *(int(c) for c in children if int(c) != command)):
+            os.kill(pid, signal.SIGTERM)
+        assert read_line(process) == signal.SIGTERM
+        process.send_signal(signal.SIGURG)
+        assert read_line(process) == signal.SIGURG
+        assert process.communicate("\n")[0] == ""
+
+
+def test_signals_for_the_wrapper_alone_all_come() -> None:
+    """Also between those for the group; the kernel merges only those of one standard number."""
+    end = signal.SIGRTMIN + 1
+    with wrapped(sys.executable, "-c", COUNTER) as process:
+        read_line(process)
+        for _ in range(5):
+            for _ in range(3):
+                process.send_signal(signal.SIGRTMIN)
+            group = ["sh", "-c", f"kill -s USR1 -- -{process.pid}"]
+            subprocess.run(group, check=True, start_new_session=True)
+            process.send_signal(signal.SIGUSR2)
+            process.send_signal(end)
+            came = list(iter(lambda: read_line(process), end))
+            assert sorted(came) == [signal.SIGUSR1, signal.SIGUSR2, *[signal.SIGRTMIN] * 3]
+
+
+def test_a_leaders_command_that_left_the_group_gets_its_signals() -> None:
+    """The first process of a group cannot leave it, and so would have got them without us."""
+    leave = f"import os; os.setpgid(0, 0)\n{LISTENER}"
+    with wrapped(sys.executable, "-c", leave) as process:
+        read_line(process)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert read_line(process) == signal.SIGTERM
 
 
 def test_an_ignored_sigchld_stays_ignored_for_the_command() -> None:

@@ -1,7 +1,7 @@
 """A child process that is measured from its first moment and ends with its parent.
 
-Every signal that this process gets is passed on to the command. If this process is killed, the
-kernel kills the command too.
+Every signal that this process gets is passed on to the command, unless the command got it too. If
+this process is killed, the kernel kills the command too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from mlflow_perf.session.signal_witness import Sent, SignalWitness
+
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
 
 _FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "ABRT", "SYS")  # of this process's own making
@@ -25,6 +27,10 @@ _NOT_PASSED_ON = ("KILL", "STOP", "CHLD", *_FAULTS)
 _JOB_CONTROL = ("TSTP", "TTIN", "TTOU")
 _LOOK_EVERY_SEC = 1.0
 _STOP_WITHIN_SEC = 10.0  # a command may restore its screen first, or ignore the request
+# A service manager sends a signal to one process after the other; `timeout`, to its child and then
+# to the group.
+_GRACE_SEC = 0.02
+_MOST_AT_ONCE = 64
 _PR_SET_PDEATHSIG = 1
 
 
@@ -88,6 +94,8 @@ class HeldChild:
         self._failed: tuple[int, int] | None = None
         self._is_stopped = False
         self._stop_asked_at = -_STOP_WITHIN_SEC
+        self._held: list[tuple[float, Sent]] = []  # when to pass it on
+        self._to_group: list[tuple[float, Sent]] = []  # when it is forgotten
         self._passed_on = signal.valid_signals() - _numbers(_NOT_PASSED_ON)
         libc, parent = ctypes.CDLL(None), os.getpid()
         held, self._go = os.pipe()
@@ -114,6 +122,8 @@ class HeldChild:
             _become(argv, mask, held, said)
         os.close(held)
         os.close(said)
+        # After the command, so that it takes no process from it.
+        self._witness = SignalWitness()
 
     def release(self) -> None:
         """Start the command."""
@@ -174,27 +184,76 @@ class HeldChild:
             self._pass_on(0.1)
 
     def _pass_on(self, timeout_sec: float) -> bool:
-        """Wait for a signal and pass it on; return whether one came in time."""
-        came = _await_signal({*self._passed_on, signal.SIGCHLD}, timeout_sec)
-        if came is None:
-            return False
+        """Wait for signals and pass them on; return whether one came in time, or is held."""
+        if self._held:
+            timeout_sec = max(0.0, min(due for due, _ in self._held) - time.monotonic())
+        wanted = {*self._passed_on, signal.SIGCHLD}
+        came, now = _await_signal(wanted, timeout_sec), time.monotonic()
+        is_busy = came is not None or bool(self._held)
+        self._to_group = [one for one in self._to_group if one[0] > now]
+        for _ in range(_MOST_AT_ONCE):
+            if came is not None:
+                self._note(came)
+            # Also when none came: what only others of the group got is no later signal's.
+            self._ask_witness()
+            # What the witness has got, we have got now too.
+            if (came := _await_signal(wanted, 0)) is None:
+                break
+        else:
+            self._note(came)
+            self._ask_witness()
+        self._settle()
+        return is_busy
+
+    def _note(self, came: _Signal) -> None:
+        """Take note of a signal, and hold it if the command may not have got it."""
         # A write of ours to a closed pipe, or beyond the limit of a file's size, is not its fault.
-        if came.number != signal.SIGCHLD and came.pid != os.getpid():
-            # Under nohup SIGHUP comes too, and asks nobody to end.
-            if signal.getsignal(came.number) is not signal.SIG_IGN:
-                self.received.append(came.number)
-            if came.number in _numbers(_JOB_CONTROL):
-                self._stop_asked_at = time.monotonic()
-            elif came.number == signal.SIGCONT:
-                self._forget_stop()
-            # What the kernel sends, as for a key at the terminal, it sent to the command too.
-            if came.code <= 0:
+        if came.number == signal.SIGCHLD or came.pid == os.getpid():
+            return
+        # Under nohup SIGHUP comes too, and asks nobody to end.
+        if signal.getsignal(came.number) is not signal.SIG_IGN:
+            self.received.append(came.number)
+        if came.number in _numbers(_JOB_CONTROL):
+            self._stop_asked_at = time.monotonic()
+        elif came.number == signal.SIGCONT:
+            self._forget_stop()
+        # What the kernel sends, as for a key at the terminal, it sent to the command too.
+        if came.code <= 0:
+            # Stops and what ends them keep their order.
+            at_once = came.number in _numbers((*_JOB_CONTROL, "CONT"))
+            due = time.monotonic() + (0 if at_once else _GRACE_SEC)
+            self._held.append((due, (came.number, came.pid)))
+
+    def _ask_witness(self) -> None:
+        """Learn which signals were for the whole group; without a witness hold none back."""
+        said, now = self._witness.ask(), time.monotonic()
+        if said is None:
+            self._held = [(now, sent) for _, sent in self._held]
+            return
+        self._to_group += [(now + _GRACE_SEC, sent) for sent in said]
+
+    def _settle(self) -> None:
+        """Pass on what is due and was for this process alone."""
+        now, waiting, sent_to_group = time.monotonic(), [], [sent for _, sent in self._to_group]
+        with contextlib.suppress(OSError):
+            # The first of a group cannot leave it: in our place the command would still be there.
+            if os.getpgrp() == os.getpid() != os.getpgid(self.pid):
+                sent_to_group = []
+        for due, sent in self._held:
+            if sent in sent_to_group:
+                # The kernel merges two of one number, but none of those of real time.
+                if sent[0] >= signal.SIGRTMIN:
+                    sent_to_group.remove(sent)
+            elif due > now:
+                waiting.append((due, sent))
+            else:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(self.pid, came.number)
-        return True
+                    os.kill(self.pid, sent[0])
+        self._held = waiting
 
     def reap(self) -> None:
         """Collect the command's exit status, so that the kernel can forget it."""
+        self._witness.end()
         os.waitpid(self.pid, 0)
 
     def allow_interrupt(self) -> None:
