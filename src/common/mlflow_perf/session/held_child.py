@@ -199,7 +199,7 @@ class HeldChild:
             # What the witness has got, we have got now too.
             if (came := _await_signal(wanted, 0)) is None:
                 break
-        else:
+        if came is not None:
             self._note(came)
             self._ask_witness()
         self._settle()
