@@ -28,6 +28,16 @@ def test_a_folder_that_does_not_exist_is_named(cli: Call) -> None:
     assert result.stderr.startswith("mlflow-perf: missing is no folder")
 
 
+def test_the_name_of_a_journal_is_spelled_out(
+    tmp_path: Path, cli: Call, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a file is called, the warning is one line and does not act on the terminal."""
+    (tmp_path / "two\nlines\x1b[31m.journal").write_text("junk")
+    cli("recover", str(tmp_path))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "two\\x0alines\\x1b[31m.journal is skipped: " in line
+
+
 def test_each_recovered_node_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call, cli_json: Any
 ) -> None:

@@ -38,6 +38,13 @@ def test_a_change_has_a_sign(change_pct: float | None, text: str) -> None:
     assert format_change(change_pct) == text
 
 
+def test_a_figure_of_any_size_is_short() -> None:
+    """Digits that a float does not have are not printed."""
+    assert quantity(1e308, "CPU h") == "1e+308 CPU h"
+    assert len(number(-9.99e14)) == len("-999,000,000,000,000")
+    assert max(len(quantity(1e308, unit)) for unit in ("MB", "s", "%", "GPU h", "")) < 20
+
+
 def test_a_count_has_its_noun() -> None:
     """One is singular, all other counts are plural."""
     assert [format_count(n, "run") for n in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]

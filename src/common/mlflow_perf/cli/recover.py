@@ -35,6 +35,15 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     place = find_state_folder() if folder is None else folder
     # A line of ours has the reason; MLflow adds a traceback for each statement that fails.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+    def spell(record: logging.LogRecord) -> bool:
+        record.msg, record.args = _tables.clean(record.getMessage()), None
+        return True
+
+    # A journal's name is whatever somebody called the file.
+    warnings = logging.getLogger("mlflow_perf.publish.recovery")
+    warnings.addFilter(spell)
+    click.get_current_context().call_on_close(lambda: warnings.removeFilter(spell))
     done = []
     for one in recover_each(place, of_any_host=any_host):
         done.append(one)

@@ -18,6 +18,7 @@ _NARROW_SPACE = "\u202f"
 _KB_PER_MB = 1024.0
 _MB_PER_GB = 1024.0
 _LONG_SEC = 600.0
+_MOST_DIGITS = 15  # a float has no more
 _CENTURY_SEC = 100 * 365.25 * 86_400.0
 
 
@@ -28,6 +29,8 @@ def number(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
+    if magnitude >= _MOST_DIGITS:
+        return f"{value:.{digits}g}"
     decimals = max(0, min(digits - 1 - magnitude, 6))
     text = f"{value:,.{decimals}f}".replace(",", _NARROW_SPACE)
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -51,7 +54,7 @@ def duration(seconds: float | None) -> str:
         return f"{number(seconds * 1e9)} ns" if is_short else f"{number(seconds * 1e6)} µs"
     if seconds < 1:
         return f"{number(seconds * 1000)} ms"
-    if seconds < 59.95:
+    if seconds < 59.95 or seconds >= 10.0**_MOST_DIGITS:
         return f"{number(seconds)} s"
     whole = round(seconds)
     if whole < 3600:

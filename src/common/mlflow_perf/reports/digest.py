@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from mlflow_perf.analysis import markdown
 from mlflow_perf.analysis.fleet import Digest, FleetRow, add_rows
-from mlflow_perf.core.format import MISSING, format_count, format_for_people
+from mlflow_perf.core.format import MISSING, format_count, format_for_people, number
 from mlflow_perf.reports.html import load_templates
 
 ROWS_MAX = 15
 _NAME_MAX = 60
 
 _SHORT_HOURS = 0.1
+_LONG = 1e15
 _HEADS = {
     "cpu_hours": "CPU {unit} held",
     "unused_cpu_hours": "used by nobody",
@@ -61,7 +62,10 @@ def build_table(by: str, rows: Sequence[FleetRow]) -> tuple[list[str], list[list
     cells = []
     for i, row in enumerate(rows):
         values = [column.values[i] for column in columns]
-        texts = [MISSING if value is None else f"{value:,.2f}" for value in values]
+        texts = [
+            MISSING if value is None else f"{value:,.2f}" if abs(value) < _LONG else number(value)
+            for value in values
+        ]
         group = row.group if len(row.group) <= _NAME_MAX else f"{row.group[:_NAME_MAX]}…"
         cells.append([group, f"{row.runs:,}", f"{row.failed:,}", *texts])
     return header, cells
