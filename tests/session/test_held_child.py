@@ -182,6 +182,17 @@ def test_an_ignored_sigchld_stays_ignored_for_the_command() -> None:
     assert int(done.stdout.split()[1], 16) >> (signal.SIGCHLD - 1) & 1
 
 
+@pytest.mark.parametrize("trap", ["", "trap '' PIPE; ", "trap '' XFSZ; "])
+def test_what_a_shell_ignores_stays_ignored_for_the_command(trap: str) -> None:
+    """Python has overwritten how it was started with SIGPIPE and SIGXFSZ."""
+    command = "grep SigIgn /proc/self/status"
+    wrapped_in = f'{trap}{command}; "$@" {command}; exit 0'
+    argv = ["sh", "-c", wrapped_in, "sh", sys.executable, "-c", WRAPPER]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    bare, below = done.stdout.splitlines()
+    assert below == bare
+
+
 def test_a_signal_of_the_wrappers_own_write_is_not_passed_on() -> None:
     """A full disk quota or a broken pipe of ours ends no command: `ulimit -f`, `| head`."""
     write = "try: os.write(other, b'!')\nexcept BrokenPipeError: pass\n"

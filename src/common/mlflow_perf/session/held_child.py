@@ -32,6 +32,8 @@ _STOP_WITHIN_SEC = 10.0  # a command may restore its screen first, or ignore the
 _GRACE_SEC = 0.02
 _MOST_AT_ONCE = 64
 _PR_SET_PDEATHSIG = 1
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox")
+_CALLER = os.getppid()  # the forked child has another parent
 
 
 class _Signal(ctypes.Structure):
@@ -296,15 +298,30 @@ def _become(argv: Sequence[str], mask: Any, held: int, said: int) -> NoReturn:
         os._exit(NOT_FOUND)
 
 
+def _read_ignored(caller: int) -> int:
+    """Return the signals that a shell lets its commands ignore, a bit for each; 0 if unknown.
+
+    A shell ignores SIGPIPE and SIGXFSZ only where its commands shall too. Other programs, as Python
+    itself and all in Rust, ignore them without their children.
+    """
+    with contextlib.suppress(OSError, StopIteration):
+        if Path(f"/proc/{caller}/exe").readlink().name in _SHELLS:
+            lines = Path(f"/proc/{caller}/status").read_text("utf-8", "replace").splitlines()
+            return int(next(line for line in lines if line.startswith("SigIgn:")).split()[1], 16)
+    return 0
+
+
 def execute(argv: Sequence[str]) -> NoReturn:
     """Replace this process by a command.
 
     Raises:
         OSError: When the command cannot be started.
     """
-    # Python ignores these two signals; the command gets their defaults.
+    # Python ignores these two signals; the command gets what this process was started with.
+    ignored = _read_ignored(_CALLER)
     for number in _numbers(("PIPE", "XFSZ")):
-        signal.signal(number, signal.SIG_DFL)
+        if not ignored >> (number - 1) & 1:
+            signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
