@@ -16,6 +16,7 @@ import pytest
 from tests.publish.test_journal import new_journal, rows
 
 import mlflow_perf.publish.recovery
+from mlflow_perf.core import originals
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.series import BoundedSeries
@@ -44,7 +45,7 @@ class ForgetfulDisk:
         self._content: dict[int, bytes] = {}
         self._held: list[int] = []
         self._fsync = os.fsync
-        monkeypatch.setattr(os, "fsync", self._keep)
+        monkeypatch.setattr(originals.os, "fsync", self._keep)
 
     def _keep(self, handle: int) -> None:
         facts = os.fstat(handle)

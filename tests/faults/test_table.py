@@ -15,7 +15,7 @@ OTHERS = (
     "publish/test_dispatch.py", "core/test_safe_log.py", "session/test_held_child.py",
     "session/test_recording.py", "publish/test_recovery_checks.py", "cli/test_group.py",
     "recorders/test_spool_folder.py", "session/test_run_sources.py",
-    "tracking/test_client.py", "session/test_autolog.py",
+    "tracking/test_client.py", "session/test_autolog.py", "core/test_originals.py",
 )  # fmt: skip
 """Tests of the table that are not in this folder."""
 

@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_listed_holds_nothing(
     def fail(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("os.listdir", fail)
+    monkeypatch.setattr("mlflow_perf.core.originals.os.listdir", fail)
     assert not list(spool.read(tmp_path, "operations"))
     assert not list(spool.read(tmp_path, "stacks"))
     assert caplog.text.count("Too many open files") == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlflow_perf import OperationMetrics
+from mlflow_perf.core import originals
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations
 
@@ -140,7 +140,7 @@ class TestFaults:
         recorder = OperationMetrics()
         recorder.spool_to(folder)
         recorder.add_time("work", None, 1.0)
-        monkeypatch.setattr(os, "posix_fallocate", full)
+        monkeypatch.setattr(originals.os, "posix_fallocate", full)
         with caplog.at_level(logging.WARNING):
             for _ in range(20_000):
                 recorder.add_time("work", None, 1.0)

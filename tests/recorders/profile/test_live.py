@@ -92,7 +92,9 @@ def test_a_free_threaded_interpreter_is_not_sampled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reading another thread's frames is not safe there: one warning, and no thread."""
-    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.setattr(
+        "mlflow_perf.core.originals.sys._is_gil_enabled", lambda: False, raising=False
+    )
     window = live.begin(100.0, None)
     assert "free-threaded" in caplog.text
     assert live.end(window).cells == []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Protocol
+
+from mlflow_perf.core.originals import time
 
 _MONOTONIC = getattr(time, "CLOCK_MONOTONIC", None)  # absent on Windows
 

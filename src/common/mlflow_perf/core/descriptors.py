@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import sys
 from collections.abc import Iterator
 
+from mlflow_perf.core.originals import os
 from mlflow_perf.core.threads import Lock
 
 if sys.platform != "win32":

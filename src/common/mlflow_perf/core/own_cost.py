@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mlflow_perf.core.import_watch import ImportWatch
+from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.threads import RLock
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -110,7 +109,7 @@ def brought_bytes() -> int:
 def own_memory_bytes() -> int:
     """Return the resident memory of this process; 0 where it is unknown."""
     try:
-        with open("/proc/self/statm", "rb", 0) as file:  # noqa: PTH123 - it is read very often
+        with open_file("/proc/self/statm", "rb", 0) as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0

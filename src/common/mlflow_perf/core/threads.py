@@ -10,41 +10,20 @@ from __future__ import annotations
 # `signal` itself makes an enum of each number, which takes 0.2 ms for a thread.
 import _signal  # type: ignore[import-not-found]  # typeshed does not have it
 import contextlib
-import os
 import sys
 import threading
-import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mlflow_perf.core.originals import is_native, load_native, open_file, os
 from mlflow_perf.core.safe_log import get_logger
 
 _log = get_logger(__name__)
 
 
-def _is_native(function: object) -> bool:
-    return isinstance(function, types.BuiltinFunctionType)
-
-
-def _load_native() -> Any:
-    """Return the module `_thread` as the interpreter made it, even if a library has patched it."""
-    import _thread
-
-    if _is_native(_thread.start_new_thread):
-        return _thread
-    from importlib.machinery import BuiltinImporter
-    from importlib.util import module_from_spec
-
-    spec = BuiltinImporter.find_spec("_thread")
-    assert spec is not None  # of a built-in module
-    module = module_from_spec(spec)
-    BuiltinImporter.exec_module(module)
-    return module
-
-
-_native = _load_native()
+_native = load_native("_thread", "start_new_thread")
 _start_native: Callable[[Callable[[], None], tuple[()]], int] = _native.start_new_thread
 Lock: Callable[[], threading.Lock] = _native.allocate_lock
 """Returns a new lock of the interpreter."""
@@ -134,7 +113,7 @@ def _enough_stack() -> Iterator[None]:
 
 def _show_as_ours() -> None:
     """Give this thread a name in the kernel, by which the sampler of another process knows it."""
-    with contextlib.suppress(Exception), open("/proc/thread-self/comm", "wb", 0) as file:  # noqa: PTH123 - a third of the cost
+    with contextlib.suppress(Exception), open_file("/proc/thread-self/comm", "wb", 0) as file:
         file.write(KERNEL_NAME)
 
 
@@ -207,7 +186,7 @@ class Thread(threading.Thread):
         names = ("_start_joinable_thread", "_start_new_thread")  # since Python 3.13, and before
         begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
         with _signals_blocked(), _enough_stack():
-            if begin is None or _is_native(begin):
+            if begin is None or is_native(begin):
                 self._started = _Started(self)
                 self.__dict__["_bootstrap"] = self._bootstrap  # type: ignore[attr-defined]
                 super().start()

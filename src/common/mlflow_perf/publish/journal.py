@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import os
 import re
 import secrets
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ from typing import Any
 
 from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.json_io import to_json
+from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import read_setting

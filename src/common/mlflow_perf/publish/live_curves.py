@@ -6,11 +6,11 @@ or the job.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.originals import time
 from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread

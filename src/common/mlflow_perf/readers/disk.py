@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mlflow_perf.core.originals import os, time
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import DISK_IO_COLUMNS, DISK_USAGE_COLUMNS
 from mlflow_perf.readers.procfile import ProcFile
@@ -53,10 +52,10 @@ class DiskIoReader:
         """
         # sysfs writes the slash in a device's name as "!".
         device = f"{self._block}/{name.replace('/', '!')}"
-        if name.startswith(_NOT_DISKS) or not os.path.exists(device):  # noqa: PTH110 - a third
+        if name.startswith(_NOT_DISKS) or not os.path.exists(device):
             return False
         try:
-            return not os.listdir(f"{device}/slaves")  # noqa: PTH208 - a third of the cost
+            return not os.listdir(f"{device}/slaves")
         except OSError:
             return True
 

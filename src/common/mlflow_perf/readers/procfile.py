@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import move_up
+from mlflow_perf.core.originals import open_file, os
 from mlflow_perf.errors import SourceUnavailableError
 
 _FIRST_SIZE = 8192
@@ -127,7 +127,7 @@ def read_text(path: Path | str) -> str | None:
     """Return a small kernel file's text without the last newline, or None when it is not there."""
     try:
         # Path.read_text costs three times as much, and the start reads dozens of these.
-        with open(path, "rb") as file:  # noqa: PTH123 - as above
+        with open_file(path, "rb") as file:
             return file.read().decode("utf-8", "replace").rstrip("\n")
     except OSError:
         return None

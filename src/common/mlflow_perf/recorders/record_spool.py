@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import weakref
 from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class RecordSpool:
             return
         try:
             if isinstance(content, list):
-                content = json.dumps(content, allow_nan=False).encode()
+                content = dumps(content, allow_nan=False).encode()
             self._writer.append_blob(kind, ident, content)
         except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)

@@ -14,18 +14,18 @@ records. The bytes of a record of kind `BLOB` and above follow it, padded to who
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
-import os
 import stat
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnMap
+from mlflow_perf.core.originals import open_file, os
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError
 
@@ -137,7 +137,7 @@ class SpoolWriter:
 
         Where that fails, the old file stays.
         """
-        snapshot = json.dumps(self._snapshot(), allow_nan=False).encode()
+        snapshot = dumps(self._snapshot(), allow_nan=False).encode()
         start = _HEAD.size + -(-len(snapshot) // 8) * 8
         end = start + max(self._room, _ROOM_PER_SNAPSHOT * len(snapshot))
         begun = self._path.with_name(f".{self._path.name}")
@@ -158,7 +158,7 @@ class SpoolWriter:
         new = file.data
         new[_HEAD.size : _HEAD.size + len(snapshot)] = snapshot
         _HEAD.pack_into(new, 0, _MAGIC, len(snapshot))
-        begun.replace(self._path)
+        os.replace(begun, self._path)
         self.close()
         self._file, self._map, self._at, self._end = file, new, start, end
         self._room = min(4 * self._room, _ROOM)
@@ -214,7 +214,7 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
     """
     damaged: list[tuple[str, Exception]] = []
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - `glob` takes five times as long
+        names = sorted(os.listdir(folder))
         paths = [folder / n for n in names if n.startswith(f"{kind}-") and n.endswith(SUFFIX)]
     except (FileNotFoundError, NotADirectoryError):
         paths = []
@@ -247,7 +247,7 @@ def read_file(path: Path) -> SpoolFile:
     """
     # Without O_NONBLOCK, a pipe in the folder would hold up the session.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with open_file(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise DocumentError("It is not a regular file.")
@@ -257,7 +257,7 @@ def read_file(path: Path) -> SpoolFile:
     magic, length = _HEAD.unpack_from(content)
     if magic != _MAGIC or length > len(content) - _HEAD.size:
         raise DocumentError("It does not begin as a spool file does.")
-    snapshot = json.loads(content[_HEAD.size : _HEAD.size + length])
+    snapshot = loads(content[_HEAD.size : _HEAD.size + length])
     if not isinstance(snapshot, dict):
         raise DocumentError("Its snapshot is not a JSON object.")
     records = []

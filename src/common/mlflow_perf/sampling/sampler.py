@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlflow_perf.core.clock import Clock, SystemClock
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.originals import time
 from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread

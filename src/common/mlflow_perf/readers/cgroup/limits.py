@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlflow_perf.core.originals import os
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import LIMIT_COLUMNS
 from mlflow_perf.readers.cgroup.groups import CpuQuota, Groups, find_cpu_quota, find_memory_limit

@@ -6,9 +6,9 @@ measured against the new limits.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
+from mlflow_perf.core.originals import time
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup.limits import Owned

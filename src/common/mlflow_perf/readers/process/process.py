@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import own_cpu_sec
 from mlflow_perf.core.threads import KERNEL_NAME
 from mlflow_perf.readers.process.reaped import (

@@ -7,10 +7,9 @@ that (its parent died first, or ignores its children) keeps its last values here
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 
+from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import brought_bytes, caused_switches
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS

@@ -8,11 +8,11 @@ time, and a process's ratio of PSS to resident memory is used until its memory c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from mlflow_perf.core.originals import time
 from mlflow_perf.readers.process.process import Process
 
 # Half a per cent of a core, and at the start enough for some dozens of processes.

@@ -6,11 +6,11 @@ half of a CPU: there are twice as many runnable threads as CPUs for them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mlflow_perf.core.originals import time
 from mlflow_perf.core.own_cost import brought_thread_ids, working_thread_ids
 from mlflow_perf.readers.process.process import Process
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import struct
 import sys
 from pathlib import Path
 
+from mlflow_perf.core.originals import os
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.profile import Function, RawStacks, Sample
@@ -49,7 +49,7 @@ class EndedProcesses:
         """Merge some files, if there are many."""
         own = None if self._window is None else f"{self._window.source}{spool.SUFFIX}"
         try:
-            names = [path.name for path in self._folder.iterdir()]
+            names = os.listdir(self._folder)
         except OSError:
             return
         names = [one for one in names if one.startswith(f"{stack_spool.KIND}-") and one != own]
@@ -64,7 +64,8 @@ class EndedProcesses:
                 _logger.debug("The samples in %s are not merged:", path, exc_info=True)
                 continue
             self._add(stacks)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _add(self, stacks: RawStacks) -> None:
         if self._window is None:
@@ -108,5 +109,5 @@ def is_written(path: Path) -> bool:
 
 def _find_age(path: Path) -> float:
     with contextlib.suppress(OSError):
-        return path.stat().st_mtime
+        return os.stat(path).st_mtime
     return 0.0

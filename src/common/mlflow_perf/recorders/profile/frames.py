@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from mlflow_perf.core.originals import os
 from mlflow_perf.model.profile import Function
 
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
@@ -33,7 +33,7 @@ class FrameNames:
         # By id, because two codes are equal if only their files differ. Each code is kept, because
         # Python reuses the id of a deleted object.
         self._functions: dict[int, tuple[CodeType, Function | None]] = {}
-        self._folder = f"{Path.cwd()}{os.sep}"
+        self._folder = f"{os.getcwd()}{os.sep}"
 
     def list_functions(self, codes: Iterable[CodeType]) -> list[Function]:
         """Return the functions of a stack from the outermost to the innermost.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
+from json import dumps, loads
 from pathlib import Path
 
+from mlflow_perf.core.originals import open_file, os
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks
@@ -41,7 +41,7 @@ def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None)
         OSError: When the folder cannot be written.
     """
     asked = {"rate_hz": rate_hz, "command_of": command_of}
-    (folder / spool.SAMPLING).write_text(json.dumps(asked), encoding="ascii")
+    (folder / spool.SAMPLING).write_text(dumps(asked), encoding="ascii")
     _live.folder = folder
 
 
@@ -119,7 +119,8 @@ def join(folder: Path | None = None) -> None:
     """
     place = os.environ.get(spool.VARIABLE, "") if folder is None else str(folder)
     try:
-        asked = json.loads(Path(place, spool.SAMPLING).read_text(encoding="ascii"))
+        with open_file(os.path.join(place, spool.SAMPLING), encoding="ascii") as file:
+            asked = loads(file.read())
         rate_hz, command_of = asked["rate_hz"], asked["command_of"]
     except (OSError, ValueError, KeyError, TypeError):
         return

@@ -10,15 +10,13 @@ one for a time, and put it back.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
-import time
 from array import array
 from collections.abc import Sequence
 from types import CodeType
 
 from mlflow_perf.core.clock import read_monotonic
+from mlflow_perf.core.originals import os, sys, time
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock, Thread

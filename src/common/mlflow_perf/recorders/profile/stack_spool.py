@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class StackSpool(RecordSpool):
             # A new file begins with everything, so that nothing more is to be written.
             begun = writer.begun
             if sample is not None:
-                text = json.dumps([sample.root, sample.line, [list(one) for one in sample.path]])
+                text = dumps([sample.root, sample.line, [list(one) for one in sample.path]])
                 writer.append_blob(_STACK, stack, text.encode())
             if writer.begun == begun and abs(at - self._at) > _STEP_SEC:
                 self._at = at
@@ -101,7 +101,7 @@ def read_stacks(file: SpoolFile) -> RawStacks:
     at = 0.0
     for record in file.records:
         if record.kind == _STACK:
-            root, line, path = json.loads(record.blob)
+            root, line, path = loads(record.blob)
             functions = [Function(str(n), str(f), int(l1), bool(lib)) for n, f, l1, lib in path]
             ids = tuple(numbers.setdefault(one, len(numbers)) for one in functions)
             named[record.ident] = str(root), int(line), ids

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Callable, Iterator
 from itertools import accumulate, chain, compress, repeat, takewhile, tee
 from operator import attrgetter, truth
 from types import CodeType
 from typing import Any
+
+from mlflow_perf.core.originals import gc, sys
 
 Place = tuple[CodeType, int]
 """The code of a frame and its last instruction."""

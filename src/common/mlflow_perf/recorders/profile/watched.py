@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mlflow_perf.core.originals import os, time
 from mlflow_perf.model.profile import Sample
 
 Key = tuple[int | bytes, ...]

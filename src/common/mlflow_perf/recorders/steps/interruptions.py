@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from time import perf_counter_ns
 from typing import Any
+
+from mlflow_perf.core.originals import os
 
 try:
     import resource

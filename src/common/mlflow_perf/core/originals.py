@@ -1,0 +1,64 @@
+"""Functions of Python as they were before the job replaced any, for the code of our threads.
+
+A test of the job may replace `os.getpid` or `open` by a mock and count the calls: ours are not its.
+These are copies of the modules, so that what is later set in a module is not seen here. Objects,
+such as `os.environ`, are the same. Of `sys` use only functions: its `stdout` may be an old one.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+
+def is_native(function: object) -> bool:
+    """Return whether a function is one of the interpreter's own, written in C."""
+    return isinstance(function, types.BuiltinFunctionType)
+
+
+def load_native(name: str, *functions: str) -> Any:
+    """Return a built-in module as the interpreter made it, even if a library has patched it.
+
+    Args:
+        name: Its name.
+        functions: Those that show whether it was patched.
+    """
+    from importlib import import_module
+
+    module = import_module(name)
+    if all(is_native(getattr(module, one)) for one in functions if hasattr(module, one)):
+        return module
+    from importlib.machinery import BuiltinImporter
+    from importlib.util import module_from_spec
+
+    spec = BuiltinImporter.find_spec(name)
+    if spec is None:  # of a built-in module, as these are in most interpreters
+        return module
+    fresh = module_from_spec(spec)
+    BuiltinImporter.exec_module(fresh)
+    return fresh
+
+
+def _copy(name: str) -> types.ModuleType:
+    # Under its own name, a library that replaces each `os` that a module holds would find it.
+    copy = types.ModuleType(f"{__name__}.{name}")
+    copy.__dict__.update({k: v for k, v in vars(load_native(name)).items() if k != "__name__"})
+    return copy
+
+
+if TYPE_CHECKING:
+    import gc as gc  # noqa: PLC0414 - others import it from here
+    import os as os  # noqa: PLC0414
+    import sys as sys  # noqa: PLC0414
+    import time as time  # noqa: PLC0414
+    from builtins import open as _open
+
+    open_file = _open
+else:
+    # The job may have replaced some before: what these names are copied from, nobody replaces.
+    open_file = load_native("_io").open
+    os, sys, time, gc = _copy("os"), _copy("sys"), _copy("time"), _copy("gc")
+    in_c = vars(load_native("nt" if os.name == "nt" else "posix"))
+    os.__dict__.update({name: one for name, one in in_c.items() if is_native(one)})
+    clocks = load_native("time", "time", "monotonic", "thread_time", "clock_gettime", "sleep")
+    time.__dict__.update({name: one for name, one in vars(clocks).items() if is_native(one)})

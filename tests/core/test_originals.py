@@ -1,0 +1,104 @@
+"""The job's mocks are called by the job alone, never by a thread of ours."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlflow_perf
+from mlflow_perf.core import originals
+from mlflow_perf.readers import defaults
+
+_MOCKED = (
+    (builtins, "open"), (os, "getpid"), (os, "listdir"), (os, "statvfs"), (os, "open"),
+    (os, "read"), (os, "write"), (os, "close"), (os, "fsync"), (os, "replace"), (time, "time"),
+    (time, "monotonic"), (time, "thread_time"), (time, "clock_gettime"), (sys, "_current_frames"),
+)  # fmt: skip
+
+
+class _Counting:
+    """A reader that says when a number of samples was taken."""
+
+    name, columns = "counting", ()
+
+    def __init__(self, enough: threading.Event, count: int) -> None:
+        self._enough, self._left = enough, count
+
+    def read(self, report: Any) -> None:
+        self._left -= 1
+        if not self._left:
+            self._enough.set()
+
+    def close(self) -> None:
+        pass
+
+
+def test_no_thread_of_ours_calls_a_mock_of_the_job(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mock with `side_effect=[…]` was used up by our samplers, and the job then failed."""
+    monkeypatch.setenv("MLFLOW_PERF_PROFILE", "50")
+    enough, me, called = threading.Event(), threading.get_ident(), set[str]()
+    monkeypatch.setattr(defaults, "_added", [lambda: _Counting(enough, 20)])
+    with mlflow_perf.report("mocks", interval=0.05), monkeypatch.context() as patch:
+        for module, name in _MOCKED:
+            original = getattr(module, name)
+
+            def spy(*args: Any, of: Any = original, called_as: str = name, **options: Any) -> Any:
+                if threading.get_ident() != me:
+                    called.add(called_as)
+                return of(*args, **options)
+
+            patch.setattr(module, name, spy)
+        assert enough.wait(120)
+    assert called == set()
+
+
+_JOB = """\
+import glob, os, time, sys
+from unittest import mock
+sleep = time.sleep
+names = ("builtins.open", "os.getpid", "os.listdir", "os.replace", "os.open", "time.thread_time")
+mocks = [mock.patch(name, side_effect=["first", "second"]) for name in names]
+made = [one.start() for one in mocks]
+while not glob.glob(os.environ["MLFLOW_PERF_SPOOL"] + "/stacks-*.spool"):
+    sleep(0.01)
+found = [name for name, one in zip(names, made) if one.call_count]
+[one.stop() for one in mocks]
+print(found)
+"""
+
+
+def test_nor_does_the_thread_in_a_command_under_run(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is loaded while the command works, so a mock may be there before it."""
+    monkeypatch.setenv("MLFLOW_PERF_PROFILE", "50")
+    script = tmp_path / "job.py"
+    script.write_text(_JOB, encoding="utf-8")
+    wrapped = [sys.executable, "-m", "mlflow_perf", "run", "--", sys.executable, str(script)]
+    done = subprocess.run(wrapped, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_a_module_that_was_patched_before_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a clock that was replaced before mlflow-perf was imported is not called either."""
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    assert originals.load_native("time", "monotonic").monotonic() > 0.0
+    assert originals.load_native("gc", "collect").collect is not None
+
+
+def test_the_environment_is_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of `os` has the same `environ`, and Python's own functions."""
+    monkeypatch.setenv("MINE", "1")
+    assert originals.os.environ["MINE"] == "1"
+    assert originals.os.environ is os.environ
+    assert originals.os.path is os.path
