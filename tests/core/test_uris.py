@@ -41,6 +41,7 @@ from mlflow_perf.core.uris import (
         ("mysql://host/db?user=me&password=a%26b&ssl=1", "mysql://host/db?user=me&password=***&ssl=1"),
         ("mssql:///?odbc=UID%3Dme%3BPWD%3Da%20b%3BSrv%3Dx&a=b", "mssql:///?odbc=UID%3Dme%3BPWD%3D***%3BSrv%3Dx&a=b"),
         ("connection to host=a password=b failed", "connection to host=a password=*** failed"),
+        ("TOKEN=abc, x and pwd=a,b", "TOKEN=***, x and pwd=***"),
         ("sqlite:///x.db?password= and tokens=5", "sqlite:///x.db?password= and tokens=5"),
         ("http://host:5000/api/@me", "http://host:5000/api/@me"),
         ("http://host/path:with@signs", "http://host/path:with@signs"),

@@ -25,7 +25,8 @@ _DATABASE_PASSWORD = re.compile(r"(?i)\b(?!https?:)([a-z][\w+.-]*://[^\s/:@]*):[
 # In the query of an address, or in that of ODBC, which is a part of it with %3D for each `=`.
 _NAMES = r"passw(?:or)?d|pwd|secret|token|credential|signature|\bsig|(?:access|account|api)_?key"
 _QUERY_PASSWORD = re.compile(
-    rf"(?i)((?:{_NAMES})(?:=(?=[^\s&;'\"])|%3D(?!%3B)))(?:(?<==)[^\s&;'\"]+|(?:(?!%3B)[^\s&;'\"])+)"
+    rf"(?i)((?:{_NAMES})(?:=(?=[^\s&;'\"])|%3D(?!%3B)))"
+    r"(?:(?<==)[^\s&;'\"]*[^\s&;,'\"]|(?:(?!%3B)[^\s&;'\"])+)"
 )
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s)'\"]+")
 _SECRET_NAME = re.compile(
