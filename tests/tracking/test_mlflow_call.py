@@ -26,13 +26,17 @@ def test_its_thread_does_not_log_retries(name: str, monkeypatch: pytest.MonkeyPa
     """A line per retry, a traceback per statement: dropped in our threads, kept in all others."""
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
     log, lines = logging.getLogger(name), io.StringIO()
-    # MLflow lets nothing of its own reach the root, once it is imported.
+    # MLflow's loggers do not reach the root, and making a database disables them.
+    monkeypatch.setattr(log, "disabled", False)
+    level = log.level
+    log.setLevel(logging.ERROR)
     log.addHandler(shown := logging.StreamHandler(lines))
     try:
         MlflowCall(lambda: log.error("retry of ours"), name="test").result(30)
         log.error("retry of the job")
     finally:
         log.removeHandler(shown)
+        log.setLevel(level)
     assert lines.getvalue() == "retry of the job\n"
 
 
