@@ -95,7 +95,7 @@ def listen(listener: RunListener) -> None:
         (MlflowClient, "set_terminated", _wrap_terminate),
         (MlflowClient, "update_run", _wrap_terminate),
         (MlflowClient, "delete_run", _wrap_delete),
-        (MlflowClient, "restore_run", _wrap_restore),
+        (MlflowClient, "restore_run", _wrap_delete),
         (ActiveRun, "__init__", _wrap_activate),
     ):
         if (owner, name) in _originals:
@@ -196,18 +196,11 @@ def _wrap_terminate(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_delete(original: Callable[..., Any]) -> Callable[..., Any]:
-    def delete_run(client: Any, run_id: Any, *args: Any, **kwargs: Any) -> Any:
+    told = "run_deleted" if original.__name__ == "delete_run" else "run_restored"
+
+    def delete_or_restore(client: Any, run_id: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(client, run_id, *args, **kwargs)
-        _tell(lambda listener: listener.run_deleted(str(run_id)))
+        _tell(lambda listener: getattr(listener, told)(str(run_id)))
         return answer
 
-    return delete_run
-
-
-def _wrap_restore(original: Callable[..., Any]) -> Callable[..., Any]:
-    def restore_run(client: Any, run_id: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = original(client, run_id, *args, **kwargs)
-        _tell(lambda listener: listener.run_restored(str(run_id)))
-        return answer
-
-    return restore_run
+    return delete_or_restore
