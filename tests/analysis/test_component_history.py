@@ -83,3 +83,12 @@ def test_a_wrong_name_is_answered_with_the_nearest(make_run: MakeRun, serve: Ser
         read_history("trian")
     with pytest.raises(SettingError, match="no parameter 'columns'"):
         read_history("train", same_params=["columns"])
+
+
+def test_a_metric_that_no_run_like_the_newest_has_is_said(make_run: MakeRun, serve: Serve) -> None:
+    """As where the learning rate of the newest run made its loss infinite."""
+    bad = make_run({"duration_sec": 1.0}, label="bad", started=2.0, params={"lr": "9"})
+    good = make_run({"loss": 1.0}, label="good", started=1.0, params={"lr": "1"})
+    serve([bad, good])
+    with pytest.raises(SettingError, match="No run like the newest, bad, has a number as 'loss'"):
+        read_history("train", "loss", same_params=["lr"], any_hardware=True)

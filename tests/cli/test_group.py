@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -61,17 +63,39 @@ def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     assert describe(workflow) == "1 step in 2.0 s, longest way: a"
 
 
-def test_a_command_passes_through_without_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "sqlite:////proc/nobody/may.db"])
+def test_a_command_passes_through_without_a_store(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Output and end are the command's own; one warning says that there is no group."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
     look = "ls *.group-*.journal | wc -l; kill -INT $$"
     done = _group("loop", "--", "bash", "-c", look, folder=tmp_path, code=-signal.SIGINT)
     assert done.stdout == "1\n"
     assert done.stderr.count("runs without a group") == 1
+
+
+@pytest.mark.e2e
+def test_a_container_can_be_stopped_before_its_command_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel keeps SIGTERM from the first process of a container that does not handle it."""
+    apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.call([*apart, "true"]):
+        pytest.skip("this machine lets nobody make a PID namespace")
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        hangs.settimeout(120)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{hangs.getsockname()[1]}")
+        monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "60")
+        command = [*apart, *GROUP, "stopped", "--", "false"]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+            connection, _ = hangs.accept()
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            os.kill(int(children.read_text()), signal.SIGTERM)
+            assert process.wait(120) == 128 + signal.SIGTERM
+            connection.close()
 
 
 def test_a_group_that_cannot_be_ended_is_kept_for_recover(

@@ -34,6 +34,12 @@ def empty_store(tmp_path: Path, _migrated_store: Path, monkeypatch: pytest.Monke
     return tmp_path / "own.db"
 
 
+@pytest.fixture
+def store(empty_store: Path) -> str:
+    """Return the address of a store of the test's own: `advise --all` reads others' runs too."""
+    return f"sqlite:///{empty_store}"
+
+
 @pytest.fixture(scope="module")
 def odd_store(tmp_path_factory: pytest.TempPathFactory, _migrated_store: Path) -> str:
     """Return a store with names of any kind, other tools' runs, and runs that are half there."""

@@ -37,6 +37,14 @@ def newest_run() -> Run:
 
 
 @pytest.mark.e2e
+def test_an_argument_may_be_of_any_length(client: MlflowClient, python: Callable[..., Job]) -> None:
+    """An SQL text that is longer than any name of a file is passed on, and the run is named."""
+    job = python(*WRAP, "--", "echo", "x" * 5000)
+    assert (job.wait(), job.output) == (0, "x" * 5000 + "\n")
+    assert newest_run().info.run_name == "echo"
+
+
+@pytest.mark.e2e
 def test_output_input_and_exit_code_pass_through(
     client: MlflowClient, python: Callable[..., Job], tmp_path: Path
 ) -> None:

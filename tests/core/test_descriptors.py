@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mlflow_perf.core.descriptors import OwnDescriptor, OwnMap, move_up
+from tests.alone import alone
+from tests.interrupted import check_each_line
+
+from mlflow_perf.core.descriptors import OwnDescriptor, OwnMap, open_high
 
 
 def test_a_descriptor_lies_high_and_closes() -> None:
     """The job's next file gets the low number; the moved one is not inherited by programs."""
     low = os.open(os.devnull, os.O_RDONLY)
-    high = move_up(low)
+    os.close(low)
+    high = open_high(os.open, os.devnull, os.O_RDONLY)
     assert high >= 128
     assert not os.get_inheritable(high)
     again = os.open(os.devnull, os.O_RDONLY)
@@ -22,9 +26,19 @@ def test_a_descriptor_lies_high_and_closes() -> None:
     os.close(again)
 
 
+@alone
+def test_no_descriptor_stays_wherever_an_alarm_raises() -> None:
+    """Whether it is being opened, moved or closed, it is closed in the end."""
+
+    def act() -> None:
+        OwnDescriptor(os.open, os.devnull, os.O_RDONLY).close()
+
+    assert check_each_line(act, lambda: None) > 10
+
+
 def test_a_number_that_belongs_to_the_job_is_left_alone(tmp_path: Path) -> None:
     """After the job closed our descriptor and opened a file there, we neither use nor close it."""
-    ours = OwnDescriptor(os.open(tmp_path / "ours", os.O_WRONLY | os.O_CREAT))
+    ours = OwnDescriptor(os.open, tmp_path / "ours", os.O_WRONLY | os.O_CREAT)
     assert ours.is_ours()
     number = ours.number
     os.close(number)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from mlflow_perf.core.handler_errors import is_from_handler
 
@@ -60,3 +64,43 @@ def test_what_a_codec_makes_of_it_is_the_jobs_too() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
     wrapped.__cause__ = caught.value
     assert is_from_handler(wrapped)
+
+
+class ThrownError(Exception):
+    """What another thread throws in."""
+
+
+def test_what_another_thread_throws_in_is_the_jobs() -> None:
+    """As libraries do that end a function after its time; the same error with a `raise` is not."""
+
+    def work() -> None:
+        throw(threading.get_ident(), ThrownError)
+        while True:
+            pass
+
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    throw.argtypes = (ctypes.c_ulong, ctypes.py_object)
+    with pytest.raises(ThrownError) as caught:
+        work()
+    assert is_from_handler(caught.value)
+    with pytest.raises(ThrownError) as caught:
+        raise ThrownError
+    assert not is_from_handler(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: json.loads("{"), lambda: os.stat("/no/file"), lambda: bytes.fromhex("x")]
+)
+def test_what_c_raises_is_not(call: Callable[[], object]) -> None:
+    """It is there without a `raise` too."""
+    with pytest.raises((ValueError, OSError, TypeError)) as caught:
+        call()
+    assert not is_from_handler(caught.value)
+
+
+def test_what_a_driver_raises_is_not() -> None:
+    """SQLAlchemy gives its own error the traceback of the driver's, which has no `raise`."""
+    engine = sqlalchemy.create_engine("sqlite:////proc/no/such.db")
+    with pytest.raises(sqlalchemy.exc.OperationalError) as caught:
+        engine.connect()
+    assert not is_from_handler(caught.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +41,27 @@ def test_of_several_names_each_can_be_held() -> None:
             assert not entered.wait(0.2)
         assert entered.wait(60.0)
     waiting.join(60.0)
+
+
+def test_a_forked_child_does_not_keep_the_name() -> None:
+    """Another thread of the job may fork while one holds the name; the child may live for ever."""
+    name = uuid.uuid4().hex
+    (started, starts), (ends, end) = os.pipe(), os.pipe()
+    with holding([name], timeout_sec=60.0):
+        child = os.fork()
+        if not child:
+            os.close(end)
+            os.write(starts, b".")
+            os.read(ends, 1)  # until the parent is done
+            os._exit(0)
+        os.read(started, 1)
+    try:
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(f"\0mlflow-perf {name}")
+    finally:
+        for descriptor in (started, starts, ends, end):
+            os.close(descriptor)
+        os.waitpid(child, 0)
 
 
 def test_a_process_that_is_killed_holds_its_name_no_longer() -> None:

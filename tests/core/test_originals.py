@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ _MOCKED = (
     (builtins, "open"), (os, "getpid"), (os, "listdir"), (os, "statvfs"), (os, "open"),
     (os, "read"), (os, "write"), (os, "close"), (os, "fsync"), (os, "replace"), (time, "time"),
     (time, "monotonic"), (time, "thread_time"), (time, "clock_gettime"), (sys, "_current_frames"),
+    (resource, "getrusage"),
 )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
+from tests.interrupted import check_each_line
 
 from mlflow_perf.core.threads import KERNEL_NAME, Event, Lock, Thread
 
@@ -31,6 +33,18 @@ def test_a_thread_leaves_every_signal_to_the_job() -> None:
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     assert thread.daemon
     assert not thread.is_alive()
+
+
+@alone
+def test_an_alarm_in_the_start_of_a_thread_leaves_no_signal_blocked() -> None:
+    """Wherever the job's handler raises, the starter has its mask again, and the thread ends."""
+    threads: list[Thread] = []
+
+    def act() -> None:
+        threads.append(Thread(lambda: None, name="mlflow-perf-short"))
+        threads[-1].start()
+
+    assert check_each_line(act, lambda: threads[-1].join(30) if threads else None) > 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how large a stack is")

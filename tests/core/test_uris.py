@@ -63,6 +63,18 @@ def test_a_message_tells_no_password(text: str, told: str) -> None:
         ("store", "s3://key:secret@bucket/x", "s3://key:***@bucket/x"),
         ("db_password", "5", "***"), ("AWS_SECRET_ACCESS_KEY", "x", "***"), ("apiKey", "x", "***"),
         ("max_tokens", "512", "512"), ("eos_token", "</s>", "</s>"), ("secretary", "me", "me"),
+        ("hf_token", "x", "***"), ("token", "hf_1", "***"), ("aws_session_token", "x", "***"),
+        ("db_pass", "x", "***"), ("pwd", "x", "***"), ("passphrase", "x", "***"),
+        ("private_key", "x", "***"), ("stripe_key", "sk-0123456789abcdef", "***"),
+        *[(name, value, value) for name, value in (
+            ("max_auth_tokens", "4096"), ("n_api_keys", "3"), ("use_password", "True"),
+            ("compass", "north"), ("special_tokens", "a"), ("forget_secret", "0.5"),
+            ("n_credentials", "3"), ("sort_key", "duration"), ("pad_token", "PAD"),
+        )],
+        ("kw", "{'password': 'x', 'a_token': '</s>'}", "{'password': '***', 'a_token': '</s>'}"),
+        ("dsn", "host=h password='x y' port=1", "host=h password='***' port=1"),
+        ("link", "AccountName=a;AccountKey=x==", "AccountName=a;AccountKey=***"),
+        ("q", "sv=1&sig=x", "sv=1&sig=***"),
         ("question", "why? a=b", "why? a=b"), ("query", "//x?a=b", "//x?a=b"),
     ],
 )  # fmt: skip

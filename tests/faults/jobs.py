@@ -16,7 +16,7 @@ import time
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import mlflow_perf
 from mlflow_perf.publish.journal import Journal
@@ -81,7 +81,10 @@ def sleeping(how: str = "") -> None:
         say(perf.run_id)
         time.sleep(0.2)
         flush()
-        if how == "native":
+        if how == "native after a handler":
+            before = signal.signal(signal.SIGTERM, end_in_handler)
+            signal.signal(signal.SIGTERM, before)
+        if how.startswith("native"):
             say("go")
             # A mutex taken twice: PyDLL's opposite lets other threads run; no signal gets it out.
             libc = ctypes.CDLL(None)
@@ -183,6 +186,24 @@ def in_a_loop(how: str) -> None:
             say("go")
             time.sleep(LONG)
         sys.exit(6)
+
+
+def serving() -> None:
+    """A server that stops at a SIGTERM, restores what was there before, and sends it again."""
+    import uvicorn
+
+    async def answer(*_: object) -> None: ...
+
+    class Server(uvicorn.Server):
+        async def startup(self, *arguments: Any, **options: Any) -> None:
+            await super().startup(*arguments, **options)
+            say("go")
+
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        time.sleep(0.2)
+        Server(uvicorn.Config(answer, port=0, lifespan="off", log_level="error")).run()
+        say("never")
 
 
 def in_a_daemon_thread() -> None:

@@ -34,7 +34,7 @@ def test_a_job_that_fails(faults: Faults, fault: Fault) -> None:
     fault("sys.exit", "own run FAILED or FINISHED, exit code passed through", "none")
 
 
-@pytest.mark.parametrize("how", ["", "native", "threads", "nested"])
+@pytest.mark.parametrize("how", ["", "native", "native after a handler", "threads", "nested"])
 def test_sigterm(faults: Faults, fault: Fault, how: str) -> None:
     """The report is logged, the run KILLED, and the process ends of the signal as without us."""
     job, run_id = faults.started("nested") if how == "nested" else faults.started("sleeping", how)
@@ -75,6 +75,18 @@ def test_sigterm_beside_an_event_loop(faults: Faults, fault: Fault, how: str) ->
     assert faults.has_all(run_id)
     lost = "what came after it" if how == "goes on" else "none"
     fault(f"SIGTERM, event loop's handler {how}", "logged, own run KILLED", lost)
+
+
+def test_sigterm_that_a_server_sends_itself_again(faults: Faults, fault: Fault) -> None:
+    """Uvicorn stops gracefully, and then ends of the signal as without us; the report is logged."""
+    job, run_id = faults.started("serving")
+    job.kill(signal.SIGTERM)
+    assert job.wait() == -signal.SIGTERM, job.output
+    assert "never" not in job.output
+    run = faults.run(run_id)
+    assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("KILLED", "SIGTERM")
+    assert faults.has_all(run_id)
+    fault("SIGTERM, handled and sent again", "logged, own run KILLED, exit -15", "none")
 
 
 def test_sigint(faults: Faults, fault: Fault) -> None:

@@ -54,10 +54,17 @@ class _Block:
 BLOCK = _Block()
 block = _block
 def note_state():
-    import json, signal, sys, threading
+    import gc, json, signal, sys, threading
     if "HARM_AUTOLOG" in _os.environ and "HARM_WITH" in _os.environ:
         import mlflow_perf
         mlflow_perf.autolog(disable=True)  # it keeps its threads and handlers for the next run
+    # A call of MLflow, with its git, may last a moment longer than a block that it was for, and
+    # another one may begin at its end.
+    for _ in range(3):
+        for thread in threading.enumerate():
+            if thread.name.startswith(("mlflow-perf", "perf-")):
+                thread.join(10)
+    gc.collect()
     numbers = [n for n in range(1, 65) if n not in (9, 19, 32, 33)]
     fds = {}
     for name in sorted(_os.listdir("/proc/self/fd"), key=int):

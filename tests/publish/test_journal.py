@@ -11,12 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
+from tests.alone import alone
+from tests.interrupted import check_each_line
 
 import mlflow_perf
 from mlflow_perf.cli import main
@@ -312,13 +315,26 @@ def test_a_journal_without_a_descriptor_leaves_no_file(
 ) -> None:
     """A process may have used up its numbers just after the file was opened."""
 
-    def refuse(handle: int) -> None:
-        os.close(handle)
+    def refuse(opener: Callable[..., int], *arguments: object) -> None:
+        os.close(opener(*arguments))
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("mlflow_perf.publish.journal.OwnDescriptor", refuse)
     assert not new_journal(tmp_path).alive
     assert list(tmp_path.iterdir()) == []
+
+
+@alone
+def test_no_journal_stays_wherever_an_alarm_raises_in_its_making(tmp_path: Path) -> None:
+    """Neither the file nor the one that is about to replace it stays, nor a descriptor."""
+    made: list[Journal] = []
+
+    def remove() -> None:
+        while made:
+            made.pop().remove()
+        assert list(tmp_path.iterdir()) == []
+
+    assert check_each_line(lambda: made.append(new_journal(tmp_path)), remove) > 50
 
 
 def test_a_forked_child_lets_go_of_the_journal(tmp_path: Path) -> None:

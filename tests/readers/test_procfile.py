@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
+from tests.interrupted import check_each_line
 
-from mlflow_perf.readers.procfile import ProcFile
+from mlflow_perf.readers.procfile import ProcFile, ProcFolder
 
 
 def test_proc_file_reads_whole_and_says_when_it_cannot(tmp_path: Path) -> None:
@@ -21,3 +24,18 @@ def test_proc_file_reads_whole_and_says_when_it_cannot(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(OSError, match=r"[Bb]ad file"):
         file.read()
+
+
+@alone
+def test_no_file_below_a_folder_stays_open_wherever_an_alarm_raises() -> None:
+    """The first sample is taken in the job's thread, where its handlers run."""
+    here = str(os.getpid()).encode()
+
+    def act() -> None:
+        folder = ProcFolder()
+        assert folder.read(here + b"/stat")
+        assert folder.list_numbers(here + b"/task")
+        assert folder.read(here + b"/none") is None
+        folder.close()
+
+    assert check_each_line(act, lambda: None) > 20

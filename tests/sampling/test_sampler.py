@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.alone import alone
+from tests.interrupted import check_each_line
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.summary import summarise
@@ -461,3 +463,19 @@ def test_the_threads_own_start_is_before_the_block() -> None:
     thread.start()
     thread.join()
     assert alive[0]
+
+
+@alone
+def test_no_sampler_stays_wherever_an_alarm_raises_in_its_start() -> None:
+    """Once it is finalized, its thread has ended and its sources are closed."""
+    made: list[PerformanceMetricsCollector] = []
+
+    def act() -> None:
+        made.append(PerformanceMetricsCollector(interval=0.05))
+        made[-1].start()
+
+    def finalize() -> None:
+        while made:
+            made.pop().finalize()
+
+    assert check_each_line(act, finalize) > 200

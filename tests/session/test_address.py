@@ -32,3 +32,14 @@ def test_a_worker_of_xdist_is_named_pytest(monkeypatch: pytest.MonkeyPatch) -> N
     """It is started as `python -c`."""
     monkeypatch.setattr(sys, "argv", ["-c"])
     assert name_process() == "pytest"
+
+
+@pytest.mark.parametrize("arguments", [None, [], [b"train.py"], [5]])
+def test_an_embedded_interpreter_is_named_python(
+    arguments: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host may give no arguments, or what is no text."""
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert name_process() == "python"
+    monkeypatch.delattr(sys, "argv")
+    assert name_process() == "python"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,33 @@ def test_an_oom_kill_is_told_from_another_sigkill() -> None:
 def test_the_component_is_the_script(argv: list[str], name: str) -> None:
     """A script's name where an interpreter runs one, else the command's."""
     assert name_component(argv) == name
+
+
+def test_no_word_of_a_command_needs_to_be_a_path() -> None:
+    """A text that is longer than any name of a file is none; the command's name is used."""
+    assert name_component(["echo", "x" * 300]) == "echo"
+    assert name_component(["timeout", "60", "x" * 5000 + ".py"]) == "x" * 5000
+    assert name_component(["mytool", "x/" * 5000 + "train.py"]) == "mytool"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such users")
+def test_a_folder_that_may_not_be_entered_hides_its_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `sudo -u` in `/root`, be it the working folder or that of an argument."""
+    (tmp_path / "train.py").write_text("")
+    assert name_component(["mytool", str(tmp_path / "train.py")]) == "train"
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        names = [name_component(["mytool", word]) for word in ("x", "train.py", f"{tmp_path}/x.py")]
+        assert names == ["mytool"] * 3
+        assert name_component(["timeout", "60", "train.py"]) == "train"
+        assert name_component(["python", "train.py"]) == "train"
+    finally:
+        if is_root:
+            os.seteuid(0)
+        tmp_path.chmod(0o700)

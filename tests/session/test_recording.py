@@ -65,7 +65,40 @@ def test_an_interrupt_before_sending_keeps_the_whole_report(
     (journal,) = tmp_path.glob("*.journal")
     delivery, _ = read_journal(journal.read_bytes())
     assert "duration_sec" in delivery.document.summary
-    assert "train' was not sent (it was interrupted). It is kept" in caplog.text
+    assert "train' was not sent (ConnectionRefused" in caplog.text  # the true reason
+
+
+def test_a_start_that_is_interrupted_leaves_no_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process lives on: nobody is to be told that it was killed."""
+    recording = Recording("train", Settings(dir=str(tmp_path)))
+    monkeypatch.setattr(recording.finder, "find", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        recording.start()
+    assert list(tmp_path.glob("*.journal"))
+    recording.finish(Outcome("KILLED", "KeyboardInterrupt"), limit_sec=2.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("store")
+def test_a_commands_end_is_on_disk_before_mlflow_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher, a container or the kernel may kill the wrapper in the seconds that this takes."""
+    found = []
+
+    def close(*_: object, **__: object) -> float:
+        (journal,) = tmp_path.glob("*.journal")
+        found.append(read_journal(journal.read_bytes())[0].document)
+        return 0.0
+
+    recording = Recording("train", Settings(dir=str(tmp_path)), is_command=True)
+    recording.start()
+    monkeypatch.setattr(recording.finder, "close", close)
+    recording.finish(Outcome("FAILED", "exit code 3"))
+    assert [one.status for one in found] == ["FAILED"]
+    assert "duration_sec" in found[0].summary
 
 
 @pytest.mark.usefixtures("store")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from mlflow import MlflowClient
@@ -38,6 +40,26 @@ def test_a_run_is_created_found_and_ended(store: str, capfd: pytest.CaptureFixtu
     run = open_run(made.run_id, tracking_uri=store)
     assert (run.info.status, run.info.end_time) == ("FAILED", 1_001_000)
     assert capfd.readouterr().out == ""
+
+
+def test_an_answer_that_is_no_tracking_servers_is_noticed() -> None:
+    """A gateway may answer 200 and nothing; MLflow takes that for an empty answer."""
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = open_client(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(OSError, match="not a tracking server's"):
+            end_run(client, "a" * 32, "FINISHED", ended=1.0)
+        server.shutdown()
 
 
 def test_a_deleted_run_and_an_unknown_one_are_not_found(store: str) -> None:

@@ -10,20 +10,25 @@ import resource
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import ModuleType
 
 import pytest
+from urllib3 import connectionpool
+from urllib3.exceptions import InsecureRequestWarning
 
 from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 
 
-@pytest.mark.parametrize("name", ["urllib3.connectionpool", "mlflow.store.db.utils"])
+@pytest.mark.parametrize(
+    "name", ["urllib3.connectionpool", "mlflow.store.db.utils", "mlflow.utils.git_utils"]
+)
 def test_its_thread_does_not_log_retries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line per retry, a traceback per statement: dropped in our threads, kept in all others."""
+    """A line per retry, a traceback per statement, half a page for git: only in other threads."""
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
     log, lines = logging.getLogger(name), io.StringIO()
     # MLflow's loggers do not reach the root, and making a database disables them.
@@ -38,6 +43,25 @@ def test_its_thread_does_not_log_retries(name: str, monkeypatch: pytest.MonkeyPa
         log.removeHandler(shown)
         log.setLevel(level)
     assert lines.getvalue() == "retry of the job\n"
+
+
+def test_its_thread_does_not_warn_of_unchecked_certificates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A job that wants none to be checked has said so; a warning as an error would stop us."""
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    monkeypatch.setattr(connectionpool, "warnings", warnings)
+    monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
+
+    def request() -> str:
+        connectionpool.warnings.warn("unverified", InsecureRequestWarning)
+        return "answer"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert MlflowCall(request, name="test").result(30) == "answer"
+        with pytest.raises(InsecureRequestWarning, match="unverified"):
+            request()
 
 
 def test_a_call_without_an_answer_says_what_was_wrong_so_far() -> None:

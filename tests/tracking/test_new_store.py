@@ -73,6 +73,16 @@ def test_one_process_at_a_time_makes_a_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no folder from anybody")
+def test_a_store_that_cannot_be_made_is_told_at_once() -> None:
+    """MLflow would try for a minute."""
+    with (
+        pytest.raises(OSError, match="/proc/here"),
+        making_alone("sqlite:////proc/here/mlflow.db", timeout_sec=60),
+    ):
+        pass
+
+
 def test_a_store_that_exists_holds_nobody_off(made: Path) -> None:
     """Then there is nothing to make."""
     uri = f"sqlite:///{made}"

@@ -56,3 +56,11 @@ def test_a_store_without_tables_has_no_overview() -> None:
     """Stores that cannot sum up give None, which the page says."""
     view = build_overview(lambda *_: None, {}, by="user", span_sec=WEEK_SEC, now=_NOW)
     assert view is None
+
+
+def test_negative_hours_have_no_bar() -> None:
+    """Whoever logged them, and however small the others are."""
+    sums = [_sums("2965", 1, -1e9, -1.0), _sums("2966", 1, 5e-324, 0.0)]
+    view = build_overview(lambda *_: sums, {}, by="component", span_sec=WEEK_SEC, now=_NOW)
+    assert view is not None
+    assert [[share for _, share in cells][2] for _, _, cells in view.rows] == [100, 0]

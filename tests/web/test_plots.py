@@ -19,6 +19,15 @@ def test_all_values_are_inside(values: list[float], is_log: bool, from_zero: boo
     assert all(-0.01 <= place <= 100.01 for place in places)
 
 
+@pytest.mark.parametrize("values", [[5e-324], [5e-324, 1e-300], [1e149, -1e149], [-5e-324]])
+@pytest.mark.parametrize("is_log", [True, False])
+def test_the_least_and_the_largest_figures_have_a_scale(values: list[float], is_log: bool) -> None:
+    """No ratio and no difference of figures is beyond the floats."""
+    scale = Scale.over(values, is_log=is_log)
+    places = [scale.place(v) for v in values] + [tick.at for tick in scale.mark()]
+    assert all(-0.01 <= place <= 100.01 for place in places)
+
+
 @pytest.mark.parametrize(
     ("scale", "unit", "texts"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import math
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -125,3 +126,46 @@ def test_the_overview_sums_what_the_user_may_read(
         "benefit", ""
     )
     assert "24 CPU h" not in hidden
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_numbers_that_are_none_break_no_page(
+    client: Any, store: Filled, *, is_newest: bool
+) -> None:
+    """A loss that diverged, and figures of ours that somebody overwrote, are absent from plots."""
+    mlflow, made = MlflowClient(store.uri), []
+    start = int(time.time() * 1000) - 60_000
+    good, bad = (2.0, 3.0, 5.0), (math.inf, -math.inf, math.nan, 1.7e308)
+    keys = ("duration_sec", "run_duration_sec", "run_cpu_hours", "node_cpu_hours", "loss",
+            "run_unused_cpu_hours", "run_job_max_mem_mb")  # fmt: skip
+    for i, value in enumerate((*good, *bad) if is_newest else (*bad, *good)):
+        tags = {"mlflow_perf.component": "odd"}
+        run = mlflow.create_run(store.experiments["forecast"], start + i, tags=tags)
+        mlflow.log_batch(
+            run.info.run_id, [Metric(k, value, start, 0) for k in keys], [Param("lr", str(value))]
+        )
+        mlflow.set_terminated(run.info.run_id, "FINISHED", start + 9)
+        made.append(run.info.run_id)
+    try:
+        for address in (
+            "?component=odd", "?col=metrics.loss&sort=-metrics.loss", "?group=component",
+            "/fleet?by=component", "/fleet?by=week", "/trend?component=odd&metric=loss",
+            "/trend?component=odd&metric=duration_sec", "/runs.csv?component=odd",
+            "/scatter?component=odd&x=params.lr&y=metrics.loss",
+            "/scatter?component=odd&x=metrics.loss&y=run_cpu_hours&logx=1&logy=1",
+            f"/run?id={made[0]}", f"/run?id={made[-1]}",
+        ):  # fmt: skip
+            assert client.get(f"/perf{address}").status_code == 200, address
+        compared = client.get(f"/perf/compare?run={made[0]}&run={made[-1]}")
+        assert compared.status_code == 400, "one of them has no figures"
+        shown = html.unescape(client.get("/perf/scatter?x=metrics.loss&y=metrics.loss").text)
+        assert "3 of " in shown
+        said = client.get("/perf/trend?component=odd&metric=loss&param=lr")
+        assert said.status_code == (400 if is_newest else 200)
+        found = html.unescape(client.get("/perf?component=odd&sort=-metrics.loss&col=loss").text)
+        order = [made.index(run_id) for run_id in re.findall(r"run\?id=(\w{32})", found)]
+        values = [((*good, *bad) if is_newest else (*bad, *good))[i] for i in order]
+        assert list(dict.fromkeys(values))[:3] == [5.0, 3.0, 2.0], "runs without a value are last"
+    finally:
+        for run_id in made:
+            mlflow.delete_run(run_id)

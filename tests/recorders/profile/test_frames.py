@@ -26,6 +26,15 @@ def _name(names: FrameNames, file: str, name: str = "work") -> Function:
     return names.list_functions([_code(file, name)])[0]
 
 
+def test_a_deleted_folder_names_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may have been started in a folder that somebody has tidied away."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert _name(FrameNames(), "/home/me/secret/b.py") == Function("work", "b.py", 9, False)
+
+
 def test_files_are_relative_to_folder_or_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.alone import alone
+from tests.interrupted import check_each_line
 
 from mlflow_perf.integrations import startup
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
+from mlflow_perf.recorders.profile.windows import StackWindow
 
 _JOB = """\
 import multiprocessing, os, signal, sys, time
@@ -98,3 +101,15 @@ def test_a_free_threaded_interpreter_is_not_sampled(
     window = live.begin(100.0, None)
     assert "free-threaded" in caplog.text
     assert live.end(window).cells == []
+
+
+@alone
+def test_no_sampler_stays_wherever_an_alarm_raises_in_its_start() -> None:
+    """Its thread ends, whether or not anybody got the window."""
+    made: list[StackWindow] = []
+
+    def end() -> None:
+        while made:
+            live.end(made.pop())
+
+    assert check_each_line(lambda: made.append(live.begin(100, None, held=True)), end) > 50

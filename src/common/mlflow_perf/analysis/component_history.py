@@ -184,7 +184,7 @@ def build_history(
         any_hardware: As there.
 
     Raises:
-        SettingError: When no run has the metric, or the newest lacks a parameter.
+        SettingError: When no run like the newest has the metric, or that one lacks a parameter.
     """
     keys = {key for run in finished for key in run.metric_keys}
     if metric not in keys:
@@ -208,6 +208,8 @@ def build_history(
             points.append(Point(run.run_id, run.started, value))
             if run.is_baseline:
                 baseline = points[-1]
+    if not points:
+        raise SettingError(f"No run like the newest, {newest.label}, has a number as {metric!r}.")
     edges = change_points([point.value for point in points])
     bounds = [0, *edges, len(points)]
     medians = [_find_median(points[start:end]) for start, end in pairwise(bounds) if start < end]

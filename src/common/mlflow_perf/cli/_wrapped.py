@@ -26,6 +26,12 @@ def prepare_command(argv: tuple[str, ...]) -> None:
     Args:
         argv: The command.
     """
+    if os.getpid() == 1:
+        # The kernel keeps a signal from the first process of a container until that handles it.
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name)
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, lambda number, _: os._exit(128 + number))
     _restore_locale()
     if code := check_command(argv):
         what = "command not found" if code == NOT_FOUND else "cannot be executed"

@@ -23,6 +23,7 @@ from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.mlflow_call import MlflowCall
+from mlflow_perf.tracking.new_store import making_alone
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _log = logging.getLogger("mlflow_perf.group")
+_NEW_STORE_SEC = 60.0
 
 
 @click.command("group", context_settings={"allow_interspersed_args": False})
@@ -95,7 +97,8 @@ def _begin(name: str, settings: Settings) -> _Group:
     def start() -> None:
         from mlflow_perf.tracking import client
 
-        place = run.experiment_id = client.find_current_experiment(uri)
+        with making_alone(uri, timeout_sec=_NEW_STORE_SEC):
+            place = run.experiment_id = client.find_current_experiment(uri)
         tags = {**group.delivery.tags, client.RECORDING_TAG: run.nonce, **run.list_tags()}
         tags |= {"mlflow.source.type": "LOCAL"}
         made = client.create_run(name, tracking_uri=uri, experiment_id=place, tags=tags).info
@@ -105,7 +108,7 @@ def _begin(name: str, settings: Settings) -> _Group:
 
     try:
         # A store of this machine may have to be made first.
-        at_least_sec = 0.0 if uri.startswith("http") else 60.0
+        at_least_sec = 0.0 if uri.startswith("http") else _NEW_STORE_SEC
         group.creation = MlflowCall(start, name="new-group")
         group.creation.result(max(settings.start_timeout, at_least_sec))
     # The edge to MLflow: the command runs whatever the server does.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import starmap
 
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.threads import Lock
@@ -22,43 +23,57 @@ if sys.platform != "win32":
 _HIGHEST_START = 512
 
 
-def move_up(handle: int) -> int:
-    """Move an open descriptor into the upper half of all numbers, and return its new one.
+def open_high(opener: Callable[..., int], *arguments: object) -> int:
+    """Open a descriptor with a number in the upper half of all numbers, and return it.
+
+    Args:
+        opener: Opens it, such as `os.open`.
+        *arguments: What `opener` is called with.
 
     Raises:
-        OSError: When there is no room; it is closed then. The lower half is the job's.
+        OSError: When it cannot be opened, or there is no room: the lower half is the job's.
     """
-    if sys.platform == "win32":
-        return handle
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    start = _HIGHEST_START if limit < 0 else min(_HIGHEST_START, limit // 2)
+    held: list[int] = []
     try:
-        return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, start)
-    finally:
-        os.close(handle)
+        # A signal handler of the job may raise after any call that Python code makes. What C code
+        # calls is noted, or forgotten, before that.
+        held.extend(starmap(opener, [arguments]))
+        if sys.platform != "win32":
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            start = _HIGHEST_START if limit < 0 else min(_HIGHEST_START, limit // 2)
+            held.extend(starmap(fcntl.fcntl, [(held[0], fcntl.F_DUPFD_CLOEXEC, start)]))
+            any(map(os.close, map(held.pop, [0])))
+        return held[0]
+    except BaseException:
+        for handle in held:
+            os.close(handle)
+        raise
 
 
 class OwnDescriptor:
     """An open descriptor that knows whether its number still means the same file.
 
     Args:
-        handle: The descriptor, which is moved up.
+        opener: Opens it.
+        *arguments: What `opener` is called with.
 
     Raises:
-        OSError: When the process may open no more; the descriptor is closed then.
+        OSError: When it cannot be opened.
 
     Attributes:
         number: Its number; −1 once it is closed.
     """
 
-    def __init__(self, handle: int) -> None:
-        self.number = move_up(handle)
+    def __init__(self, opener: Callable[..., int], *arguments: object) -> None:
+        self._file: os.stat_result | None = None  # not yet known
+        self.number = open_high(opener, *arguments)
         self._file = os.fstat(self.number)
 
     def is_ours(self) -> bool:
         """Return whether the number still means our file."""
         try:
-            return self.number >= 0 and os.path.samestat(os.fstat(self.number), self._file)
+            now = os.fstat(self.number)
+            return self._file is None or os.path.samestat(now, self._file)
         except OSError:
             return False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import sys
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 _LOOK_EVERY_SEC = 0.02
 _MOST_BYTES = 100  # that the kernel takes
+_holders: set[socket.socket] = set()
 
 
 @contextlib.contextmanager
@@ -29,6 +31,8 @@ def holding(names: Sequence[str], *, timeout_sec: float) -> Iterator[None]:
         # A sandbox, or an audit hook of the job, may refuse sockets: then nobody waits for anybody.
         with contextlib.suppress(Exception):
             lock = until_then.enter_context(socket.socket(socket.AF_UNIX))
+            _holders.add(lock)
+            until_then.callback(_holders.discard, lock)
             until = time.monotonic() + timeout_sec
             is_linux = sys.platform == "linux"
             while is_linux and not _take(lock, names) and time.monotonic() < until:
@@ -46,3 +50,13 @@ def _take(lock: socket.socket, names: Sequence[str]) -> bool:
                 continue
         return True
     return False
+
+
+def _let_go() -> None:
+    """Close the names in a forked child, whose copies would keep them as long as it lives."""
+    while _holders:
+        _holders.pop().close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)

@@ -90,10 +90,15 @@ def _signals_blocked() -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     try:
-        yield
-    finally:
+        try:
+            # This call blocks, and then raises what a signal handler of the job raises.
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
+            yield
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+    finally:  # again: a handler may run here, too, for a signal that came to another thread
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
 
@@ -219,8 +224,13 @@ class Thread(threading.Thread):
         return self._native_pid == os.getpid() and not self._ended.is_set()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended, or the time in seconds is over."""
+        """Wait until the thread has ended, or the time in seconds is over.
+
+        For a thread that was not started, or whose start an error cut short, this does nothing.
+        """
+        if not self.is_alive():
+            return
         if self._native_pid is None:
             super().join(timeout)
-        elif self.is_alive():
+        else:
             self._ended.wait(timeout)

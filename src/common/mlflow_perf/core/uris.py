@@ -24,14 +24,21 @@ _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(?:[^\s/]*@|(?!\d+/)[^\s@?#]*@)")
 _DATABASE_PASSWORD = re.compile(r"(?i)\b(?!https?:)([a-z][\w+.-]*://[^\s/:@]*):[^\s?'\"]*@")
 # In the query of an address, or in that of ODBC, which is a part of it with %3D for each `=`.
 _NAMES = r"passw(?:or)?d|pwd|secret|token|credential|signature|\bsig|(?:access|account|api)_?key"
+# In a dictionary's text, or a database's connection. A language model's `</s>` is no secret.
+_QUOTED_PASSWORD = re.compile(rf"(?i)((?:{_NAMES})['\"]?\s*[=:]\s*)(['\"])(?![<\[])(?:(?!\2).)+\2")
 _QUERY_PASSWORD = re.compile(
     rf"(?i)((?:{_NAMES})(?:=(?=[^\s&;'\"])|%3D(?!%3B)))"
     r"(?:(?<==)[^\s&;'\"]*[^\s&;,'\"]|(?:(?!%3B)[^\s&;'\"])+)"
 )
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s)'\"]+")
+_PASSWORD_NAME = re.compile(r"(?i)(passw(or)?d|passphrase|pwd|secret)$")
 _SECRET_NAME = re.compile(
-    r"(?i)(passw(or)?d|secret|credential|(access|account|api|auth|secret)[_-]?(key|token))s?$"
+    r"(?i)(passw(or)?d|passphrase|pwd|(^|[_-])pass|secret|credential"
+    r"|(access|account|api|auth|secret|private|encryption|signing|ssh|storage|openai)[_-]?key)s?$"
+    r"|(?<!(?:pad|eos|bos|unk|sep|cls)[_-])(?<!(?:mask|stop)[_-])token$"
 )
+_NUMBER_OR_WORD = re.compile(r"(?i)|true|false|none|[-+]?[\d.]+(e[-+]?\d+)?|<.*>|\[[A-Z]+\]")
+_RANDOM_KEY = re.compile(r"(?=.*\d)(?=.*[a-zA-Z])[\w+/=.~-]{16,}")
 _HEADER = re.compile(r"(?<=['\"])(Basic|Bearer) [^'\"]+")
 
 
@@ -39,7 +46,8 @@ def redact_password(text: str) -> str:
     """Return a text without the passwords of the addresses and the quoted headers in it."""
     for pattern in (_DATABASE_PASSWORD, _PASSWORD):
         text = pattern.sub(r"\1:***@", text)
-    return _HEADER.sub(r"\1 ***", _QUERY_PASSWORD.sub(r"\1***", text))
+    text = _QUERY_PASSWORD.sub(r"\1***", _QUOTED_PASSWORD.sub(r"\1\2***\2", text))
+    return _HEADER.sub(r"\1 ***", text)
 
 
 def redact_address(text: str) -> str:
@@ -53,7 +61,14 @@ def redact_address(text: str) -> str:
 @functools.lru_cache(maxsize=4096)  # the same few, for each of a thousand runs
 def redact_param(name: str, value: str) -> str:
     """Return a parameter's value as it may be shown: no password, key or signature."""
-    return "***" if _SECRET_NAME.search(name) else redact_address(value)
+    is_number_or_word = _NUMBER_OR_WORD.fullmatch(value)
+    if (
+        (_SECRET_NAME.search(name) and not is_number_or_word)
+        or (_PASSWORD_NAME.search(name) and value.isdigit())
+        or (name.lower().endswith("key") and _RANDOM_KEY.fullmatch(value))
+    ):
+        return "***"
+    return redact_password(redact_address(value))
 
 
 def first_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.threads import Event
 from mlflow_perf.core.uris import first_line, is_refused, redact_password
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.publish.node_writer import write_node
@@ -26,6 +27,8 @@ _KNOCK_EVERY_SEC = 0.2
 _CONNECT_SEC, _LEAST_CONNECT_SEC = 2.0, 0.05
 # A report that takes longer to send goes to the disk too, in case of a kill or a power cut.
 _SECURE_AFTER_SEC = 0.5
+# What is nearly sent when the job's handler raises, is sent; the job waits no longer for the rest.
+_INTERRUPTED_SEC = 1.0
 
 _log = get_logger(__name__)
 
@@ -83,6 +86,7 @@ def dispatch(
         Whether it was sent.
     """
     claim, uri = delivery.run.claim(), delivery.run.tracking_uri
+    sent = Event()
     knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
 
     def send() -> None:
@@ -97,14 +101,12 @@ def dispatch(
         # In this thread, so that the journal goes even if the job no longer waits.
         if journal is not None:
             journal.remove()
+        sent.set()
 
     try:
         if secure and journal is not None:
             journal.secure(delivery)
-        while is_refused(uri, timeout_sec=_limit_knock(deadline)):
-            if time.monotonic() >= knock_until:
-                raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
-            time.sleep(_KNOCK_EVERY_SEC)
+        _knock(uri, until=knock_until, deadline=deadline)
         sending = MlflowCall(send, name="send")
         is_sent = sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic()))
         if journal is not None and not (is_sent or secure):
@@ -117,24 +119,34 @@ def dispatch(
     # A second Ctrl-C, or a signal handler of the job that raises: the user does not want to wait.
     except BaseException as error:
         _log.debug("Not sent:", exc_info=True)
-        claim.withdraw()
-        _keep(delivery, journal, error)
-        if not isinstance(error, Exception) or is_from_handler(error):
+        is_interrupted = not isinstance(error, Exception) or is_from_handler(error)
+        with contextlib.ExitStack() as otherwise:
+            otherwise.callback(_keep, delivery, journal, error)
+            otherwise.callback(claim.withdraw)
+            if is_interrupted and sent.wait(_INTERRUPTED_SEC):
+                otherwise.pop_all()
+        if is_interrupted:
             raise
         return False
     return True
 
 
-def _limit_knock(deadline: float) -> float:
-    # However late it is: a server that refuses does so in a millisecond, and is the true reason.
-    return max(_LEAST_CONNECT_SEC, min(_CONNECT_SEC, deadline - time.monotonic()))
+def _knock(uri: str, *, until: float, deadline: float) -> None:
+    while True:
+        # However late it is: a server that refuses does so in a millisecond: the true reason.
+        patience_sec = max(_LEAST_CONNECT_SEC, min(_CONNECT_SEC, deadline - time.monotonic()))
+        if not is_refused(uri, timeout_sec=patience_sec):
+            return
+        if time.monotonic() >= until:
+            raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
+        time.sleep(_KNOCK_EVERY_SEC)
 
 
 @contextlib.contextmanager
-def kept_if_interrupted(
+def sent_if_interrupted(
     make: Callable[[], Delivery], journal: ReportKeeper | None
 ) -> Iterator[None]:
-    """Leave a report in the journal if a Ctrl-C or a job's handler ends what precedes sending.
+    """Send or keep a report at once if a Ctrl-C or a job's handler ends what precedes sending.
 
     Args:
         make: Returns the report.
@@ -143,7 +155,11 @@ def kept_if_interrupted(
     try:
         yield
     except BaseException as error:
-        _keep(make(), journal, error)
+        delivery = make()
+        if isinstance(error, Exception) and not is_from_handler(error):
+            _keep(delivery, journal, error)
+        else:
+            dispatch(delivery, journal, deadline=time.monotonic() + _INTERRUPTED_SEC)
         raise
 
 

@@ -159,10 +159,14 @@ class Journal:
         }
         job = re.sub(r"[^A-Za-z0-9_.-]", "_", delivery.run.run_name or "job")[:60].lstrip(".")
         self.path = folder / f"{job or 'job'}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
-        live.add(self.path.name)
-        _journals.add(self)
-        with self._warn_once():
-            self._replace([self._head])
+        try:
+            live.add(self.path.name)
+            _journals.add(self)
+            with self._warn_once():
+                self._replace([self._head])
+        except BaseException:  # a signal handler of the job raised: nobody has this object
+            self.remove()
+            raise
 
     @property
     def alive(self) -> bool:
@@ -235,11 +239,9 @@ class Journal:
         """Write the file's name to the disk too: without it a power cut loses the file."""
         self._named = True
         with contextlib.suppress(OSError):  # Windows and some network file systems cannot
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            folder = OwnDescriptor(os.open, self.path.parent, os.O_RDONLY)
+            os.fsync(folder.number)
+            folder.close()
 
     def _write(self, lines: list[Any]) -> None:
         data = "".join(to_json(line) + "\n" for line in lines).encode()
@@ -263,9 +265,8 @@ class Journal:
         fresh = self.path.with_suffix(BEGUN)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | _NOFOLLOW
         old = self._file, self._size
-        handle = os.open(fresh, flags, 0o600)
         try:
-            self._file, self._size = OwnDescriptor(handle), 0
+            self._file, self._size = OwnDescriptor(os.open, fresh, flags, 0o600), 0
             lock(self._file.number)
             self._write(lines)
             if sync:

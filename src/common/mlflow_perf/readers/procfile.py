@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.core.descriptors import move_up
+from mlflow_perf.core.descriptors import open_high
 from mlflow_perf.core.originals import open_file, os
 from mlflow_perf.errors import SourceUnavailableError
 
@@ -51,7 +52,7 @@ _PREAD = None if _LIBC is None else _LIBC.pread
 
 def _open(path: str) -> int:
     try:
-        return move_up(os.open(path, _READ_ONLY))
+        return open_high(os.open, path, _READ_ONLY)
     except OSError as error:
         raise SourceUnavailableError(f"{path}: {error.strerror}.") from error
 
@@ -147,6 +148,7 @@ class ProcFolder:
         self.path = str(path)
         self._buffer = ctypes.create_string_buffer(_LISTING_SIZE)
         self._view = memoryview(self._buffer).cast("B")
+        self._below: list[int] = []  # open files below
         self._fd = _open(self.path)
 
     def pids(self) -> set[int]:
@@ -165,12 +167,18 @@ class ProcFolder:
             except OSError:
                 return set()
             return {int(name) for name in names if name.isdigit()}
-        fd = _LIBC.openat(self._fd, name, _READ_ONLY)
-        if fd < 0:
-            return set()
-        found = self._list(_LIBC, fd)
-        _LIBC.close(fd)
+        found = self._list(_LIBC, self._open_below(_LIBC, name))
+        self._close_below(_LIBC)
         return found
+
+    def _open_below(self, libc: ctypes.PyDLL, name: bytes) -> int:
+        """Open a file below, and return its descriptor; a negative number when it cannot be."""
+        # Noted in the same step of the interpreter: a signal handler of the job may raise after it.
+        self._below.extend(starmap(libc.openat, [(self._fd, name, _READ_ONLY)]))
+        return self._below[-1]
+
+    def _close_below(self, libc: ctypes.PyDLL) -> None:
+        any(map(libc.close, map(self._below.pop, [0] * len(self._below))))
 
     def _list(self, libc: ctypes.PyDLL, fd: int) -> set[int]:
         found: set[int] = set()
@@ -186,15 +194,14 @@ class ProcFolder:
                     return file.read(_LISTING_SIZE) or None
             except OSError:
                 return None
-        fd = _LIBC.openat(self._fd, name, _READ_ONLY)
-        if fd < 0:
-            return None
-        count = _LIBC.read(fd, self._buffer, _LISTING_SIZE)
-        _LIBC.close(fd)
+        count = _LIBC.read(self._open_below(_LIBC, name), self._buffer, _LISTING_SIZE)
+        self._close_below(_LIBC)
         return bytes(self._view[:count]) if count > 0 else None
 
     def close(self) -> None:
-        """Close the descriptor; a second call does nothing."""
+        """Close the descriptors; a second call does nothing."""
+        if _LIBC is not None:
+            self._close_below(_LIBC)
         if self._fd >= 0:
             with contextlib.suppress(OSError):  # the job has closed what it does not know
                 os.close(self._fd)

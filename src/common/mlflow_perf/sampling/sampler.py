@@ -139,9 +139,9 @@ class PerformanceReportingThread(Thread):
         """
         if self.was_started:
             raise RuntimeError("A sampler can only be started once.")
-        # The thread's own start, which takes milliseconds on a busy machine, is not the block's.
-        super().start()
         try:
+            # The thread's own start, milliseconds on a busy machine, is not the block's.
+            super().start()
             self.started, self._origin = self._clock.time(), self._clock.monotonic()
             first = self._sample()
             # A rate of the first report would be of the time before the start.
@@ -153,6 +153,8 @@ class PerformanceReportingThread(Thread):
     def run(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
         self._begun.wait()
+        if self._origin is None:  # a signal handler of the job raised in `start`
+            return
         try:
             self._sample_peaks()
             self._sample_until_asked_to_stop()
@@ -246,10 +248,13 @@ class PerformanceReportingThread(Thread):
     def finalize(self) -> None:
         """Take the last sample and end the thread; returns in milliseconds, whatever the interval.
 
-        A second call, and one before `start`, does nothing.
+        A second call does nothing, and one before `start` closes the sources.
         """
         self.note_end()
         self._stop_asked.set()
+        self._begun.set()  # an error may have cut `start` short, in any of its steps
+        if self._origin is None:
+            self._reader_set.close()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_JOIN_TIMEOUT_SEC)
             if self.is_alive() and not self._all_reported:
@@ -309,8 +314,7 @@ class PerformanceMetricsCollector(KeptReports):
                 process of its own, which has ended.
         """
         self._is_finalized = True
-        if self.report_thread.was_started:
-            self.report_thread.finalize()
+        self.report_thread.finalize()
         if end_cost:
             self._own_end_sec = own_cpu_sec()
 

@@ -19,12 +19,15 @@ from mlflow_perf.tracking.run_handle import RunHandle
 
 def name_process() -> str:
     """Return the component's default name: that of the script or the notebook."""
-    script = Path((sys.argv or [""])[0] or "python").stem
+    # An embedded interpreter has no arguments, or gives what is no text.
+    started = next(iter(getattr(sys, "argv", None) or ()), "")
+    started = started if isinstance(started, str) else ""
+    script = Path(started or "python").stem
     if script == "ipykernel_launcher":
         # Jupyter Server tells its kernels the notebook's path.
         return Path(os.environ.get("JPY_SESSION_NAME", "")).stem or "notebook"
     if script == "__main__":  # `python -m pytest`
-        script = Path(sys.argv[0]).parent.name
+        script = Path(started).parent.name
     if script == "-c" and "_pytest" in sys.modules:  # a worker of pytest-xdist
         return "pytest"
     return script if script not in ("", "-c") else "python"

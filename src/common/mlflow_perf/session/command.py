@@ -76,7 +76,7 @@ def name_component(argv: Sequence[str]) -> str:
     program = Path(argv[0]).stem or "command"
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
     before = argv[1 : argv.index(script, 1)] if script else []
-    is_known = bool(_INTERPRETER.fullmatch(Path(argv[0]).name)) or Path(script).is_file()
+    is_known = bool(_INTERPRETER.fullmatch(Path(argv[0]).name)) or _is_script(script)
     if is_known and _SCRIPT.fullmatch(script) and not any(map(_TAKES_CODE.fullmatch, before)):
         return Path(script).stem
     return program
@@ -90,8 +90,7 @@ def _skip_starters(argv: Sequence[str]) -> Sequence[str]:
         is_starter = _STARTER.fullmatch(name) and not follows_option
         if at == 0 and not is_starter:
             break
-        is_script = _SCRIPT.fullmatch(word) and Path(word).is_file()
-        if _INTERPRETER.fullmatch(name) or is_script:
+        if _INTERPRETER.fullmatch(name) or _is_script(word):
             return argv[at:]
         if is_starter or word.startswith("-") or _NUMBER.fullmatch(word):
             continue
@@ -99,6 +98,12 @@ def _skip_starters(argv: Sequence[str]) -> Sequence[str]:
             return argv[at:] if is_sure else argv
         is_sure = False
     return argv
+
+
+def _is_script(word: str) -> bool:
+    """Return whether a word is a script that can be seen; a text of any length is none."""
+    # `Path.is_file` raises where the word is too long, or in a folder that may not be entered.
+    return bool(_SCRIPT.fullmatch(word)) and os.path.isfile(word)  # noqa: PTH113
 
 
 def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: int) -> Outcome:

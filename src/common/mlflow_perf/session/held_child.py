@@ -22,8 +22,8 @@ from mlflow_perf.session.signal_witness import Sent, SignalWitness
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
 
-_FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "ABRT", "SYS")  # of this process's own making
-_NOT_PASSED_ON = ("KILL", "STOP", "CHLD", *_FAULTS)
+# A fault of this process itself, as SIGSEGV, ends it although it is blocked.
+_NOT_PASSED_ON = ("KILL", "STOP", "CHLD")
 _JOB_CONTROL = ("TSTP", "TTIN", "TTOU")
 _LOOK_EVERY_SEC = 1.0
 _STOP_WITHIN_SEC = 10.0  # a command may restore its screen first, or ignore the request
@@ -33,7 +33,10 @@ _GRACE_SEC = 0.02
 _MOST_AT_ONCE = 64
 _PR_SET_PDEATHSIG = 1
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox")
+# systemd names the process that may take its sockets, or owes it a sign of life.
+_FOR_ONE_PROCESS = ("LISTEN_PID", "WATCHDOG_PID")
 _CALLER = os.getppid()  # the forked child has another parent
+_WNOTHREAD = 0x20000000  # of Linux: no child that another thread of ours has started, and awaits
 
 
 class _Signal(ctypes.Structure):
@@ -185,8 +188,18 @@ class HeldChild:
         while len(self.received) == before and is_busy():
             self._pass_on(0.1)
 
+    def _reap_orphans(self) -> None:
+        """Reap what became our child when its parent ended, as the first process of a container."""
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT | _WNOTHREAD
+        with contextlib.suppress(OSError):
+            while (orphan := os.waitid(os.P_ALL, 0, ended)) is not None:
+                if orphan.si_pid in (self.pid, self._witness.pid):
+                    return
+                os.waitpid(orphan.si_pid, 0)
+
     def _pass_on(self, timeout_sec: float) -> bool:
         """Wait for signals and pass them on; return whether one came in time, or is held."""
+        self._reap_orphans()
         if self._held:
             timeout_sec = max(0.0, min(due for due, _ in self._held) - time.monotonic())
         wanted = {*self._passed_on, signal.SIGCHLD}
@@ -291,6 +304,9 @@ def _become(argv: Sequence[str], mask: Any, held: int, said: int) -> NoReturn:
     try:
         if os.read(held, 1):
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            for name in _FOR_ONE_PROCESS:
+                if os.environ.get(name) == str(os.getppid()):
+                    os.environ[name] = str(os.getpid())
             execute(argv)
     except OSError as error:
         os.write(said, str(error.errno or errno.EIO).encode())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from mlflow_perf.core.background_call import undisturbed
 from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.core.own_cost import as_own, bring, brought_bytes, own_cpu_sec, own_memory_bytes
 from mlflow_perf.core.settings import Settings
@@ -17,7 +18,7 @@ from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.node.slurm_job import explain_sigterm, tag_queue
-from mlflow_perf.publish.dispatch import dispatch, kept_if_interrupted, load_mlflow
+from mlflow_perf.publish.dispatch import dispatch, load_mlflow, sent_if_interrupted
 from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
@@ -30,26 +31,18 @@ from mlflow_perf.recorders.steps.metrics import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
+from mlflow_perf.session import run_sources
 from mlflow_perf.session.address import address, describe_node
 from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, name_store
-from mlflow_perf.session.run_sources import (
-    add_scraped,
-    detect_node,
-    open_exporters,
-    open_job_readers,
-    open_scrapers,
-    replace_scraped,
-)
 from mlflow_perf.session.stack_recording import build_job_profile, open_engine
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_handle import RunHandle
 from mlflow_perf.tracking.run_notes import note_reported
 
-_charged_sec = 0.0
-"""Our CPU time in this process that belongs to the recordings so far."""
+_charged_sec = 0.0  # our CPU time in this process that belongs to the recordings so far
 
 
 class Recording:
@@ -77,7 +70,7 @@ class Recording:
         self.name, self._hold = name, hold
         self.settings = settings
         self._is_command = is_command
-        node = self.node = detect_node(settings.node)
+        node = self.node = run_sources.detect_node(settings.node)
         uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
         self.run = RunHandle(uri, name, settings.run_id, job_key=node.shared_key)
         self.operations = OperationMetrics()
@@ -91,16 +84,17 @@ class Recording:
             read_shared=lambda: None if self._spool is None else self._spool.read_run(),
         )
         self._state_folder = find_state_folder(settings.dir)
-        self._scrapers = open_scrapers(settings.scrape, settings.interval)
+        self._scrapers = run_sources.open_scrapers(settings.scrape, settings.interval)
         self._transfers: dict[str, NixlKVConnectorStats] = {}
         self._steps = StepMetrics()
         self._stacks = open_engine(settings.profile_engine, settings.profile)
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._oom_kills, self._wrapper_mb = read_oom_counts(), 0.0
-        self._listeners = open_exporters(settings, component=name, node=self.node)
+        self._listeners = run_sources.open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
-        self._sending, self._finished = Lock(), False
+        self._has_ended = self._is_gathered = self._finished = False
+        self._sending = Lock()
 
     @bring()
     def start(
@@ -142,14 +136,13 @@ class Recording:
         settings = self.settings
         commands = None if root_pid is None or self._spool is None else self._spool.commands
         ranks = None if commands is None else commands.cpu_by_pid
-        readers = open_job_readers(root_pid, self.node, carbon=settings.carbon, ranks=ranks)
-        collector = PerformanceMetricsCollector(
-            settings.max_length,
-            interval=settings.interval,
-            readers=[*readers, *self._scrapers],
-            on_report=self._take_report,
-            own_cpu_before_sec=_charged_sec,
+        readers = run_sources.open_job_readers(
+            root_pid, self.node, carbon=settings.carbon, ranks=ranks
         )
+        collector = PerformanceMetricsCollector(
+            settings.max_length, interval=settings.interval, readers=[*readers, *self._scrapers],
+            on_report=self._take_report, own_cpu_before_sec=_charged_sec,
+        )  # fmt: skip
         if settings.live:
             node = str(self.node.index) if self.node.count > 1 else ""
             self._listeners.append(LiveCurves.begin(self.run, node=node, component=self.name))
@@ -198,8 +191,8 @@ class Recording:
     def note_command(self, command: RankCommand) -> None:
         """Tell the rank that samples on this node of this rank's command, or of its end."""
         self._wrapper_mb = command.wrapper_mb
-        if self._spool is not None and self._spool.commands is not None:
-            self._spool.commands.note(command)
+        if (spool := self._spool) is not None and spool.commands is not None:
+            spool.commands.note(command)
 
     def list_other_commands(self) -> list[RankCommand]:
         """Return the commands of the other ranks on this node, where this rank samples."""
@@ -222,8 +215,8 @@ class Recording:
         )
 
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
-        name = None if self.spool_path is None else self.spool_path.name
-        return JournalFacts(oom_kills=self._oom_kills, spool=name, **begun)
+        spool = self.spool_path.name if self.spool_path else None
+        return JournalFacts(oom_kills=self._oom_kills, spool=spool, **begun)
 
     def _list_facts(self) -> dict[str, float]:
         """Return the figures that no reader gives."""
@@ -269,7 +262,7 @@ class Recording:
     def finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         """Take the last sample, make the document and send it.
 
-        A second call waits for the first one and does nothing.
+        A second call waits for the first one, and does what a handler of the job kept it from.
 
         Args:
             outcome: How the block ended.
@@ -282,37 +275,41 @@ class Recording:
         try:
             if self._finished:
                 return
-            self._finished = True
-            self.stop()
-            self._end_gathering(outcome, deadline)
+            if not self._has_ended:
+                undisturbed(lambda: self._end_gathering(outcome, deadline))
             if not self.node.samples:
                 return
             if self._collector is None and self.run.run_id is None:
                 # Interrupted before it began. The server may still create the run.
+                is_alone = self.finder.withdraw((deadline - time.monotonic()) / 2)
                 if self._journal is not None:
-                    self._journal.leave()
+                    (self._journal.remove if is_alone else self._journal.leave)()
                 return
             is_killed = outcome.status == "KILLED"
-            if self._spool is not None and not self._is_command:
-                outcome = outcome.worst_with(self._spool.list_other_ends())
-            half_sec = (deadline - time.monotonic()) / 2  # the rest is for sending
-            with kept_if_interrupted(lambda: self._make_delivery(outcome), self._journal):
+            with sent_if_interrupted(lambda: self._make_delivery(outcome), self._journal):
+                self._finished = True
+                if self._spool is not None and not self._is_command:
+                    outcome = outcome.worst_with(self._spool.list_other_ends())
+                if self._is_command and self._journal is not None:
+                    # MLflow takes seconds to load, in which this process may be killed.
+                    self._journal.secure(self._make_delivery(outcome))
+                half_sec = (deadline - time.monotonic()) / 2  # the rest is for sending
                 deadline += self.finder.close(half_sec, finish_store=not is_killed)
                 if not (is_killed or self._hold):
                     load_mlflow(self.run.tracking_uri, deadline=deadline)
-            delivery = self._make_delivery(outcome)
-            self.document = PerfDocument({delivery.index: delivery.document})
-            self.summary = dict(delivery.document.summary)
+                delivery = undisturbed(lambda: self._make_delivery(outcome))
+                self.document = PerfDocument({delivery.index: delivery.document})
+                self.summary = dict(delivery.document.summary)
             if self._hold and self._journal is not None:
                 self._journal.keep(delivery, held=True)
             else:
                 self.sent = dispatch(delivery, self._journal, deadline=deadline, secure=is_killed)
-            if self._spool is not None:
-                self._spool.remove()
             note_reported(self.run.run_id if self.sent else None)
             if self.sent and delivery.index == 0 and not self.settings.quiet:
                 write_closing_line(delivery.run, delivery.document)
         finally:
+            if self._is_gathered and self._spool is not None:
+                self._spool.remove()
             self.finder.withdraw()
             _charged_sec = own_cpu_sec()
             self._sending.release()
@@ -348,7 +345,9 @@ class Recording:
             self._sending.release()
 
     def _end_gathering(self, outcome: Outcome, deadline: float) -> None:
-        """Take over the operations and transfers that the other processes of the job recorded."""
+        """Take the last sample, and what the other processes of the job recorded."""
+        self._has_ended = True
+        self.stop()
         spool, folder = self._spool, self.spool_path
         recorders = current.deactivate()
         proxystore.uninstall()
@@ -365,7 +364,8 @@ class Recording:
         self._transfers = collect_transfers(folder, recorders.transfers)
         self._steps = recorders.steps or self._steps
         collect_steps(folder, self._steps)
-        add_scraped(self._transfers, self._scrapers)
+        run_sources.add_scraped(self._transfers, self._scrapers)
+        self._is_gathered = True
 
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
@@ -376,7 +376,7 @@ class Recording:
             summary = collector.metrics()
             reports = round_columns(collector.columns())
             started = collector.report_thread.started
-        summary = replace_scraped(summary, self._scrapers)
+        summary = run_sources.replace_scraped(summary, self._scrapers)
         document = make_final_document(
             node=describe_node(self.node),
             component=self.name,

@@ -180,8 +180,8 @@ class Session:
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
-            outcome, self._has_ended = Outcome.from_error(error), True
             try:
+                outcome, self._has_ended = Outcome.from_error(error), True
                 with self._harmless():
                     if self._recording is not None:
                         self._recording.note_end()
@@ -189,14 +189,14 @@ class Session:
                         self._watch.settle()
                         ended_by = [number for number in self._watch.received if number in _ENDING]
                         outcome = _killed(ended_by[0]) if ended_by else outcome
-            finally:
                 self._finish(outcome)
+            finally:  # what is left, if a handler of the job raised meanwhile
+                self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
 
     def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
-        recording = self._recording
         try:
             with self._harmless():
-                if recording is not None:
+                if (recording := self._recording) is not None:
                     recording.finish(outcome, limit_sec=limit_sec)
                     self.document, self.summary = recording.document, recording.summary
         finally:

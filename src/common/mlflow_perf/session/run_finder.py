@@ -383,6 +383,11 @@ class RunFinder:
         self._is_over = True
         return time.monotonic() - began
 
-    def withdraw(self) -> None:
-        """Delete a run that arrives from now on."""
+    def withdraw(self, timeout_sec: float = 0.0) -> bool:
+        """Delete a run that arrives from now on; return whether none can any more.
+
+        Args:
+            timeout_sec: Most seconds to wait until that is sure.
+        """
         self._claim.withdraw()
+        return self._pending is None or self._pending.done_within(timeout_sec)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 
 from mlflow_perf.core.descriptors import OwnDescriptor
+from mlflow_perf.core.originals import os
 
 _PROCESS_ID = struct.Struct("i")
-_write = os.write  # a job may replace it
 
 
 class SignalChannel:
@@ -32,9 +31,12 @@ class SignalChannel:
         reading, writing = _socket.socketpair()
         if hasattr(_socket, "SO_PASSCRED"):  # Linux
             reading.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
-        self.writer = OwnDescriptor(writing.detach())
+        # Copies: wherever a signal handler of the job raises, each descriptor has an owner.
+        self.writer = OwnDescriptor(os.dup, writing.fileno())
+        writing.close()
         os.set_blocking(self.writer.number, False)
-        self._reader = OwnDescriptor(reading.detach())
+        self._reader = OwnDescriptor(os.dup, reading.fileno())
+        reading.close()
         self._socket = _socket.socket(fileno=self._reader.number)
 
     def read(self) -> bytes:
@@ -54,7 +56,7 @@ class SignalChannel:
         """Write the number of a signal, or a message to the thread; never blocks."""
         if self.writer.is_ours():
             with contextlib.suppress(OSError):
-                _write(self.writer.number, bytes([number]))
+                os.write(self.writer.number, bytes([number]))
 
     def close(self) -> None:
         """Close the ends that are still ours."""

@@ -26,10 +26,14 @@ Sent = tuple[int, int]
 
 
 class SignalWitness:
-    """A forked child in the same process group; it has ended, and says nothing, if a fork fails."""
+    """A forked child in the same process group; it has ended, and says nothing, if a fork fails.
+
+    Attributes:
+        pid: Its process id; 0 once it has ended.
+    """
 
     def __init__(self) -> None:
-        self._pid = 0
+        self.pid = 0
         self._ends: list[int] = []
         parent = os.getpid()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -38,8 +42,8 @@ class SignalWitness:
             self._ends += asked, ask
             answers, answer = os.pipe()
             self._ends += answers, answer
-            self._pid = os.fork()
-            if self._pid == 0:
+            self.pid = os.fork()
+            if self.pid == 0:
                 _testify(parent, asked, answer)
             os.close(asked)
             os.close(answer)
@@ -51,7 +55,7 @@ class SignalWitness:
 
     def ask(self) -> list[Sent] | None:
         """Return the signals for the group since the last question; None without a witness."""
-        if not self._pid:
+        if not self.pid:
             return None
         ask, answer_from = self._ends
         with contextlib.suppress(OSError):
@@ -60,7 +64,7 @@ class SignalWitness:
             answers.register(answer_from, select.POLLIN)
             if not answers.poll(_STOPPED_MS):
                 # Whoever stopped the whole group may let its members go on one by one.
-                os.kill(self._pid, signal.SIGCONT)
+                os.kill(self.pid, signal.SIGCONT)
             if answers.poll(_LOST_MS) and (answer := os.read(answer_from, 4096)):
                 said = memoryview(answer).cast("i").tolist()[1:]
                 sent = zip(said[::2], said[1::2], strict=True)
@@ -72,11 +76,11 @@ class SignalWitness:
         """End the process, so that it is no zombie of whoever gets our orphans."""
         for end in self._ends:
             os.close(end)
-        if self._pid:
+        if self.pid:
             with contextlib.suppress(OSError):
-                os.kill(self._pid, signal.SIGKILL)
-                os.waitpid(self._pid, 0)
-        self._pid, self._ends = 0, []
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+        self.pid, self._ends = 0, []
 
 
 def _testify(parent: int, asked: int, answer: int) -> NoReturn:

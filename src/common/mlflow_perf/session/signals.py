@@ -3,13 +3,12 @@
 Python runs a signal's handler in the main thread, between two of its instructions, and so not while
 that thread runs native code. The interpreter's own handler, in C, writes the number of each signal
 to a descriptor; a thread waits on that descriptor. The job's handlers, and what a signal does
-without a handler, stay as they were.
+without a handler, stay as they were; the job does not see ours.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import stat
 import sys
@@ -18,14 +17,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.originals import os
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.session.own_handlers import OwnHandlers
 from mlflow_perf.session.signal_channel import SignalChannel
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
-_STOP, _MARK = 254, 255  # not signals, but messages from our own threads
+_TAKEN, _STOP, _MARK = 253, 254, 255  # not signals, but messages from our own code
 # A job whose own handler ends it does so at once. A job that takes longer may be killed first.
 _PATIENCE_SEC = 1.0
 # Limits how often we wake up in a job with a signal per millisecond, as from a profiler's timer.
@@ -61,14 +63,15 @@ class SignalWatch:
         self.received: list[int] = []
         self._on_fatal = on_fatal
         self._on_handled = on_handled
-        self._handler = self._handle  # one object, so that `is` finds it again
-        self._previous: dict[int, Any] = {}
-        self._address: int | None = None  # of the interpreter's function that calls our handler
+        numbers = tuple(getattr(signal, name) for name in _ENDING if hasattr(signal, name))
+        self._handlers = OwnHandlers(numbers, self._handle, lambda: self._write(_TAKEN))
+        self._fatal: int | None = None  # what the main thread is to end of
         self._pid = os.getpid()
         self._channel: SignalChannel | None = None
         self._outer: tuple[int, os.stat_result] | None = None
-        self._set_outer = self._keep_wakeup_fd  # one object, as above
-        self._is_deaf = False
+        self._set_outer = self._keep_wakeup_fd  # one object, so that `is` finds it again
+        self._is_set_up = self._is_deaf = False
+        self._present = -1  # the descriptor that `_restore` has taken out of the interpreter
         self._pending: Any = None
         self._leader: SignalWatch | None = None
         self._followers: list[SignalWatch] = []
@@ -89,7 +92,7 @@ class SignalWatch:
 
     def arm(self) -> None:
         """Start to watch; only the main thread can set handlers, so elsewhere this does nothing."""
-        global _armed  # noqa: PLW0603 - a process has one set of handlers
+        global _armed
         if _armed is not None and _armed.armed and _armed is not self:
             _armed._followers.append(self)  # noqa: SLF001 - another object of this class
             self._leader, self.received = _armed, _armed.received
@@ -99,27 +102,38 @@ class SignalWatch:
             or threading.current_thread() is not threading.main_thread()
         ):
             return
+        # First: a handler of the job may raise at any line below, and `disarm` then takes all back.
+        _armed, self._is_set_up = self, True
         try:
             self._channel = SignalChannel()
             self._thread.start()
             writer = self._channel.writer.number
             self._outer = _identity(_set_wakeup_fd(writer, warn_on_full_buffer=False))
         # A subinterpreter, or no more descriptors or threads.
-        except (ValueError, RuntimeError, OSError):
+        except (ValueError, RuntimeError, OSError) as error:
+            if is_from_handler(error):
+                raise
             _log.debug("Signals are not watched:", exc_info=True)
+            _armed, self._is_set_up = None, False
             self._close()
             return
-        _armed = self
         signal.set_wakeup_fd = self._set_outer
         # A signal that is ignored, as under nohup, or handled by native code (None) is left alone.
-        self._take(lambda handler: handler not in (None, signal.SIG_IGN))
+        self._handlers.hide()
+        self._handlers.take(lambda handler: handler not in (None, signal.SIG_IGN))
 
     def disarm(self) -> None:
         """Restore the handlers and end the thread, after it has dealt with a present signal."""
+        try:
+            self._take_back()
+        finally:
+            self._take_back()  # what is left to do if a handler of the job has raised in there
+
+    def _take_back(self) -> None:
         global _armed  # noqa: PLW0603 - as in arm
         if self._leader is not None and self._leader.armed:
             self._leader.dismiss(self)
-        if not self.armed:
+        if not self._is_set_up or self._pid != os.getpid():
             return
         self._over.set()
         self._write(_STOP)
@@ -127,6 +141,9 @@ class SignalWatch:
         _armed = None
         if self._restore():
             self._close()
+        self._is_set_up = False
+        if self._fatal is not None:  # it came when the thread no longer listened
+            _die(self._fatal)
 
     def dismiss(self, follower: SignalWatch) -> None:
         """Let a watch no longer follow this one."""
@@ -155,18 +172,8 @@ class SignalWatch:
         _set_wakeup_fd(ours, warn_on_full_buffer=False)
         self._outer = _identity(fd)
         # A loop that closes leaves its signals without a handler.
-        self._take(lambda handler: handler is signal.SIG_DFL)
+        self._handlers.take(lambda handler: handler == signal.SIG_DFL)
         return before
-
-    def _take(self, may: Callable[[Any], bool]) -> None:
-        """Set our handler for each ending signal whose present handler allows it."""
-        for number in (getattr(signal, name) for name in _ENDING):
-            handler = signal.getsignal(number)
-            # Python does not know of a handler that a C library set after the interpreter's start.
-            is_native = handler is signal.SIG_DFL and _read_address(number)
-            if may(handler) and not is_native:
-                self._previous[number] = signal.signal(number, self._handler)
-                self._address = _read_address(number)
 
     def _restore(self) -> bool:
         """Restore the handlers from before, and return whether that was possible.
@@ -177,14 +184,14 @@ class SignalWatch:
         if signal.set_wakeup_fd is self._set_outer:
             signal.set_wakeup_fd = _set_wakeup_fd
         try:
-            for number, previous in self._previous.items():
-                is_ours = _read_address(number) == self._address  # a C library may have set its own
-                if is_ours and signal.getsignal(number) is self._handler:
-                    signal.signal(number, previous)
-            present = _set_wakeup_fd(-1)
-            wanted = self._outer_fd() if present == self._writer_fd() else present
+            self._handlers.restore()
+            # Kept, because this may be cut short and called again.
+            self._present = max(self._present, _set_wakeup_fd(-1))
+            is_replaced = self._present != self._writer_fd()
+            wanted = self._present if is_replaced else self._outer_fd()
             if wanted >= 0:
                 _set_wakeup_fd(wanted, warn_on_full_buffer=False)
+            self._present = -1
         except ValueError:
             return False
         return True
@@ -210,9 +217,11 @@ class SignalWatch:
         if self._channel is not None:
             self._channel.write(number)
 
-    def _handle(self, number: int, frame: Any) -> None:
-        """Note the signal, wake the thread if the interpreter could not, and call the job's own."""
-        previous = self._previous.get(number, signal.SIG_DFL)
+    def _handle(self, number: int, is_fatal: bool) -> None:
+        """Note a signal and wake the thread if the interpreter could not; end here if it is fatal.
+
+        The job's own handler runs after this.
+        """
         if self.armed:
             self.received.append(number)
             with contextlib.suppress(ValueError, OSError):  # the interpreter does not say
@@ -221,20 +230,27 @@ class SignalWatch:
                     _set_wakeup_fd(present, warn_on_full_buffer=False)
                 if present != self._writer_fd():
                     self._write(number)
-            # Without us the signal would have ended the main thread here, so it is held.
-            if previous is signal.SIG_DFL and self._is_deaf:
-                self._report(number, fatal=True)
-            # At the block's end the thread waits for this one, and no first process is ended.
-            elif previous is signal.SIG_DFL and not self._over.is_set() and os.getpid() != 1:
-                self._thread.join(_GRACE_SEC)
-        elif previous is signal.SIG_DFL:
+        elif is_fatal:
             _die(number)
-        if callable(previous):
-            previous(number, frame)
+        if is_fatal and self._is_deaf:
+            self._report(number, fatal=True)
+        elif is_fatal:
+            is_over, self._fatal = self._over.is_set(), number
+            # The thread may still be busy with an earlier signal, which the job has handled.
+            self._over.set()
+            self._write(number)
+            # Without us the signal would have ended the main thread here, so it is held. At the
+            # block's end the thread waits for this one.
+            if not is_over:
+                self._thread.join(_GRACE_SEC + _PATIENCE_SEC)
+                if self._thread.is_alive():
+                    _die(number)
+                self._report(number, fatal=True)
 
     @as_own()
     def _run(self) -> None:
         done: set[int] = set()
+        taken = 0
         channel = self._channel
         assert channel is not None
         while True:
@@ -243,16 +259,14 @@ class SignalWatch:
                 self._become_deaf()
                 return
             new = [n for n in dict.fromkeys(data) if n in _watched() and n not in done]
+            # What came before our handler was in its place was for the job's, which may have
+            # restored ours since then. The main thread tells otherwise, if it runs Python's code.
+            taken += data.count(_TAKEN)
+            recent = data[data.rfind(_TAKEN) + 1 :] if taken == self._handlers.taken else b""
             # Before an event loop hears of the signal, because the loop may restore its handler.
-            # The kernel lets no unhandled signal end the first process of a container.
-            fatal = {
-                number
-                for number in new
-                if signal.getsignal(number) is self._handler
-                and self._previous.get(number) is signal.SIG_DFL
-                and os.getpid() != 1
-            }
-            outer, signals = self._outer_fd(), bytes(n for n in data if n not in (_STOP, _MARK))
+            fatal = {n for n in recent if n in _watched() and self._handlers.is_fatal(n)}
+            fatal |= {n for n in data if n == self._fatal}
+            outer, signals = self._outer_fd(), bytes(n for n in data if n < _TAKEN)
             if outer >= 0 and signals:
                 with contextlib.suppress(OSError):
                     os.write(outer, signals)
@@ -261,7 +275,7 @@ class SignalWatch:
                     return
                 if number == _MARK:
                     self._marked.set()
-                elif number in new:
+                elif number in new or number in fatal:
                     done.add(number)
                     self.received.append(number)
                     self._report(number, fatal=number in fatal)
@@ -313,19 +327,6 @@ def _watched() -> list[int]:
     return [getattr(signal, name) for name in (*_ENDING, "SIGINT")]
 
 
-def _read_address(number: int) -> int | None:
-    """Return the address of the C function that handles a signal; None for no function."""
-    import ctypes
-
-    try:
-        read = ctypes.pythonapi.PyOS_getsig
-    except AttributeError:  # another Python than CPython
-        return None
-    read.restype, read.argtypes = ctypes.c_void_p, (ctypes.c_int,)
-    address: int | None = read(number)
-    return address
-
-
 def _identity(number: int) -> tuple[int, os.stat_result] | None:
     if number < 0:
         return None
@@ -344,7 +345,7 @@ def _die(number: int) -> None:
         reset(number, None)
         os.kill(os.getpid(), number)
         time.sleep(_PATIENCE_SEC)
-    os._exit(128 + number)
+    os._exit(128 + number)  # noqa: SLF001 - a function of `os` like any other
 
 
 # A new child that has not restored its handlers yet must not write into its parent's pipe, because

@@ -231,6 +231,7 @@ def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> 
         ended: Unix time of its end.
 
     Raises:
+        OSError: When what answers is no tracking server, but a gateway that is content with all.
         Exception: Whatever MLflow raises when the store does not answer.
     """
     from mlflow.entities import RunStatus
@@ -241,7 +242,9 @@ def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> 
     except AttributeError:
         client.set_terminated(run_id, status, at_ms)
     else:
-        store.update_run_info(run_id, RunStatus.from_string(status), at_ms, None)
+        info = store.update_run_info(run_id, RunStatus.from_string(status), at_ms, None)
+        if getattr(info, "run_id", run_id) == "":
+            raise OSError("the answer to the end of the run is not a tracking server's")
 
 
 def find_active_run() -> tuple[str, str] | tuple[None, None]:

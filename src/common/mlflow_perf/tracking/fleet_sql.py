@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from mlflow_perf.tracking.fleet_sums import (
     Sums,
     add_up,
 )
-from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG, TAG
+from mlflow_perf.tracking.perf_run import BEYOND_FIGURES, PARENT_TAG, STEPS_TAG, TAG
 
 _COMPONENTS_AT_ONCE = 50
 _THREADS_MAX = 4
@@ -112,7 +111,7 @@ def build_lookup(
         values = []
         for key in keys:
             own = aliased(models.SqlLatestMetric)
-            mine = (own.key == key, own.run_uuid == run.run_uuid, *_is_figure(own))
+            mine = (own.key == key, own.run_uuid == run.run_uuid, *hold_figures(own))
             value = _add_nodes(own.run_uuid, key, own.step, own.value)
             values.append(select(value).where(*mine).scalar_subquery())
         figures.append(cast(func.coalesce(*values, None), Float).label(name))
@@ -149,7 +148,7 @@ def build_sums(choice: Choice, prefixes: Mapping[str | None, str]) -> Any:
         columns.append(func.max(case((metric.key == key, metric.value))).label(f"node_{i}"))
         columns.append(func.max(case((metric.key == key, metric.step))).label(f"step_{i}"))
     each = select(metric.run_uuid, *columns).group_by(metric.run_uuid)
-    each = each.where(metric.key.in_([*of_run, *of_node]), *_is_figure(metric))
+    each = each.where(metric.key.in_([*of_run, *of_node]), *hold_figures(metric))
     bounds = _bound_time(choice)
     if bounds:
         each = each.where(metric.run_uuid.in_(select(models.SqlRun.run_uuid).where(*bounds)))
@@ -295,17 +294,16 @@ def _add_nodes(run_uuid: Any, key: str, step: Any, value: Any) -> Any:
     same = (newer.run_uuid == one.run_uuid, newer.key == one.key, newer.step == one.step)
     whole = (
         select(func.sum(one.value))
-        .where(one.run_uuid == run_uuid, one.key == key, *_is_figure(one))
-        .where(~exists().where(*same, *_is_figure(newer), is_later))
+        .where(one.run_uuid == run_uuid, one.key == key, *hold_figures(one))
+        .where(~exists().where(*same, *hold_figures(newer), is_later))
         .scalar_subquery()
     )
     return case((step == 0, value), (step > 0, whole))
 
 
-def _is_figure(row: Any) -> tuple[Any, ...]:
-    """Return the conditions that a row of a metric holds a number, as `is_figure` does."""
-    largest = sys.float_info.max
-    return row.is_nan.is_(False), row.value < largest, row.value > -largest
+def hold_figures(row: Any) -> tuple[Any, ...]:
+    """Return the conditions that the rows of a metric hold numbers, as `is_figure` does."""
+    return row.is_nan.is_(False), row.value < BEYOND_FIGURES, row.value > -BEYOND_FIGURES
 
 
 def list_further_components(session: Any) -> list[str]:

@@ -15,9 +15,10 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
@@ -51,10 +52,33 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("urllib3.connectionpool").addFilter(_is_of_others)
+# Where there is no git, as in small containers, half a page for each tag of a run.
+logging.getLogger("mlflow.utils.git_utils").addFilter(_is_of_others)
 # A database that fails has a traceback for each statement.
 logging.getLogger("mlflow.store.db.utils").addFilter(
     lambda record: record.levelno < logging.ERROR or not str(record.threadName).startswith("perf-")
 )
+
+
+class _WarningsOfOthers:
+    """`warnings` as urllib3 uses it, less what it says in our threads.
+
+    Where the job wants no certificate to be checked, urllib3 warns at each request.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(warnings, name)
+
+    def warn(self, message: Any, category: Any = None, stacklevel: int = 1, **more: Any) -> None:
+        """Warn at the caller's line, unless the thread is ours."""
+        if not threading.current_thread().name.startswith("perf-"):
+            warnings.warn(message, category, stacklevel + 1, **more)
+
+
+def _hush_urllib3() -> None:
+    pool: Any = sys.modules.get("urllib3.connectionpool")
+    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS") and hasattr(pool, "warnings"):
+        pool.warnings = _WarningsOfOthers()
 
 
 def is_loaded() -> bool:
@@ -140,14 +164,16 @@ class MlflowCall(BackgroundCall[T]):
             )
 
         def load_and_call() -> T:
-            self._load_in_turn()
+            if is_new:
+                self._load_in_turn()
+            _hush_urllib3()
             return call()
 
         if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):
             raise RuntimeError(
                 "too little CPU time is left to call MLflow, by the limit (ulimit -t)"
             )
-        super().__init__(load_and_call if is_new else call, name=name)
+        super().__init__(load_and_call, name=name)
 
     def _load_in_turn(self) -> None:
         user = os.getuid() if hasattr(os, "getuid") else 0

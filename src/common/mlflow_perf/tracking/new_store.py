@@ -95,9 +95,12 @@ def making_alone(uri: str, *, timeout_sec: float, is_shared: bool = False) -> It
         yield
         return
     folder, handle = file.absolute().parent, -1
-    with contextlib.suppress(OSError):
+    try:
         folder.mkdir(parents=True, exist_ok=True)  # as MLflow would
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        if is_new and not os.access(folder, os.W_OK | os.X_OK):
+            raise
     try:
         if handle >= 0 and is_new:
             with tempfile.TemporaryFile(dir=folder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -33,6 +32,9 @@ STEPS_TAG = f"{TAG}steps_in."
 Steps of other experiments count only there: whoever may not write to a run cannot add steps to it.
 """
 
+
+BEYOND_FIGURES = 1e150
+"""No figure is as large: sums, differences and squares of figures are numbers."""
 
 _OLDER_METRICS = frozenset({"cpu_avg_utilization_pct", "max_t_mem_percent", "node_cpu_hours"})
 """Metrics that every run of lightgbm-benchmark's classes has, and every one of ours."""
@@ -273,7 +275,7 @@ class PerfRun:
 
 def is_figure(value: float) -> bool:
     """Return whether a value of a metric is a number; MLflow keeps infinity as the largest one."""
-    return abs(value) < sys.float_info.max
+    return abs(value) < BEYOND_FIGURES
 
 
 def _first_start(nodes: Iterable[NodeDocument]) -> float | None:

@@ -181,7 +181,7 @@ def _build_table(
         most = max((value or 0.0 for value in values), default=0.0)
         shape = "{:,.0f}" if i < 2 else "{:,.1f}" if most >= 10 else "{:,.2f}"
         shown = [MISSING if value is None else shape.format(value) for value in values]
-        shares = [round(100 * (value or 0.0) / most) if most else 0 for value in values]
+        shares = [round(100 * max(0.0, value or 0.0) / most) if most else 0 for value in values]
         texts.append(list(zip(shown, shares, strict=True)))
     header = [by, "runs", "failed", *(column.head for column in figures)]
     return header, [list(row) for row in zip(*texts, strict=True)]

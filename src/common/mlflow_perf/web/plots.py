@@ -18,6 +18,7 @@ _CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, _HOUR, 2 * _H
                 365 * _DAY, 3650 * _DAY)  # fmt: skip
 _TICKS = 5
 _MB_PER_GB = 1024.0
+_LEAST = 1e-300  # smaller numbers have no ratios
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Scale:
             from_zero: Whether it begins at 0 if the values are near enough to it.
         """
         low, high = min(values), max(values)
-        if is_log and low > 0:
+        if is_log and low >= _LEAST:
             return cls(low / 1.15, high * 1.15, is_log=True)
         if from_zero and 0 <= low < 0.7 * high:
             return cls(0.0, high * 1.06)

@@ -11,7 +11,11 @@ from typing import Any
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.model.document import WORST_FIRST
-from mlflow_perf.tracking.fleet_sql import counts_steps_of, list_further_components
+from mlflow_perf.tracking.fleet_sql import (
+    counts_steps_of,
+    hold_figures,
+    list_further_components,
+)
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import TAGS
@@ -235,7 +239,7 @@ def _order(
 
     Runs without a value are last.
     """
-    from sqlalchemy import REAL, Float, case, cast, func, literal
+    from sqlalchemy import REAL, Float, and_, case, cast, func, literal
     from sqlalchemy.orm import aliased
 
     run, order = models.SqlRun, choice.order
@@ -255,7 +259,7 @@ def _order(
             own = aliased(table)
             match = (own.run_uuid == run.run_uuid) & (own.key == key)
             if order.kind == "metric":
-                match &= own.is_nan.is_(False)
+                match = and_(match, *hold_figures(own))
             found = found.outerjoin(own, match)
             values.append(own.value)
         by = [func.coalesce(*values) if len(values) > 1 else values[0]]

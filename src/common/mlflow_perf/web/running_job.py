@@ -11,6 +11,7 @@ from typing import Any
 
 from mlflow_perf.model.columns import SYSTEM_KEYS
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.tracking.fleet_sql import hold_figures
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.table import load_models
 
@@ -41,7 +42,7 @@ def query_samples(store: Any, run_id: str) -> list[Sample]:
 
     metric = models.SqlMetric
     query = select(metric.key, metric.step, metric.timestamp, metric.value)
-    query = query.where(metric.run_uuid == run_id, metric.is_nan.is_(False))
+    query = query.where(metric.run_uuid == run_id, *hold_figures(metric))
     query = query.where(metric.key.startswith("system/"))
     query = query.order_by(metric.timestamp.desc()).limit(_MOST_SAMPLES)
     with store.ManagedSessionMaker() as session:

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.model.document import worst_status
-from mlflow_perf.tracking.fleet_sql import counts_steps_of, list_further_components
+from mlflow_perf.tracking.fleet_sql import (
+    counts_steps_of,
+    hold_figures,
+    list_further_components,
+)
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
@@ -209,6 +213,7 @@ def _offer(
 
     metric, param = models.SqlLatestMetric, models.SqlParam
     counted = select(metric.key, func.count()).where(metric.run_uuid.in_(ids))
+    counted = counted.where(*hold_figures(metric))
     metrics = dict(session.execute(counted.group_by(metric.key)).all())
     several = select(param.key, func.count(), func.min(param.value), func.max(param.value))
     found = session.execute(several.where(param.run_uuid.in_(ids)).group_by(param.key)).all()
@@ -349,7 +354,7 @@ def _read_values(
         query = select(table.run_uuid, table.key, table.value)
         query = query.where(table.run_uuid.in_(some), table.key.in_(keys))
         if hasattr(table, "is_nan"):
-            query = query.where(table.is_nan.is_(False))
+            query = query.where(*hold_figures(table))
         # Without the ORM, whose rows take four times as long to make.
         for run_id, key, value in session.connection().execute(query):
             found.setdefault(run_id, {})[key] = value

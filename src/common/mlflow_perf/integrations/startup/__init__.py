@@ -32,20 +32,20 @@ def add_to_path(user: str) -> None:
     parts = _read_path()
     if not _users:
         _is_added = _FOLDER not in parts
-        if _is_added:
-            _set_path([_FOLDER, *parts])
+    # First: where a signal handler of the job raises in here, `remove_from_path` takes all back.
     _users.add(user)
+    if _is_added and _FOLDER not in parts:
+        _set_path([_FOLDER, *parts])
 
 
 def remove_from_path(user: str) -> None:
     """Take back what `add_to_path` did for a user."""
     if user not in _users:
         return
-    _users.remove(user)
-    if _users or not _is_added:
-        return
-    # The parts that the job has added meanwhile stay.
-    _set_path([part for part in _read_path() if part != _FOLDER])
+    if _users == {user} and _is_added:
+        # The parts that the job has added meanwhile stay.
+        _set_path([part for part in _read_path() if part != _FOLDER])
+    _users.discard(user)
 
 
 def _set_path(parts: list[str]) -> None:

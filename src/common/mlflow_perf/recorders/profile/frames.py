@@ -33,7 +33,10 @@ class FrameNames:
         # By id, because two codes are equal if only their files differ. Each code is kept, because
         # Python reuses the id of a deleted object.
         self._functions: dict[int, tuple[CodeType, Function | None]] = {}
-        self._folder = f"{os.getcwd()}{os.sep}"
+        try:
+            self._folder = f"{os.getcwd()}{os.sep}"
+        except OSError:  # it was deleted, and no file is in it
+            self._folder = "\0"
 
     def list_functions(self, codes: Iterable[CodeType]) -> list[Function]:
         """Return the functions of a stack from the outermost to the innermost.

@@ -62,9 +62,13 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
     """
     window = StackWindow(rate_hz)
     window.spool_to(folder)
-    with _guard:
-        _start(None if held else window, rate_hz, MAIN_THREAD)
-    return window
+    try:
+        with _guard:
+            _start(None if held else window, rate_hz, MAIN_THREAD)
+        return window
+    except BaseException:  # a signal handler of the job raised: nobody has this window
+        end(window)
+        raise
 
 
 def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None:
@@ -81,12 +85,12 @@ def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None
     if window is not None:
         sampler.attach(window)
     if is_new:
+        _live.sampler = sampler  # first, so that `end` finds it
         try:
             sampler.start()
         except RuntimeError as error:  # no room for one more thread: the job goes on without
+            _live.sampler = None
             _log.warning("The job's stacks are not sampled: %s", error)
-            return
-        _live.sampler = sampler
 
 
 def release(window: StackWindow) -> None:

@@ -135,18 +135,19 @@ class StackSampler(Thread):
     def run(self) -> None:
         """Sample until `stop`; a fault of ours ends the sampling and nothing else."""
         try:
-            import resource
+            # Bound here, because the job may replace it by a mock.
+            from resource import RUSAGE_THREAD, getrusage
         except ImportError:  # another platform
             return
         try:
             self._windows, self._arriving = (*self._windows, *self._arriving), ()
             self._last = read_monotonic()
             while True:
-                blocked = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+                blocked = getrusage(RUSAGE_THREAD).ru_nvcsw
                 due = read_monotonic() + (wait := self._next_wait())
                 ended = self._gate.acquire(timeout=wait)
                 # The timer wakes this thread once. If it slept again, it waited for the lock.
-                usage = resource.getrusage(resource.RUSAGE_THREAD)
+                usage = getrusage(RUSAGE_THREAD)
                 if ended or (self._only_with is not None and not self._only_with.is_alive()):
                     self._finish()
                     return

@@ -10,9 +10,9 @@ from typing import Any
 from mlflow_perf.core.originals import os
 
 try:
-    import resource
+    from resource import RUSAGE_SELF, getrusage
 except ImportError:  # Windows has none
-    resource = None  # type: ignore[assignment]
+    getrusage = None  # type: ignore[assignment]
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 
@@ -54,8 +54,8 @@ class Watch:
     def look(self) -> dict[str, float]:
         """Return the growth of each figure since the last look, in this thread."""
         now = {"gc_ms": _collections.total_ns / 1e6, "gc_count": float(_collections.count)}
-        if resource is not None:
-            usage = resource.getrusage(resource.RUSAGE_SELF)
+        if getrusage is not None:
+            usage = getrusage(RUSAGE_SELF)
             now["kernel_ms"] = usage.ru_stime * 1e3
             now["minor_faults"] = float(usage.ru_minflt)
             now["major_faults"] = float(usage.ru_majflt)

@@ -1,0 +1,171 @@
+"""Handlers of ours in the places of the job's, which sees its own there.
+
+`signal.signal` and `signal.getsignal` look up the interpreter's functions in the module `_signal`
+at each call. Those are replaced as long as our handlers are set: a job that has kept the former, as
+with `from signal import getsignal`, sees the same.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # typeshed does not have it
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mlflow_perf.core.originals import os
+
+_set, _get = _signal.signal, _signal.getsignal
+_present: OwnHandlers | None = None
+
+
+class OwnHandlers:
+    """A handler of ours in the place of those of the job, for some signals.
+
+    Where it stands for none (`SIG_DFL`), the job may set that again, and ours stays.
+
+    Args:
+        numbers: The signals.
+        on_signal: Called in the main thread with a signal, and whether it has to end the process.
+            The job's own handler, if it has one, is called then.
+        on_taken: Called when our handler has come into the place of another one.
+
+    Attributes:
+        numbers: The signals.
+        taken: How often `on_taken` has been called, or is about to be.
+    """
+
+    def __init__(
+        self,
+        numbers: tuple[int, ...],
+        on_signal: Callable[[int, bool], object],
+        on_taken: Callable[[], object],
+    ) -> None:
+        self.numbers = numbers
+        self.taken = 0
+        self._on_signal = on_signal
+        self._on_taken = on_taken
+        self._replaced: dict[int, Any] = {}
+        self._address: int | None = None  # of the interpreter's function that calls our handler
+        self._pid = os.getpid()
+
+    def __call__(self, number: int, frame: Any) -> None:
+        """Handle a signal; the interpreter calls this."""
+        is_fatal, replaced = self.is_fatal(number), self.find_replaced(number)
+        self._on_signal(number, is_fatal)
+        if callable(replaced):
+            replaced(number, frame)
+
+    @property
+    def are_hidden(self) -> bool:
+        """Whether these are the ones that the job does not see, in this process."""
+        # A child of a native fork() has a copy, which nothing belongs to.
+        return _present is self and self._pid == os.getpid()
+
+    def find_replaced(self, number: int) -> Any:
+        """Return the handler of a signal in whose place ours stands; an `int` for none."""
+        return self._replaced.get(number, _signal.SIG_DFL)
+
+    def is_fatal(self, number: int) -> bool:
+        """Return whether a signal that comes now would end the process without us.
+
+        Our handler may also be called by one of the job, as the earlier one. The kernel lets no
+        unhandled signal end the first process of a container.
+        """
+        is_current = _get(number) is self
+        return is_current and _is_default(self.find_replaced(number)) and os.getpid() != 1
+
+    def hide(self) -> None:
+        """From now on let the job see what it would see without us."""
+        global _present  # noqa: PLW0603 - a process has one set of handlers
+        _present = self
+        _signal.signal, _signal.getsignal = _set_for_job, _get_for_job
+
+    def take(self, may: Callable[[Any], bool]) -> None:
+        """Put our handler in the place of each one for which this is allowed; never a native one.
+
+        Args:
+            may: Returns whether a handler may be replaced: a function of the job, one of the
+                integers `SIG_DFL` and `SIG_IGN`, or None for one that is not Python's.
+        """
+        for number in self.numbers:
+            handler = _get(number)
+            # Python does not know of a handler that a C library set after the interpreter's start.
+            is_native = _is_default(handler) and _read_address(number)
+            shown = _show(number, handler)
+            if handler is not self and may(shown) and not is_native:
+                self.replace(number, shown)
+
+    def replace(self, number: int, handler: Any) -> None:
+        """Put our handler in the place of one of the job; only the main thread can."""
+        self._replaced[number] = handler  # first, so that `restore` always knows it
+        self.taken += 1
+        try:
+            _set(number, self)
+        finally:
+            self._on_taken()
+        self._address = _read_address(number)
+
+    def restore(self) -> None:
+        """Put the job's handlers back, where ours are still in their places.
+
+        Raises:
+            ValueError: Outside the main thread; ours stay then, and act as the job's.
+        """
+        global _present  # noqa: PLW0603 - as in hide
+        if _present is self:
+            _present = None
+        for number, replaced in list(self._replaced.items()):
+            # A C library may have set its own. None: an error has cut `replace` short.
+            is_ours = self._address in (None, _read_address(number))
+            if is_ours and _get(number) is self:
+                _set(number, replaced)
+        if _signal.signal is _set_for_job:
+            _signal.signal = _set
+        if _signal.getsignal is _get_for_job:
+            _signal.getsignal = _get
+
+
+def _is_default(handler: Any) -> bool:
+    return isinstance(handler, int) and handler == _signal.SIG_DFL
+
+
+def _show(number: int, handler: Any) -> Any:
+    """Return what the job sees in the place of a handler: never one of ours."""
+    while isinstance(handler, OwnHandlers):
+        handler = handler.find_replaced(number)
+    return handler
+
+
+@functools.wraps(_set)
+def _set_for_job(number: int, handler: Any, /) -> Any:
+    ours = _present
+    if (
+        ours is None
+        or not ours.are_hidden
+        or not _is_default(handler)
+        or number not in ours.numbers
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        return _show(number, _set(number, handler))
+    before = _get_for_job(number)
+    ours.replace(number, handler)
+    return before
+
+
+@functools.wraps(_get)
+def _get_for_job(number: int, /) -> Any:
+    return _show(number, _get(number))
+
+
+def _read_address(number: int) -> int | None:
+    """Return the address of the C function that handles a signal; None for no function."""
+    import ctypes
+
+    try:
+        read = ctypes.pythonapi.PyOS_getsig
+    except AttributeError:  # another Python than CPython
+        return None
+    read.restype, read.argtypes = ctypes.c_void_p, (ctypes.c_int,)
+    address: int | None = read(number)
+    return address
