@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import ModuleType
+from typing import Any
 
 import pytest
 from urllib3 import connectionpool
@@ -50,11 +51,12 @@ def test_its_thread_does_not_warn_of_unchecked_certificates(
 ) -> None:
     """A job that wants none to be checked has said so; a warning as an error would stop us."""
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
-    monkeypatch.setattr(connectionpool, "warnings", warnings)
+    pool: Any = connectionpool
+    monkeypatch.setattr(pool, "warnings", warnings)
     monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
 
     def request() -> str:
-        connectionpool.warnings.warn("unverified", InsecureRequestWarning)
+        pool.warnings.warn("unverified", InsecureRequestWarning)
         return "answer"
 
     with warnings.catch_warnings():

@@ -48,7 +48,11 @@ def _is_of_others(record: logging.LogRecord) -> bool:
     call = threading.current_thread()
     if isinstance(call, MlflowCall) and isinstance(record.args, tuple) and len(record.args) > 1:
         call.fault = redact_password(str(record.args[1]))
-    return not str(record.threadName).startswith("perf-")
+    return not _is_ours(record.threadName)
+
+
+def _is_ours(thread_name: str | None) -> bool:
+    return str(thread_name).startswith("perf-")
 
 
 logging.getLogger("urllib3.connectionpool").addFilter(_is_of_others)
@@ -56,7 +60,7 @@ logging.getLogger("urllib3.connectionpool").addFilter(_is_of_others)
 logging.getLogger("mlflow.utils.git_utils").addFilter(_is_of_others)
 # A database that fails has a traceback for each statement.
 logging.getLogger("mlflow.store.db.utils").addFilter(
-    lambda record: record.levelno < logging.ERROR or not str(record.threadName).startswith("perf-")
+    lambda record: record.levelno < logging.ERROR or not _is_ours(record.threadName)
 )
 
 
@@ -71,13 +75,18 @@ class _WarningsOfOthers:
 
     def warn(self, message: Any, category: Any = None, stacklevel: int = 1, **more: Any) -> None:
         """Warn at the caller's line, unless the thread is ours."""
-        if not threading.current_thread().name.startswith("perf-"):
+        if not _is_ours(threading.current_thread().name):
             warnings.warn(message, category, stacklevel + 1, **more)
+
+
+def trusts_any_certificate() -> bool:
+    """Return whether the job wants no certificate of a server to be checked, as MLflow reads it."""
+    return os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("1", "true")
 
 
 def _hush_urllib3() -> None:
     pool: Any = sys.modules.get("urllib3.connectionpool")
-    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS") and hasattr(pool, "warnings"):
+    if trusts_any_certificate() and hasattr(pool, "warnings"):
         pool.warnings = _WarningsOfOthers()
 
 

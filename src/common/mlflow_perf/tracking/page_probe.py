@@ -15,6 +15,7 @@ import urllib.request
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.uris import is_http
+from mlflow_perf.tracking.mlflow_call import trusts_any_certificate
 
 PAGE_PATH = "/perf"
 PAGE_HEADER = "X-MLflow-Perf"
@@ -28,7 +29,7 @@ def _open_tls(scheme: str) -> list[urllib.request.HTTPSHandler]:
     if scheme != "https":
         return []
     context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
-    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("1", "true"):
+    if trusts_any_certificate():
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return [urllib.request.HTTPSHandler(context=context)]
 
