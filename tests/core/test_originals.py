@@ -104,3 +104,19 @@ def test_the_environment_is_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert originals.os.environ["MINE"] == "1"
     assert originals.os.environ is os.environ
     assert originals.os.path is os.path
+
+
+def test_a_block_in_replaced_files_says_that_it_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its run and document would be in files that nobody sees; the job goes on."""
+
+    class FakeOs:
+        """What pyfakefs puts into each module."""
+
+    monkeypatch.setattr(originals, "_shown_os", FakeOs())
+    with mlflow_perf.report("job") as perf:
+        assert perf.run_id is None
+    by = FakeOs.__module__.partition(".")[0]
+    why = f"RuntimeError: {by} replaces the system's files"
+    assert caplog.messages == [f"The block 'job' is not reported: {why}"]

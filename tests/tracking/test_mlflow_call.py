@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import mmap
@@ -10,19 +11,17 @@ import resource
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import ModuleType
-from typing import Any
+from unittest.mock import patch
 
 import pytest
-from urllib3 import connectionpool
-from urllib3.exceptions import InsecureRequestWarning
+import requests
 
 from mlflow_perf.tracking import mlflow_call
-from mlflow_perf.tracking.mlflow_call import MlflowCall
+from mlflow_perf.tracking.mlflow_call import MlflowCall, refuse_replaced_network
 
 
 @pytest.mark.parametrize(
@@ -46,24 +45,21 @@ def test_its_thread_does_not_log_retries(name: str, monkeypatch: pytest.MonkeyPa
     assert lines.getvalue() == "retry of the job\n"
 
 
-def test_its_thread_does_not_warn_of_unchecked_certificates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A job that wants none to be checked has said so; a warning as an error would stop us."""
-    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
-    pool: Any = connectionpool
-    monkeypatch.setattr(pool, "warnings", warnings)
-    monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
-
-    def request() -> str:
-        pool.warnings.warn("unverified", InsecureRequestWarning)
-        return "answer"
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert MlflowCall(request, name="test").result(30) == "answer"
-        with pytest.raises(InsecureRequestWarning, match="unverified"):
-            request()
+@pytest.mark.parametrize(
+    "name", ["requests.adapters.HTTPAdapter.send", "urllib3.HTTPConnectionPool.urlopen"]
+)
+def test_no_double_of_a_job_gets_our_requests(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of the job may count the requests, and a recorder would keep ours."""
+    uri = "http://127.0.0.1:5000"
+    with patch(name), pytest.raises(RuntimeError, match="unittest answers the job's requests"):
+        refuse_replaced_network(uri)
+    refuse_replaced_network(uri)
+    with patch(name):
+        refuse_replaced_network("sqlite:///mlflow.db")
+    # What measures the requests of a job answers none.
+    send = requests.Session.send
+    monkeypatch.setattr(requests.Session, "send", functools.wraps(send)(lambda *_: None))
+    refuse_replaced_network(uri)
 
 
 def test_a_call_without_an_answer_says_what_was_wrong_so_far() -> None:

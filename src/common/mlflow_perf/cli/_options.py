@@ -47,8 +47,7 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
 def prepare() -> None:
     """Shorten MLflow's timeouts for a waiting user; speed up long searches and show their progress.
 
-    What a search leaves out is said in a line, once. MLflow's own defaults wait for 247 s if the
-    connection is refused; the user's settings are kept.
+    What a search leaves out is said in a line, once.
     """
     from mlflow_perf.cli import _progress, _tables
     from mlflow_perf.tracking.search import tell, watch
@@ -65,6 +64,11 @@ def prepare() -> None:
     # MLflow makes 20 objects per run that is read, and collections that free nothing take longer
     # than the rest: 12 s of CPU time for 10,000 runs become 5 s.
     gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+    limit_retries()
+
+
+def limit_retries() -> None:
+    """Let MLflow give up soon: its own defaults wait for 247 s; the user's settings are kept."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 

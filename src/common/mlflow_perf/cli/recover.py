@@ -32,6 +32,7 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     """
     if folder is not None and not folder.is_dir():
         raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
+    _options.limit_retries()
     place = find_state_folder() if folder is None else folder
     # A line of ours has the reason; MLflow adds a traceback for each statement that fails, and half
     # a page for each tag of a run where there is no git.

@@ -7,6 +7,7 @@ such as `os.environ`, are the same. Of `sys` use only functions: its `stdout` ma
 
 from __future__ import annotations
 
+import os as _shown_os
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,13 @@ def load_native(name: str, *functions: str) -> Any:
     fresh = module_from_spec(spec)
     BuiltinImporter.exec_module(fresh)
     return fresh
+
+
+def find_file_replacer() -> str:
+    """Return the library that shows files of its own in the place of the system's, or nothing."""
+    # Such a library, as pyfakefs for tests, replaces the `os` that each module holds.
+    replaced = not isinstance(_shown_os, types.ModuleType)
+    return type(_shown_os).__module__.partition(".")[0] if replaced else ""
 
 
 def _copy(name: str) -> types.ModuleType:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
 import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.originals import os
 
 if sys.platform != "win32":
     import resource

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.originals import find_file_replacer
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
@@ -143,6 +144,8 @@ class Session:
                 if self._outer is not None:
                     self._warn_of_other_run(self._outer)
                 return self
+            if by := find_file_replacer():
+                raise RuntimeError(f"{by} replaces the system's files")
             self._has_ended, self._has_room = False, Event()
             self._watch = SignalWatch(self._on_fatal, self._on_handled)
             with bring():  # once for both: each look at the memory costs 0.1 ms

@@ -19,7 +19,7 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
-from mlflow_perf.tracking.mlflow_call import refuse_shared_sockets
+from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.perf_run import STEPS_TAG
 from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
@@ -44,7 +44,7 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
     # MLflow keeps one connection for each address as it is written.
     if not tracking_uri or is_current(tracking_uri):
         tracking_uri = str(mlflow.get_tracking_uri())
-    refuse_shared_sockets(tracking_uri)
+    refuse_replaced_network(tracking_uri)
     return _make_client(mlflow.MlflowClient, tracking_uri)
 
 
@@ -285,7 +285,7 @@ def provide_experiment(run: RunHandle) -> str | None:
 
 def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
-    refuse_shared_sockets(tracking_uri or "")
+    refuse_replaced_network(tracking_uri or "")
     if not tracking_uri or is_current(tracking_uri):
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.

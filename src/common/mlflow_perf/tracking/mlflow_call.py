@@ -15,10 +15,9 @@ import socket
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
@@ -27,6 +26,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, redact_password
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
+from mlflow_perf.tracking.shared_libraries import models_untouched, own_call
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _TURN_SEC = 20.0
 _one_loads = Lock()
 
 
-def _is_of_others(record: logging.LogRecord) -> bool:
+def _is_shown_retry(record: logging.LogRecord) -> bool:
     """Return whether a line about a retry is shown; of our own calls, the reason is kept instead.
 
     One line of ours says that the server is away; a line for each retry would add nothing.
@@ -48,46 +48,18 @@ def _is_of_others(record: logging.LogRecord) -> bool:
     call = threading.current_thread()
     if isinstance(call, MlflowCall) and isinstance(record.args, tuple) and len(record.args) > 1:
         call.fault = redact_password(str(record.args[1]))
-    return not _is_ours(record.threadName)
+    return _is_shown(record)
 
 
-def _is_ours(thread_name: str | None) -> bool:
-    return str(thread_name).startswith("perf-")
+def _is_shown(record: logging.LogRecord) -> bool:
+    return not str(record.threadName).startswith("perf-")
 
 
-logging.getLogger("urllib3.connectionpool").addFilter(_is_of_others)
+logging.getLogger("urllib3.connectionpool").addFilter(_is_shown_retry)
 # Where there is no git, as in small containers, half a page for each tag of a run.
-logging.getLogger("mlflow.utils.git_utils").addFilter(_is_of_others)
-# A database that fails has a traceback for each statement.
-logging.getLogger("mlflow.store.db.utils").addFilter(
-    lambda record: record.levelno < logging.ERROR or not _is_ours(record.threadName)
-)
-
-
-class _WarningsOfOthers:
-    """`warnings` as urllib3 uses it, less what it says in our threads.
-
-    Where the job wants no certificate to be checked, urllib3 warns at each request.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(warnings, name)
-
-    def warn(self, message: Any, category: Any = None, stacklevel: int = 1, **more: Any) -> None:
-        """Warn at the caller's line, unless the thread is ours."""
-        if not _is_ours(threading.current_thread().name):
-            warnings.warn(message, category, stacklevel + 1, **more)
-
-
-def trusts_any_certificate() -> bool:
-    """Return whether the job wants no certificate of a server to be checked, as MLflow reads it."""
-    return os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("1", "true")
-
-
-def _hush_urllib3() -> None:
-    pool: Any = sys.modules.get("urllib3.connectionpool")
-    if trusts_any_certificate() and hasattr(pool, "warnings"):
-        pool.warnings = _WarningsOfOthers()
+logging.getLogger("mlflow.utils.git_utils").addFilter(_is_shown)
+# A new database is announced, and one that fails has a traceback for each statement.
+logging.getLogger("mlflow.store.db.utils").addFilter(_is_shown)
 
 
 def is_loaded() -> bool:
@@ -113,11 +85,12 @@ def _find_cpu_room() -> float:
     return min(limits, default=math.inf) - time.process_time()
 
 
-def refuse_shared_sockets(uri: str) -> None:
-    """Refuse to ask a tracking server from a thread where sockets belong to the thread's loop.
+def refuse_replaced_network(uri: str) -> None:
+    """Refuse to ask a tracking server where a library answers in its place, as in a test.
 
-    MLflow keeps connections for all threads. With gevent or eventlet, one that was opened here
-    would fail in the job's own thread.
+    The job would find our requests among its own. With gevent or eventlet sockets belong to the
+    loop of a thread, and MLflow keeps connections for all threads: one that was opened beside the
+    main thread would fail in the job's own.
 
     Args:
         uri: The store.
@@ -125,9 +98,37 @@ def refuse_shared_sockets(uri: str) -> None:
     Raises:
         RuntimeError: When it must not be asked from this thread.
     """
-    by = _find_replacer(socket.socket) if is_http(uri) else ""
-    if by and threading.get_native_id() != threading.main_thread().native_id:
+    if not is_http(uri):
+        return
+    is_main = threading.get_native_id() == threading.main_thread().native_id
+    if by := "" if is_main else _find_replacer(socket.socket):
         raise RuntimeError(f"MLflow cannot be called beside the job: {by} replaces socket")
+    if by := find_double():
+        raise RuntimeError(f"MLflow cannot be called now: {by} answers the job's requests")
+
+
+def find_double() -> str:
+    """Return the library that answers HTTP in the place of servers; nothing if there is none.
+
+    What adds to the requests, as for tracing, keeps the module's name of what it wraps.
+    """
+    adapters, sessions, pool = (
+        sys.modules.get(name)
+        for name in ("requests.adapters", "requests.sessions", "urllib3.connectionpool")
+    )
+    for module, kind, name in (
+        (adapters, "HTTPAdapter", "send"),
+        (sessions, "Session", "send"),
+        (sessions, "Session", "request"),
+        (sessions, "Session", "get_adapter"),
+        (pool, "HTTPConnectionPool", "urlopen"),
+        (pool, "HTTPConnectionPool", "ConnectionCls"),
+        (pool, "HTTPSConnectionPool", "ConnectionCls"),
+    ):
+        by = str(getattr(getattr(getattr(module, kind, None), name, None), "__module__", ""))
+        if module is not None and by.partition(".")[0] not in ("requests", "urllib3"):
+            return by.partition(".")[0]
+    return ""
 
 
 class MlflowCall(BackgroundCall[T]):
@@ -173,10 +174,11 @@ class MlflowCall(BackgroundCall[T]):
             )
 
         def load_and_call() -> T:
-            if is_new:
-                self._load_in_turn()
-            _hush_urllib3()
-            return call()
+            with own_call():
+                if is_new:
+                    self._load_in_turn()
+                with models_untouched():
+                    return call()
 
         if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):
             raise RuntimeError(

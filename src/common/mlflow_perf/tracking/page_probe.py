@@ -15,7 +15,7 @@ import urllib.request
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.uris import is_http
-from mlflow_perf.tracking.mlflow_call import trusts_any_certificate
+from mlflow_perf.tracking.mlflow_call import find_double
 
 PAGE_PATH = "/perf"
 PAGE_HEADER = "X-MLflow-Perf"
@@ -29,7 +29,7 @@ def _open_tls(scheme: str) -> list[urllib.request.HTTPSHandler]:
     if scheme != "https":
         return []
     context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
-    if trusts_any_certificate():
+    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("1", "true"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return [urllib.request.HTTPSHandler(context=context)]
 
@@ -42,7 +42,7 @@ def has_page(tracking_uri: str) -> bool:
     Args:
         tracking_uri: The MLflow store.
     """
-    if not is_http(tracking_uri):
+    if not is_http(tracking_uri) or find_double():
         return False
     user, password, token = (
         os.environ.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD", "TOKEN")

@@ -1,0 +1,148 @@
+"""What a call of MLflow shares with the job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as pools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.tracking.shared_libraries import models_untouched, own_call
+
+
+def _call(what: Callable[[], Any]) -> Any:
+    """Do something in an own call, in a thread of ours."""
+
+    def call() -> Any:
+        with own_call(), models_untouched():
+            return what()
+
+    return BackgroundCall(call, name="test").result(30)
+
+
+def _warn() -> str:
+    warnings.warn("noload is deprecated", DeprecationWarning, stacklevel=2)
+    return "answer"
+
+
+def test_its_warnings_are_ignored_and_those_of_the_job_are_not() -> None:
+    """A job run with `-W error` gets its own errors, and we none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        with own_call():
+            assert BackgroundCall(lambda: _call(_warn), name="test").result(30) == "answer"
+            assert _warn() == "answer"
+            with pytest.raises(DeprecationWarning, match="noload"):
+                BackgroundCall(_warn, name="another").result(30)
+        assert warnings.filters == before
+        with pytest.raises(DeprecationWarning, match="noload"):
+            _warn()
+
+
+def test_a_job_is_warned_as_often_as_without_it() -> None:
+    """What Python says once is not said again because a call of ours has come in between."""
+    known: Any = {}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warnings.warn_explicit("once", UserWarning, "job.py", 1, registry=known)
+            _call(_warn)
+    assert len(said) == 1
+
+
+def test_no_filter_stays_where_the_job_comes_and_goes() -> None:
+    """A `catch_warnings` of the job copies the filters while a call goes on."""
+    before = list(warnings.filters)
+    caught = warnings.catch_warnings()
+    with own_call():
+        caught.__enter__()
+    assert warnings.filters == before
+    caught.__exit__(None, None, None)
+    assert warnings.filters == before
+
+
+def test_pools_work_at_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boto3 uploads by a pool, which Python closes before `atexit`; closed for the job again."""
+    monkeypatch.setattr(pools, "_shutdown", True)
+
+    def use_pool() -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(threading.get_native_id).result(30)
+
+    with own_call():
+        assert _call(use_pool)
+        assert use_pool()  # the one that ends first does not close them
+    with pytest.raises(RuntimeError, match="cannot schedule"):
+        use_pool()
+
+
+_MODELS = """
+from sqlalchemy import Column, ForeignKey, Integer, orm
+Base = orm.declarative_base()
+class Parent(Base):
+    __tablename__ = "parent"
+    id = Column(Integer, primary_key=True)
+    children = orm.relationship("Child")
+configure = orm.configure_mappers
+import mlflow_perf
+with mlflow_perf.report("job", quiet=True) as perf:
+    pass
+class Child(Base):
+    __tablename__ = "child"
+    id = Column(Integer, primary_key=True)
+    parent = Column(Integer, ForeignKey("parent.id"))
+print(Parent(children=[Child()]).children[0].id, orm.configure_mappers is configure)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, _migrated_store: Path) -> str:
+    """Return the address of an empty store."""
+    return f"sqlite:///{shutil.copy(_migrated_store, tmp_path / 'mlflow.db')}"
+
+
+_IN_A_THREAD = """
+import threading, time
+def work():
+    threading.main_thread().join()  # Python waits for this thread, and has closed its pools
+    import mlflow_perf
+    with mlflow_perf.report("job", quiet=True):
+        pass
+threading.Thread(target=work).start()
+print("None True")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "options"), [(_MODELS, ()), (_MODELS, ("-W", "error")), (_IN_A_THREAD, ())]
+)
+def test_a_job_and_its_report_do_not_disturb_each_other(
+    code: str, options: tuple[str, ...], store: str, tmp_path: Path
+) -> None:
+    """A model may refer to one that is yet to come, warnings be errors, the main thread be over."""
+    environ = {**os.environ, "MLFLOW_TRACKING_URI": store}
+    command = [sys.executable, *options, "-c", code]
+    done = subprocess.run(
+        command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("None True\n", "")
+    [run] = MlflowClient(store).search_runs(["0"])
+    assert run.data.metrics["run_node_count"] == 1.0
+
+
+def test_without_sqlalchemy_there_is_nothing_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's client alone does not need it."""
+    monkeypatch.delitem(sys.modules, "sqlalchemy.orm", raising=False)
+    assert _call(lambda: "sqlalchemy.orm" in sys.modules) is False
