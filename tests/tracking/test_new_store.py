@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.tracking.new_store import (
+    find_race_sec,
     is_restarting,
     is_unmade,
     is_wrong_for_ever,
     making_alone,
-    was_a_race,
 )
 
 
@@ -90,12 +90,25 @@ def test_a_store_that_exists_holds_nobody_off(made: Path) -> None:
         pass
 
 
-def test_races_are_told_from_faults() -> None:
+def test_races_are_told_from_faults(tmp_path: Path) -> None:
     """What passes by itself is tried again; a full disk is not."""
-    assert was_a_race(RuntimeError("Online migration expected to match one row"))
-    assert was_a_race(RuntimeError("(sqlite3.OperationalError) database is locked"))
-    assert was_a_race(RuntimeError('(psycopg2.errors.UndefinedTable) relation "runs" does not'))
-    assert not was_a_race(OSError("No space left on device"))
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    for text in (
+        "Online migration expected to match one row",
+        "(sqlite3.OperationalError) database is locked",
+        '(psycopg2.errors.UndefinedTable) relation "runs" does not',
+    ):
+        assert find_race_sec(RuntimeError(text), uri) == 60
+    assert find_race_sec(OSError("No space left on device"), uri) == 0
+    assert find_race_sec(RuntimeError("database is locked"), "http://127.0.0.1:5000") == 0
+
+
+def test_a_newer_schema_is_no_race(tmp_path: Path, made: Path) -> None:
+    """A store of another MLflow stays one; a job waits only where it may be half made."""
+    error = RuntimeError("Detected out-of-date database schema (found version 1, expected 2)")
+    assert find_race_sec(error, f"sqlite:///{made}") == 0
+    assert find_race_sec(error, f"sqlite:///{tmp_path}/mlflow.db") == 10
+    assert find_race_sec(error, "postgresql://127.0.0.1/mlflow") == 10
 
 
 def test_a_database_that_restarts_is_told_from_one_that_fails() -> None:

@@ -36,10 +36,10 @@ from mlflow_perf.tracking.client import (
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import (
     await_new_store,
+    find_race_sec,
     is_unmade,
     is_wrong_for_ever,
     making_alone,
-    was_a_race,
 )
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -258,13 +258,13 @@ class RunFinder:
                 return None
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
-        until = time.monotonic() + _LOCAL_START_SEC
+        began = time.monotonic()
         while True:
             try:
                 with self._run.creating():
                     return self._find_or_create()
             except Exception as error:
-                if is_http(uri) or not was_a_race(error) or time.monotonic() >= until:
+                if time.monotonic() - began >= find_race_sec(error, uri):
                     raise
                 time.sleep(_POLL_SEC)
 

@@ -27,8 +27,9 @@ _RACES = (
     "deadlock detected",
     "duplicate column",
     "unique constraint",
-    "out-of-date database schema",
 )
+_OTHER_SCHEMA = "out-of-date database schema"  # also of a store that is half made
+_RACE_SEC, _OTHER_SCHEMA_SEC = 60.0, 10.0
 # PostgreSQL takes connections then, and refuses each one.
 _RESTARTS = tuple(
     f"the database system is {state}"
@@ -143,10 +144,16 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def was_a_race(error: BaseException) -> bool:
-    """Return whether MLflow failed because another process made or used the store just then."""
-    text = str(error).lower()
-    return any(race in text for race in _RACES)
+def find_race_sec(error: BaseException, uri: str) -> float:
+    """Return for how many seconds MLflow may fail so while another process makes or uses the store.
+
+    0: that is not the reason.
+    """
+    text = "" if is_http(uri) else str(error).lower()
+    if _OTHER_SCHEMA in text:
+        is_whole = find_local_database(uri) is not None and not is_unmade(uri)
+        return 0.0 if is_whole else _OTHER_SCHEMA_SEC
+    return _RACE_SEC if any(race in text for race in _RACES) else 0.0
 
 
 def is_restarting(error: BaseException) -> bool:
