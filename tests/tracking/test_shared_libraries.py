@@ -18,14 +18,14 @@ import pytest
 from mlflow import MlflowClient
 
 from mlflow_perf.core.background_call import BackgroundCall
-from mlflow_perf.tracking.shared_libraries import models_untouched, own_call
+from mlflow_perf.tracking.shared_libraries import own_call
 
 
 def _call(what: Callable[[], Any]) -> Any:
     """Do something in an own call, in a thread of ours."""
 
     def call() -> Any:
-        with own_call(), models_untouched():
+        with own_call():
             return what()
 
     return BackgroundCall(call, name="test").result(30)
@@ -140,9 +140,3 @@ def test_a_job_and_its_report_do_not_disturb_each_other(
     assert (done.stdout, done.stderr) == ("None True\n", "")
     [run] = MlflowClient(store).search_runs(["0"])
     assert run.data.metrics["run_node_count"] == 1.0
-
-
-def test_without_sqlalchemy_there_is_nothing_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow's client alone does not need it."""
-    monkeypatch.delitem(sys.modules, "sqlalchemy.orm", raising=False)
-    assert _call(lambda: "sqlalchemy.orm" in sys.modules) is False

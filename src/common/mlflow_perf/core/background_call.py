@@ -37,7 +37,7 @@ class BackgroundCall(Thread, Generic[T]):
         self.start()
 
     @bring()
-    def run(self) -> None:
+    def work(self) -> None:
         """Make the call and keep its result or its exception."""
         try:
             with standard_numbers_taken():

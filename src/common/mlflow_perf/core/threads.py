@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.originals import is_native, load_native, open_file, os
+from mlflow_perf.core.originals import sys as original_sys
 from mlflow_perf.core.safe_log import get_logger
 
 _log = get_logger(__name__)
@@ -171,7 +172,7 @@ class Thread(threading.Thread):
     """A daemon thread that takes no signal of the job and is no coroutine.
 
     Args:
-        target: What it does; default: `run` of a subclass.
+        target: What it does; default: `work` of a subclass.
         name: Its name.
     """
 
@@ -198,6 +199,16 @@ class Thread(threading.Thread):
             else:
                 self._native_pid = os.getpid()
                 _start_native(self._run_natively, ())
+
+    def run(self) -> None:
+        """Do the work, without the job's `threading.settrace` and `threading.setprofile`."""
+        original_sys.settrace(None)
+        original_sys.setprofile(None)
+        self.work()
+
+    def work(self) -> None:
+        """Call the target; a subclass may do something else."""
+        super().run()
 
     @property
     def was_started(self) -> bool:

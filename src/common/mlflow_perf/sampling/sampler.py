@@ -150,7 +150,7 @@ class PerformanceReportingThread(Thread):
             self._begun.set()
 
     @as_own()
-    def run(self) -> None:
+    def work(self) -> None:
         """Sample until finalized; then take the last sample and call `callback_on_exit`."""
         self._begun.wait()
         if self._origin is None:  # a signal handler of the job raised in `start`

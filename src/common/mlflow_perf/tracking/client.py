@@ -20,6 +20,7 @@ from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
+from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import STEPS_TAG
 from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
@@ -51,7 +52,8 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
 @functools.lru_cache(maxsize=8)
 def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
     # Making one takes 0.2 ms. It has no state of its own: MLflow looks up the store at each call.
-    return kind(tracking_uri=tracking_uri)
+    with opening_store(tracking_uri):
+        return kind(tracking_uri=tracking_uri)
 
 
 def is_current(tracking_uri: str) -> bool:
@@ -285,7 +287,7 @@ def provide_experiment(run: RunHandle) -> str | None:
 
 def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
-    refuse_replaced_network(tracking_uri or "")
+    open_client(tracking_uri)
     if not tracking_uri or is_current(tracking_uri):
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.

@@ -21,6 +21,7 @@ from mlflow_perf.core.uris import find_local_database, first_line, is_refused, r
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.older_runs import make_older_document
+from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 
@@ -48,9 +49,7 @@ _OTHER_FILES_MAX = 100
 
 def is_run_id(source: RunRef) -> bool:
     """Return whether a source names an MLflow run and not an existing file."""
-    if not isinstance(source, str) or source.startswith("/"):
-        return False
-    if not _RUN_ID.fullmatch(bare_id(source)):
+    if not isinstance(source, str) or source[0:1] == "/" or not _RUN_ID.fullmatch(bare_id(source)):
         return False
     return source.startswith("runs:/") or not Path(source).exists()
 
@@ -193,7 +192,8 @@ def make_client() -> MlflowClient:
     if is_refused(uri):
         raise RunNotFoundError(f"{unusable} nothing listens there. {_NAME_THE_STORE}")
     try:
-        return mlflow.MlflowClient()
+        with opening_store(uri):
+            return mlflow.MlflowClient()
     # MLflow's errors, a database's, or those of a missing driver: they share no base class.
     except Exception as error:
         raise RunNotFoundError(f"{unusable} {first_line(error)}") from error

@@ -26,7 +26,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, redact_password
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
-from mlflow_perf.tracking.shared_libraries import models_untouched, own_call
+from mlflow_perf.tracking.shared_libraries import own_call
 
 T = TypeVar("T")
 
@@ -177,8 +177,7 @@ class MlflowCall(BackgroundCall[T]):
             with own_call():
                 if is_new:
                     self._load_in_turn()
-                with models_untouched():
-                    return call()
+                return call()
 
         if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):
             raise RuntimeError(

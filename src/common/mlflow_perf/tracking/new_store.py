@@ -28,7 +28,9 @@ _RACES = (
     "duplicate column",
     "unique constraint",
 )
-_OTHER_SCHEMA = "out-of-date database schema"  # also of a store that is half made
+OTHER_SCHEMA = "out-of-date database schema"
+"""MLflow's words for a database of another version; it may also be half made."""
+
 _RACE_SEC, _OTHER_SCHEMA_SEC = 60.0, 10.0
 # PostgreSQL takes connections then, and refuses each one.
 _RESTARTS = tuple(
@@ -150,9 +152,10 @@ def find_race_sec(error: BaseException, uri: str) -> float:
     0: that is not the reason.
     """
     text = "" if is_http(uri) else str(error).lower()
-    if _OTHER_SCHEMA in text:
-        is_whole = find_local_database(uri) is not None and not is_unmade(uri)
-        return 0.0 if is_whole else _OTHER_SCHEMA_SEC
+    if OTHER_SCHEMA in text:
+        if find_local_database(uri) is None:
+            return _OTHER_SCHEMA_SEC
+        return _RACE_SEC if is_unmade(uri) else 0.0
     return _RACE_SEC if any(race in text for race in _RACES) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a call of MLflow shares with the job, and leaves to it: warnings, pools, SQLAlchemy.
+"""What a call of MLflow shares with the job, and leaves to it: warnings and thread pools.
 
 MLflow runs in the job's process, in a thread of ours, with the same libraries.
 """
@@ -9,11 +9,9 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
-
-_MODELS = "mlflow.store.tracking.sqlalchemy_store"
 
 _calling: set[int] = set()  # native ids of threads
 _closed_pools: dict[str, Any] | None = None
@@ -42,31 +40,6 @@ def own_call() -> Iterator[None]:
             yield
     finally:
         _calling.discard(thread)
-
-
-@contextlib.contextmanager
-def models_untouched() -> Iterator[None]:
-    """Leave the job's models of SQLAlchemy alone while MLflow loads its own in an own call.
-
-    MLflow configures all models of the process then; one of the job's may refer to another that is
-    yet to come, and would fail for good. SQLAlchemy configures MLflow's own when they are used.
-    """
-    orm: Any = sys.modules.get("sqlalchemy.orm")
-    if orm is None or _MODELS in sys.modules or not hasattr(orm, "configure_mappers"):
-        yield
-        return
-    configure: Callable[[], None] = orm.configure_mappers
-
-    def configure_others() -> None:
-        if threading.get_native_id() not in _calling:
-            configure()
-
-    orm.configure_mappers = configure_others
-    try:
-        yield
-    finally:
-        if orm.configure_mappers is configure_others:
-            orm.configure_mappers = configure
 
 
 @contextlib.contextmanager

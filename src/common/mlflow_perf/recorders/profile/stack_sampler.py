@@ -132,7 +132,7 @@ class StackSampler(Thread):
         self._has_set_interval = False
 
     @as_own()
-    def run(self) -> None:
+    def work(self) -> None:
         """Sample until `stop`; a fault of ours ends the sampling and nothing else."""
         try:
             # Bound here, because the job may replace it by a mock.

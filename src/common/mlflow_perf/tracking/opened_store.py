@@ -1,0 +1,90 @@
+"""Opens a database as MLflow's store without harm to those who use it, or SQLAlchemy, as well."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mlflow_perf.core.uris import is_database
+from mlflow_perf.tracking.new_store import OTHER_SCHEMA
+
+_opening: set[int] = set()  # native ids of threads
+
+
+@contextlib.contextmanager
+def opening_store(uri: str) -> Iterator[None]:
+    """Leave alone what MLflow does besides, while this thread makes a client of a store.
+
+    - MLflow configures all models of SQLAlchemy in the process. One of the job's may refer to
+      another that is yet to come, and would fail for good. SQLAlchemy configures MLflow's own when
+      they are used.
+    - MLflow migrates a database of an older version without a question; that version, perhaps the
+      one of the job, could not open it any more.
+
+    Args:
+        uri: The store.
+    """
+    if not is_database(uri):
+        yield
+        return
+    from mlflow.store.db import utils
+    from sqlalchemy import orm
+
+    thread = threading.get_native_id()
+    _opening.add(thread)
+    try:
+        with (
+            _replaced(orm, "configure_mappers", _leave_models),
+            _replaced(utils, "_initialize_tables", _refuse_to_migrate),
+        ):
+            yield
+    finally:
+        _opening.discard(thread)
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, stand_in: Callable[..., None]) -> Iterator[None]:
+    """Replace a function of a module for the threads that open a store."""
+    original = getattr(module, name, None)
+    if original is None:  # another version, which does without
+        yield
+        return
+
+    def call(*args: Any) -> None:
+        if threading.get_native_id() in _opening:
+            stand_in(original, *args)
+        else:
+            original(*args)
+
+    setattr(module, name, call)
+    try:
+        yield
+    finally:
+        if getattr(module, name) is call:
+            setattr(module, name, original)
+
+
+def _leave_models(_: Callable[[], None]) -> None:
+    pass
+
+
+def _refuse_to_migrate(initialize: Callable[[Any], None], engine: Any) -> None:
+    """Make the tables in an empty database alone.
+
+    Raises:
+        MlflowException: When there are those of another version of MLflow.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.store.db import utils
+    from mlflow.version import VERSION
+
+    private: Any = utils  # as MLflow looks it up
+    found = private._get_schema_version(engine)  # noqa: SLF001
+    if found not in (None, private._get_latest_schema_revision()):  # noqa: SLF001
+        raise MlflowException(
+            f"The store has an {OTHER_SCHEMA} ({found}), and is left to the MLflow that uses it; "
+            f"to migrate it to {VERSION}, run: mlflow db upgrade"
+        )
+    initialize(engine)

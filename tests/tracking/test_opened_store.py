@@ -1,0 +1,71 @@
+"""Stores that are databases, and who else uses them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.store.db import utils
+from sqlalchemy import orm
+
+from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.tracking.client import open_client
+from mlflow_perf.tracking.load import make_client
+from mlflow_perf.tracking.opened_store import opening_store
+
+
+@pytest.fixture
+def old(tmp_path: Path, _migrated_store: Path) -> Path:
+    """Return the file of a store of an older MLflow, which lacks a table of today's."""
+    file = Path(shutil.copy(_migrated_store, tmp_path / "old.db"))
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("DROP TABLE trace_info")
+        database.execute("UPDATE alembic_version SET version_num = '867495a8f9d4'")
+    return file
+
+
+def test_a_store_of_an_older_mlflow_is_not_migrated(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow would do so without a question, and the older one could not open it any more."""
+    before = old.read_bytes()
+    with pytest.raises(MlflowException, match=r"\(867495a8f9d4\).* left to .* db upgrade"):
+        open_client(f"sqlite:///{old}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{old}")
+    with pytest.raises(RunNotFoundError, match="867495a8f9d4"):
+        make_client()
+    assert old.read_bytes() == before
+
+
+def test_only_the_thread_that_opens_is_kept_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the job does meanwhile as it would without us."""
+    called = []
+    monkeypatch.setattr(orm, "configure_mappers", lambda: called.append("models"))
+    private: Any = utils
+    monkeypatch.setattr(private, "_initialize_tables", lambda _: called.append("tables"))
+    before = orm.configure_mappers, private._initialize_tables
+
+    def use() -> None:
+        orm.configure_mappers()
+        private._initialize_tables(None)
+
+    with opening_store("sqlite:///mlflow.db"):
+        orm.configure_mappers()
+        BackgroundCall(use, name="of the job").result(30)
+    assert called == ["models", "tables"]
+    assert (orm.configure_mappers, private._initialize_tables) == before
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:5000", "file:///tmp/mlruns", "databricks"])
+def test_other_stores_need_no_database(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's client alone has no SQLAlchemy."""
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with opening_store(uri):
+        pass
