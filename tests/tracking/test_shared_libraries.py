@@ -89,6 +89,9 @@ def test_pools_work_at_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _MODELS = """
+import logging
+logging.getLogger("sqlalchemy.engine").setLevel(logging.INFO)
+logging.getLogger("alembic").addHandler(handler := logging.NullHandler())
 from sqlalchemy import Column, ForeignKey, Integer, orm
 Base = orm.declarative_base()
 class Parent(Base):
@@ -104,6 +107,8 @@ class Child(Base):
     id = Column(Integer, primary_key=True)
     parent = Column(Integer, ForeignKey("parent.id"))
 print(Parent(children=[Child()]).children[0].id, orm.configure_mappers is configure)
+assert logging.getLogger("sqlalchemy.engine").level == logging.INFO
+assert handler in logging.getLogger("alembic").handlers
 """
 
 

@@ -26,7 +26,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import is_http, redact_password
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
-from mlflow_perf.tracking.shared_libraries import own_call
+from mlflow_perf.tracking.shared_libraries import loggers_kept, own_call
 
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ class MlflowCall(BackgroundCall[T]):
         self.waits = True
         with _one_loads:
             if not is_loaded():
-                with holding(turns, timeout_sec=_TURN_SEC):
+                with holding(turns, timeout_sec=_TURN_SEC), loggers_kept():
                     self.waits = False
                     import_module("mlflow")
         self.waits = False

@@ -1,4 +1,4 @@
-"""What a call of MLflow shares with the job, and leaves to it: warnings and thread pools.
+"""What a call of MLflow shares with the job, and leaves to it: warnings, thread pools and loggers.
 
 MLflow runs in the job's process, in a thread of ours, with the same libraries.
 """
@@ -6,12 +6,13 @@ MLflow runs in the job's process, in a thread of ours, with the same libraries.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeGuard
 
 _calling: set[int] = set()  # native ids of threads
 _closed_pools: dict[str, Any] | None = None
@@ -40,6 +41,29 @@ def own_call() -> Iterator[None]:
             yield
     finally:
         _calling.discard(thread)
+
+
+@contextlib.contextmanager
+def loggers_kept() -> Iterator[None]:
+    """Keep the levels and handlers that loggers have: importing MLflow sets those of SQLAlchemy."""
+    loggers = [one for one in logging.root.manager.loggerDict.values() if _is_set(one)]
+    before = [(one.level, one.handlers[:], one.propagate) for one in loggers]
+    try:
+        yield
+    finally:
+        for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
+            if logger.level != level:
+                logger.setLevel(level)
+            logger.handlers[:], logger.propagate = handlers, propagate
+
+
+def _is_set(logger: object) -> TypeGuard[logging.Logger]:
+    """Return whether somebody has set a logger; MLflow's own are its own."""
+    return (
+        isinstance(logger, logging.Logger)
+        and bool(logger.level or logger.handlers)
+        and logger.name.partition(".")[0] != "mlflow"
+    )
 
 
 @contextlib.contextmanager
