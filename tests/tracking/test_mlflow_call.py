@@ -56,7 +56,9 @@ def test_no_double_of_a_job_gets_our_requests(name: str, monkeypatch: pytest.Mon
     refuse_replaced_network(uri)
     with patch(name):
         refuse_replaced_network("sqlite:///mlflow.db")
-    # What measures the requests of a job answers none.
+    # What measures or caches the requests of a job answers none.
+    monkeypatch.setattr("requests.sessions.Session", type("Cache", (requests.Session,), {}))
+    refuse_replaced_network(uri)
     send = requests.Session.send
     monkeypatch.setattr(requests.Session, "send", functools.wraps(send)(lambda *_: None))
     refuse_replaced_network(uri)

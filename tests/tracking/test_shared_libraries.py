@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from mlflow import MlflowClient
 
 from mlflow_perf.core.background_call import BackgroundCall
-from mlflow_perf.tracking.shared_libraries import own_call
+from mlflow_perf.tracking.shared_libraries import is_own_call, own_call
 
 
 def _call(what: Callable[[], Any]) -> Any:
@@ -73,6 +74,42 @@ def test_no_filter_stays_where_the_job_comes_and_goes() -> None:
     assert warnings.filters == before
 
 
+def test_what_libraries_log_in_it_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """A job that logs its SQL gets its own statements alone, and each line of ours."""
+    caplog.set_level(logging.INFO)
+    handle = logging.Logger.callHandlers
+
+    def log() -> None:
+        for name in ("a.library", "mlflow_perf.test"):
+            logging.getLogger(name).info("a line")
+
+    _call(log)
+    assert [record.name for record in caplog.records] == ["mlflow_perf.test"]
+    log()
+    assert len(caplog.records) == 3
+    assert logging.Logger.callHandlers is handle
+
+
+def test_no_spans_are_made_of_it() -> None:
+    """A job whose requests are traced finds only its own in the trace."""
+    context = pytest.importorskip("opentelemetry.context")
+    assert _call(lambda: context.get_value("suppress_instrumentation")) is True
+    with own_call():
+        pass
+    assert context.get_value("suppress_instrumentation") is None
+
+
+def test_a_fork_ends_what_its_parent_does() -> None:
+    """A child has no call of ours, whatever its parent was about."""
+    handle = logging.Logger.callHandlers
+    with own_call():
+        child = os.fork()
+        if child == 0:
+            is_clean = logging.Logger.callHandlers is handle and not is_own_call()
+            os._exit(0 if is_clean else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_pools_work_at_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Boto3 uploads by a pool, which Python closes before `atexit`; closed for the job again."""
     monkeypatch.setattr(pools, "_shutdown", True)
@@ -89,9 +126,6 @@ def test_pools_work_at_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _MODELS = """
-import logging
-logging.getLogger("sqlalchemy.engine").setLevel(logging.INFO)
-logging.getLogger("alembic").addHandler(handler := logging.NullHandler())
 from sqlalchemy import Column, ForeignKey, Integer, orm
 Base = orm.declarative_base()
 class Parent(Base):
@@ -107,8 +141,6 @@ class Child(Base):
     id = Column(Integer, primary_key=True)
     parent = Column(Integer, ForeignKey("parent.id"))
 print(Parent(children=[Child()]).children[0].id, orm.configure_mappers is configure)
-assert logging.getLogger("sqlalchemy.engine").level == logging.INFO
-assert handler in logging.getLogger("alembic").handlers
 """
 
 
@@ -130,8 +162,25 @@ print("None True")
 """
 
 
+_LOGGERS = """
+import logging, sys
+loggers = [logging.getLogger(name) for name in ("sqlalchemy.engine", "alembic")]
+loggers[0].setLevel(logging.INFO)
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+import mlflow_perf
+with mlflow_perf.report("job", quiet=True):
+    pass
+assert [(one.level, one.propagate) for one in loggers] == [(20, True), (0, True)]
+logging.getLogger("sqlalchemy.engine.Engine").info("None True")
+import mlflow
+assert [(one.level, one.propagate) for one in loggers] == [(30, False), (30, False)]
+"""
+
+
 @pytest.mark.parametrize(
-    ("code", "options"), [(_MODELS, ()), (_MODELS, ("-W", "error")), (_IN_A_THREAD, ())]
+    ("code", "options"),
+    [(_MODELS, ()), (_MODELS, ("-W", "error")), (_IN_A_THREAD, ()), (_LOGGERS, ())],
+    ids=["models", "warnings", "thread", "loggers"],
 )
 def test_a_job_and_its_report_do_not_disturb_each_other(
     code: str, options: tuple[str, ...], store: str, tmp_path: Path

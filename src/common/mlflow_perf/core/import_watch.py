@@ -40,6 +40,7 @@ class ImportWatch:
         self._newest = ""
         self._bytes = self._modules = self._used_bytes = 0
         self._is_stale = False
+        self._awaited: dict[str, Callable[[], object]] = {}
         _WatchedSpec.watch = self
 
     def start(self) -> None:
@@ -105,6 +106,15 @@ class ImportWatch:
             self._is_stale = True
         return asker == _JOB
 
+    def call_when_imported(self, package: str, call: Callable[[], object]) -> None:
+        """Make a call when the job first imports a package that is being loaded for us."""
+        self._awaited[package] = call
+
+    def call_awaited(self, module: str) -> None:
+        """Make the call that awaits the job's import of a module's package."""
+        if call := self._awaited.pop(module.partition(".")[0], None):
+            call()
+
     def has_loaded(self, module: str) -> bool:
         """Return whether a module's package was loaded for us."""
         return module.partition(".")[0] in self._sizes.keys() - sys.stdlib_module_names
@@ -144,6 +154,7 @@ class _WatchedSpec(ModuleSpec):
         with contextlib.suppress(Exception):  # the job's import goes on, whatever fails here
             if self.watch.note(self.name):
                 self.__class__ = ModuleSpec  # type: ignore[assignment]  # as it was
+                _WatchedSpec.watch.call_awaited(self.name)
         return bool(self.__dict__.get("_initializing"))
 
     @_initializing.setter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mlflow_perf.core.import_watch import ImportWatch
@@ -127,6 +127,11 @@ def caused_switches() -> int:
 
 
 _imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_bytes)
+
+
+def call_when_imported(package: str, call: Callable[[], object]) -> None:
+    """Make a call when the job first imports a package that is being loaded for mlflow-perf."""
+    _imports.call_when_imported(package, call)
 
 
 def own_thread_ids() -> set[int]:

@@ -176,6 +176,8 @@ class Thread(threading.Thread):
         name: Its name.
     """
 
+    pydev_do_not_trace = True  # the debugger of VS Code and PyCharm asks for it
+
     def __init__(self, target: Callable[[], object] | None = None, *, name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
         self._native_pid: int | None = None
@@ -202,8 +204,10 @@ class Thread(threading.Thread):
 
     def run(self) -> None:
         """Do the work, without the job's `threading.settrace` and `threading.setprofile`."""
-        original_sys.settrace(None)
-        original_sys.setprofile(None)
+        # A debugger puts a function of its own there, which warns of others that call it.
+        for forget in (original_sys.settrace, original_sys.setprofile):
+            if is_native(forget):
+                forget(None)
         self.work()
 
     def work(self) -> None:

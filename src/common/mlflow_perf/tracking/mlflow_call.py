@@ -40,26 +40,15 @@ _TURN_SEC = 20.0
 _one_loads = Lock()
 
 
-def _is_shown_retry(record: logging.LogRecord) -> bool:
-    """Return whether a line about a retry is shown; of our own calls, the reason is kept instead.
-
-    One line of ours says that the server is away; a line for each retry would add nothing.
-    """
+def _keep_fault(record: logging.LogRecord) -> bool:
+    """Keep why a request of a call of ours is repeated; what libraries log in it is not shown."""
     call = threading.current_thread()
     if isinstance(call, MlflowCall) and isinstance(record.args, tuple) and len(record.args) > 1:
         call.fault = redact_password(str(record.args[1]))
-    return _is_shown(record)
+    return True
 
 
-def _is_shown(record: logging.LogRecord) -> bool:
-    return not str(record.threadName).startswith("perf-")
-
-
-logging.getLogger("urllib3.connectionpool").addFilter(_is_shown_retry)
-# Where there is no git, as in small containers, half a page for each tag of a run.
-logging.getLogger("mlflow.utils.git_utils").addFilter(_is_shown)
-# A new database is announced, and one that fails has a traceback for each statement.
-logging.getLogger("mlflow.store.db.utils").addFilter(_is_shown)
+logging.getLogger("urllib3.connectionpool").addFilter(_keep_fault)
 
 
 def is_loaded() -> bool:
@@ -112,21 +101,20 @@ def find_double() -> str:
 
     What adds to the requests, as for tracing, keeps the module's name of what it wraps.
     """
-    adapters, sessions, pool = (
-        sys.modules.get(name)
-        for name in ("requests.adapters", "requests.sessions", "urllib3.connectionpool")
-    )
     for module, kind, name in (
-        (adapters, "HTTPAdapter", "send"),
-        (sessions, "Session", "send"),
-        (sessions, "Session", "request"),
-        (sessions, "Session", "get_adapter"),
-        (pool, "HTTPConnectionPool", "urlopen"),
-        (pool, "HTTPConnectionPool", "ConnectionCls"),
-        (pool, "HTTPSConnectionPool", "ConnectionCls"),
+        ("requests.adapters", "HTTPAdapter", "send"),
+        ("requests.sessions", "Session", "send"),
+        ("requests.sessions", "Session", "request"),
+        ("requests.sessions", "Session", "get_adapter"),
+        ("urllib3.connectionpool", "HTTPConnectionPool", "urlopen"),
+        ("urllib3.connectionpool", "HTTPConnectionPool", "ConnectionCls"),
+        ("urllib3.connectionpool", "HTTPSConnectionPool", "ConnectionCls"),
     ):
-        by = str(getattr(getattr(getattr(module, kind, None), name, None), "__module__", ""))
-        if module is not None and by.partition(".")[0] not in ("requests", "urllib3"):
+        found = getattr(sys.modules.get(module), kind, None)
+        # A cache replaces the whole class by one of its own below it.
+        own = [one for one in getattr(found, "__mro__", ()) if one.__module__ == module]
+        by = str(getattr(getattr(own[0], name, None), "__module__", "")) if own else "requests"
+        if by.partition(".")[0] not in ("requests", "urllib3"):
             return by.partition(".")[0]
     return ""
 

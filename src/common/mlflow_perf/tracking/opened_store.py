@@ -18,8 +18,7 @@ def opening_store(uri: str) -> Iterator[None]:
     """Leave alone what MLflow does besides, while this thread makes a client of a store.
 
     - MLflow configures all models of SQLAlchemy in the process. One of the job's may refer to
-      another that is yet to come, and would fail for good. SQLAlchemy configures MLflow's own when
-      they are used.
+      another that is yet to come, and would fail for good.
     - MLflow migrates a database of an older version without a question; that version, perhaps the
       one of the job, could not open it any more.
 
@@ -36,7 +35,7 @@ def opening_store(uri: str) -> Iterator[None]:
     _opening.add(thread)
     try:
         with (
-            _replaced(orm, "configure_mappers", _leave_models),
+            _replaced(orm, "configure_mappers", _configure_own_models),
             _replaced(utils, "_initialize_tables", _refuse_to_migrate),
         ):
             yield
@@ -66,8 +65,11 @@ def _replaced(module: Any, name: str, stand_in: Callable[..., None]) -> Iterator
             setattr(module, name, original)
 
 
-def _leave_models(_: Callable[[], None]) -> None:
-    pass
+def _configure_own_models(_: Callable[[], None]) -> None:
+    """Configure the models of MLflow alone."""
+    from mlflow.store.db.base_sql_model import Base
+
+    Base.registry.configure(cascade=True)
 
 
 def _refuse_to_migrate(initialize: Callable[[Any], None], engine: Any) -> None:

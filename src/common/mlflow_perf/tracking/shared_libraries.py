@@ -1,4 +1,4 @@
-"""What a call of MLflow shares with the job, and leaves to it: warnings, thread pools and loggers.
+"""What a call of MLflow shares with the job, and leaves to it: warnings, loggers, thread pools.
 
 MLflow runs in the job's process, in a thread of ours, with the same libraries.
 """
@@ -7,21 +7,58 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, TypeGuard
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
+
+from mlflow_perf.core.own_cost import call_when_imported
+from mlflow_perf.core.threads import Lock
+
+_LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
 
 _calling: set[int] = set()  # native ids of threads
+_lock = Lock()
+_filtered: list[Any] = []  # lists of warning filters that ours is in
+_handle_before: Any = None  # what `logging.Logger.callHandlers` was
 _closed_pools: dict[str, Any] | None = None
 """Names of Python's module of pools, while the interpreter exits and our calls may use them."""
 
 
+def is_own_call() -> bool:
+    """Return whether this thread is in a call of ours."""
+    return threading.get_native_id() in _calling
+
+
+@contextlib.contextmanager
+def own_call() -> Iterator[None]:
+    """Call MLflow in this thread, which is ours.
+
+    Warnings of the call are ignored: with `-W error` each would be an exception. What libraries log
+    in it does not reach the job's handlers, and OpenTelemetry makes no spans of its requests.
+    While the interpreter exits, the call may use pools of threads, as boto3 does for S3.
+    """
+    thread = threading.get_native_id()
+    with _lock:
+        _calling.add(thread)
+        _begin()
+    try:
+        with _untraced():
+            yield
+    finally:
+        with _lock:
+            _calling.discard(thread)
+            if not _calling:
+                _end()
+
+
 class _InOwnCall(type):
     def __subclasscheck__(cls, _: type) -> bool:
-        return threading.get_native_id() in _calling
+        return is_own_call()
 
 
 class _OfOwnCall(Warning, metaclass=_InOwnCall):
@@ -31,65 +68,19 @@ class _OfOwnCall(Warning, metaclass=_InOwnCall):
 _IGNORED = ("ignore", None, _OfOwnCall, None, 0)
 
 
-@contextlib.contextmanager
-def own_call() -> Iterator[None]:
-    """Call MLflow in this thread, which is ours: without warnings, and at the exit too."""
-    thread = threading.get_native_id()
-    _calling.add(thread)
-    try:
-        with _warnings_ignored(), _pools_open():
-            yield
-    finally:
-        _calling.discard(thread)
-
-
-@contextlib.contextmanager
-def loggers_kept() -> Iterator[None]:
-    """Keep the levels and handlers that loggers have: importing MLflow sets those of SQLAlchemy."""
-    loggers = [one for one in logging.root.manager.loggerDict.values() if _is_set(one)]
-    before = [(one.level, one.handlers[:], one.propagate) for one in loggers]
-    try:
-        yield
-    finally:
-        for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
-            if logger.level != level:
-                logger.setLevel(level)
-            logger.handlers[:], logger.propagate = handlers, propagate
-
-
-def _is_set(logger: object) -> TypeGuard[logging.Logger]:
-    """Return whether somebody has set a logger; MLflow's own are its own."""
-    return (
-        isinstance(logger, logging.Logger)
-        and bool(logger.level or logger.handlers)
-        and logger.name.partition(".")[0] != "mlflow"
-    )
-
-
-@contextlib.contextmanager
-def _warnings_ignored() -> Iterator[None]:
-    """Ignore the warnings of own calls: with `-W error` each would be an exception."""
-    # Not by `simplefilter`: then the job would be warned again of what it is told once.
+def _begin() -> None:
+    global _handle_before, _closed_pools  # noqa: PLW0603 - of the process
+    # Not by `simplefilter`: then the job would be warned again of what it is told once. The job may
+    # have put a filter of its own before ours, or be within a `catch_warnings`, which copies them.
     filters: Any = warnings.filters
-    filters.insert(0, _IGNORED)
-    try:
-        yield
-    finally:
-        present: Any = warnings.filters  # another list, if the job is within a `catch_warnings`
-        for one in (filters,) if present is filters else (filters, present):
-            with contextlib.suppress(ValueError):
-                one.remove(_IGNORED)
-
-
-@contextlib.contextmanager
-def _pools_open() -> Iterator[None]:
-    """Let MLflow use pools of threads while the interpreter exits, as boto3 does for S3.
-
-    Python closes them before it waits for the last threads and calls `atexit`, where a block
-    without an end is reported.
-    """
-    global _closed_pools  # noqa: PLW0603 - of the process
-    # There is no other way than these two private names.
+    if filters[:1] != [_IGNORED]:
+        filters.insert(0, _IGNORED)
+        _filtered.append(filters)
+    logger: Any = logging.Logger
+    if _handle_before is None:
+        _handle_before, logger.callHandlers = logger.callHandlers, _call_handlers
+    # There is no other way than these two private names. Python closes its pools before it waits
+    # for the last threads and calls `atexit`, where a block without an end is reported.
     if "concurrent.futures.thread" not in sys.modules and vars(threading).get("_SHUTTING_DOWN"):
         vars(threading)["_SHUTTING_DOWN"] = False
         try:
@@ -100,9 +91,119 @@ def _pools_open() -> Iterator[None]:
     if pools.get("_shutdown"):
         _closed_pools = pools
         _closed_pools["_shutdown"] = False
+
+
+def _end() -> None:
+    global _handle_before, _closed_pools  # noqa: PLW0603 - as above
+    for filters in (*_filtered, warnings.filters):
+        while _IGNORED in filters:
+            filters.remove(_IGNORED)
+    _filtered.clear()
+    logger: Any = logging.Logger
+    if logger.callHandlers is _call_handlers:
+        logger.callHandlers, _handle_before = _handle_before, None
+    if _closed_pools is not None:
+        _closed_pools["_shutdown"] = True
+        _closed_pools = None
+
+
+def _call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
+    if not is_own_call() or record.name.partition(".")[0] == "mlflow_perf":
+        _handle_before(logger, record)
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    otel: Any = sys.modules.get("opentelemetry.context")
+    if otel is None:
+        yield
+        return
+    token = otel.attach(otel.set_value("suppress_instrumentation", True))
     try:
         yield
     finally:
-        if _closed_pools is not None and len(_calling) == 1:
-            _closed_pools["_shutdown"] = True
-            _closed_pools = None
+        otel.detach(token)
+
+
+@contextlib.contextmanager
+def loggers_kept() -> Iterator[None]:
+    """Let MLflow, which is imported here, set its own loggers, but not those of SQLAlchemy.
+
+    It does so if the job imports MLflow later, as it would without us.
+    """
+    finder: Any = _LoggingUtilsFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(finder)
+
+
+class _LoggingUtilsFinder:
+    """Finds the module of MLflow's that sets loggers, and replaces the function that does."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, _: object = None
+    ) -> ModuleSpec | None:
+        if name != _LOGGING_UTILS or not is_own_call():
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        load = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            load(module)
+            configure: Callable[..., None] | None = getattr(module, _CONFIGURE, None)
+            if configure is not None:
+                setattr(module, _CONFIGURE, _keeping_others(configure))
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _keeping_others(configure: Callable[..., None]) -> Callable[..., None]:
+    def configure_own(*args: Any, **options: Any) -> None:
+        if not is_own_call():
+            configure(*args, **options)
+            return
+        before = {one: _read_state(one) for one in _list_loggers()}
+        configure(*args, **options)
+        for logger in _list_loggers():
+            if _read_state(logger) != (state := before.get(logger, _AS_NEW)):
+                logger.level, logger.handlers, logger.propagate, logger.disabled = state
+                logger.handlers = list(logger.handlers)
+        logging.root.manager._clear_cache()  # type: ignore[attr-defined]  # noqa: SLF001
+        call_when_imported("mlflow", lambda: configure(*args, **options))
+
+    return configure_own
+
+
+_State = tuple[int, Any, bool, bool]
+_AS_NEW: _State = (logging.NOTSET, [], True, False)
+
+
+def _read_state(logger: logging.Logger) -> _State:
+    return logger.level, logger.handlers[:], logger.propagate, logger.disabled
+
+
+def _list_loggers() -> list[logging.Logger]:
+    """Return the loggers of this process but MLflow's."""
+    found = list(logging.root.manager.loggerDict.values())
+    loggers = [one for one in found if isinstance(one, logging.Logger)]
+    return [one for one in loggers if one.name.partition(".")[0] != "mlflow"]
+
+
+def _renew_in_child() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it
+    _lock = Lock()
+    if _calling:
+        _calling.clear()
+        _end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)
