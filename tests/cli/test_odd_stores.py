@@ -163,6 +163,7 @@ def test_a_damaged_document_disables_no_command_but_its_own(
     cli: Cli, log_run: Callable[..., str], client: MlflowClient, tmp_path: Path
 ) -> None:
     """Commands across runs leave the run out and say so once; the run's own ends with 2."""
+    pytest.importorskip("fastmcp")
     good, cut = [log_run({"duration_sec": 10.0}, component="cut") for _ in range(6)][-2:]
     log_run({"duration_sec": 10.0}, component="whole")
     [file] = tmp_path.glob(f"artifacts/{cut}/**/node-0.json")

@@ -42,6 +42,7 @@ _PRIOR_EXCESS = 0.15
 _PRIOR_RUNS = 2.0
 _FIRST_EXCESS = 0.22
 _LARGEST_EXCESS = 0.2
+_LEAST_MB = 1e-9
 _LEAST_HEADROOM = 1.002
 _RESERVE_MB = 64.0
 """Head-room after the first run, for small processes; it falls with the power 1.5 of the runs."""
@@ -261,7 +262,8 @@ class Sizer:
             failed = sizes < run.peak_mb
             self._waste += np.where(failed, 1.0, np.minimum(sizes / run.peak_mb - 1.0, _MOST_WASTE))
             self._failures += failed
-            excess = np.clip(np.log(run.peak_mb / expected), 0.0, _LARGEST_EXCESS)
+            ratio = run.peak_mb / np.maximum(expected, _LEAST_MB)
+            excess = np.clip(np.log(ratio), 0.0, _LARGEST_EXCESS)
             self._excess += excess**2
             self._judged += 1
         self._runs.append(run)

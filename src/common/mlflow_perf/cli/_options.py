@@ -69,6 +69,9 @@ def prepare() -> None:
 
 def limit_retries() -> None:
     """Let MLflow give up soon: its own defaults wait for 247 s; the user's settings are kept."""
+    from mlflow_perf.tracking import opened_store
+
+    opened_store.most_attempts = 4  # a second in all
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 

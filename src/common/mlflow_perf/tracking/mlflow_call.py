@@ -23,7 +23,7 @@ from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.core.uris import is_http, redact_password
+from mlflow_perf.core.uris import first_line, is_http, redact_password
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.shared_libraries import loggers_kept, own_call
@@ -48,7 +48,16 @@ def _keep_fault(record: logging.LogRecord) -> bool:
     return True
 
 
+def _keep_database_fault(record: logging.LogRecord) -> bool:
+    """Keep why a call of ours tries again to connect to a database."""
+    call, error = threading.current_thread(), (record.args or (None,))[0]  # type: ignore[index]
+    if isinstance(call, MlflowCall) and isinstance(error, Exception):
+        call.fault = first_line(error)
+    return True
+
+
 logging.getLogger("urllib3.connectionpool").addFilter(_keep_fault)
+logging.getLogger("mlflow.store.db.utils").addFilter(_keep_database_fault)
 
 
 def is_loaded() -> bool:

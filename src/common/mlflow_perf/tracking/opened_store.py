@@ -10,6 +10,8 @@ from typing import Any
 from mlflow_perf.core.uris import is_database
 from mlflow_perf.tracking.new_store import OTHER_SCHEMA
 
+most_attempts: int | None = None
+"""How often MLflow tries to connect to a database; its own default are ten times, in 102 s."""
 _opening: set[int] = set()  # native ids of threads
 
 
@@ -31,6 +33,8 @@ def opening_store(uri: str) -> Iterator[None]:
     from mlflow.store.db import utils
     from sqlalchemy import orm
 
+    if most_attempts is not None:
+        utils.MAX_RETRY_COUNT = most_attempts
     thread = threading.get_native_id()
     _opening.add(thread)
     try:
