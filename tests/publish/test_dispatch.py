@@ -6,17 +6,20 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from tests.publish.test_journal import new_journal
+from mlflow import MlflowClient
+from tests.publish.test_journal import new_journal, refuse_writes
 
+from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import dispatch as module
 from mlflow_perf.publish.dispatch import dispatch
-from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.publish.recovery import read_journal, recover_each
 from mlflow_perf.tracking import new_store
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import Claim, RunHandle
@@ -148,6 +151,23 @@ def test_the_warning_names_a_new_store_that_was_not_ready(
     assert "was not ready in time). It is kept" in caplog.text
 
 
+def test_a_document_that_is_lost_leaves_no_journal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, delivery: Delivery,
+) -> None:  # fmt: skip
+    """Its run has its figures and its end; `recover` would call it killed."""
+
+    def fail(delivery: Delivery, claim: Claim) -> str:
+        raise NotUploadedError("no room")
+
+    monkeypatch.setattr(module, "write_node", fail)
+    journal = new_journal(tmp_path)
+    refuse_writes(monkeypatch)
+    assert not dispatch(delivery, journal, deadline=time.monotonic() + 60)
+    assert "are in MLflow; its document is lost: NotUploadedError" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
 _GIVES_UP_ITS_RIGHTS = """
 import os, sys, time
 import mlflow
@@ -160,24 +180,55 @@ with report("j", profile=False) as perf:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("call", ["setuid", "seteuid"])
-def test_a_job_that_gives_up_its_rights(call: str, tmp_path: Path) -> None:
-    """Its whole report is kept in the journal, which is still open; nothing is said to be lost."""
-    folder = tmp_path / "journals"
+def run_without_rights(folder: Path, call: str, store: str) -> str:
+    """Run a job that becomes another user in its block; return what it says."""
+    folder.mkdir(mode=0o700)
     env = {
-        **os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_PERF_DIR": str(folder),
+        **os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_PERF_DIR": str(folder),
         "MLFLOW_PERF_EXIT_TIMEOUT": "5", "MLFLOW_PERF_START_TIMEOUT": "1",
     }  # fmt: skip
     job = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _GIVES_UP_ITS_RIGHTS, call],
-        capture_output=True, text=True, env=env, cwd=tmp_path, check=True,
+        capture_output=True, text=True, env=env, cwd=folder.parent, check=True,
     )  # fmt: skip
     assert "is lost" not in job.stderr
     assert "crash-safe journal" not in job.stderr
+    return job.stderr
+
+
+_ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@_ROOT_ONLY
+@pytest.mark.parametrize("call", ["setuid", "seteuid"])
+def test_a_job_that_gives_up_its_rights(call: str, tmp_path: Path) -> None:
+    """Its whole report is kept in the journal, which is still open; nothing is said to be lost."""
+    folder = tmp_path / "journals"
+    said = run_without_rights(folder, call, "http://127.0.0.1:9")
     hint = "as the user that the job began as, with: mlflow-perf recover"
-    assert f"It is kept; send it, {hint} {folder}" in job.stderr
+    assert f"It is kept; send it, {hint} {folder}" in said
     (journal,) = folder.glob("*.journal")
     kept, _ = read_journal(journal.read_bytes())
     assert kept.document.status == "FINISHED"
     assert kept.document.summary["duration_sec"] > 0
+
+
+@_ROOT_ONLY
+@pytest.mark.e2e
+def test_a_job_that_gives_up_its_rights_and_reaches_the_server(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to send: `recover` says nothing, and deletes what the job could not."""
+    folder = tmp_path / "journals"
+    with tempfile.TemporaryDirectory() as artifacts:  # pytest's own folders are root's alone
+        os.chmod(artifacts, 0o777)
+        client = MlflowClient()
+        experiment = client.create_experiment("rights", Path(artifacts).as_uri())
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
+        said = run_without_rights(folder, "setuid", server)
+    assert "was not sent" not in said
+    assert list(folder.glob("*.journal"))
+    assert list(recover_each(folder)) == []
+    assert list(folder.iterdir()) == []
+    (run,) = client.search_runs([experiment])
+    assert run.info.status == "FINISHED"

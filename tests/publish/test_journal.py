@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -351,3 +352,34 @@ def test_a_forked_child_lets_go_of_the_journal(tmp_path: Path) -> None:
     assert journal.path.stat().st_size == size
     journal.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no journal be written any more, as beyond the limit of a file's size."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(Journal, "_write", refuse)
+
+
+@pytest.mark.parametrize("figures_sent", [False, True])
+def test_a_journal_that_does_not_take_the_report_stays_only_for_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures_sent: bool
+) -> None:
+    """Where MLflow has them, `recover` would call the job killed, which ended well."""
+    journal = new_journal(tmp_path)
+    refuse_writes(monkeypatch)
+    assert not journal.keep(Delivery(), unsent="away", figures_sent=figures_sent)
+    assert journal.path.exists() is not figures_sent
+
+
+def test_a_report_that_is_in_the_journal_stays_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only the reason cannot be added, it is kept nevertheless."""
+    journal = new_journal(tmp_path)
+    assert journal.secure(Delivery(NodeDocument(component="train", status="FINISHED")))
+    refuse_writes(monkeypatch)
+    assert journal.keep(Delivery(), unsent="away", figures_sent=True)
+    assert read_journal(journal.path.read_bytes())[0].document.status == "FINISHED"

@@ -215,42 +215,6 @@ def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) ->
     assert sent[0].document.summary["duration_sec"] == 1.0
 
 
-def test_a_large_file_a_pipe_and_a_link_are_not_read(
-    sent: list[Delivery],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """None of them is opened to the end, followed or removed; each is one line."""
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "_MAX_BYTES", 1000)
-    outside = tmp_path / "outside"
-    outside.write_bytes(journal_of(ROW))
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "large.journal").write_bytes(journal_of(ROW) + b"\n" * 1000)
-    os.mkfifo(folder / "pipe.journal")
-    (folder / "link.journal").symlink_to(outside)
-    assert list(recover(folder)) == []
-    assert sent == []
-    assert len([r for r in caplog.records if "is skipped" in r.getMessage()]) == 3
-    assert len(list(folder.iterdir())) == 3
-    assert outside.exists()
-
-
-@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root may give away")
-def test_a_journal_of_another_user_is_skipped(
-    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A file that somebody else put there is not ours to send."""
-    path = tmp_path / "theirs.journal"
-    path.write_bytes(journal_of(ROW))
-    os.chown(path, 12345, 12345)
-    assert list(recover(tmp_path)) == []
-    assert sent == []
-    assert "belongs to another user" in caplog.text
-    assert path.exists()
-
-
 def test_the_steps_of_a_killed_job_are_in_its_report(tmp_path: Path) -> None:
     """What its processes had spooled of their loops is in the document and its metrics."""
     steps = StepMetrics()
@@ -371,3 +335,15 @@ def test_the_result_of_each_journal_is_reported(
     outcomes = [one.outcome for one in recover_each(tmp_path, of_any_host=True)]
     assert outcomes == ["sent", "kept"]
     assert len(sent) == 2
+
+
+def test_a_journal_that_its_job_could_not_delete_goes_without_a_word(
+    sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its job had sent everything: nothing is sent or told, and its spool folder goes too."""
+    folder = tmp_path / "mlflow-perf-spool-x"
+    folder.mkdir()
+    (folder / "x.spool").write_text("")
+    (tmp_path / "a.journal").write_bytes(journal_of(removed=True, spool=folder.name))
+    assert list(recover_each(tmp_path)) == []
+    assert (sent, caplog.text, list(tmp_path.iterdir())) == ([], "", [])

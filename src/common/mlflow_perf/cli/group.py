@@ -17,7 +17,7 @@ from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.publish.group_journal import open_group_journal
-from mlflow_perf.publish.journal import find_state_folder
+from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome

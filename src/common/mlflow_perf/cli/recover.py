@@ -11,7 +11,7 @@ import click
 
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import SettingError
-from mlflow_perf.publish.journal import find_state_folder
+from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.recovery import recover_each
 
 

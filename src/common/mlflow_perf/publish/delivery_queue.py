@@ -64,8 +64,8 @@ class LateJournal:
         """Put a report into the journal; return whether it is on disk."""
         return self.open().secure(delivery)
 
-    def keep(self, delivery: Delivery, *, unsent: str) -> bool:
-        """End the journal with a report and why it was not sent; return whether it is on disk.
+    def keep(self, delivery: Delivery, *, unsent: str, figures_sent: bool = False) -> bool:
+        """End the journal as `Journal.keep`; return whether the report is on disk.
 
         Raises:
             _KeptAlreadyError: When this is not the first call.
@@ -74,7 +74,7 @@ class LateJournal:
             if self._is_kept:
                 raise _KeptAlreadyError
             self._is_kept = True
-        return self.open().keep(delivery, unsent=unsent)
+        return self.open().keep(delivery, unsent=unsent, figures_sent=figures_sent)
 
     def remove(self) -> None:
         """Delete the journal, if there is one; none is made any more."""

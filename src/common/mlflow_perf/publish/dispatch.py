@@ -60,8 +60,11 @@ class ReportKeeper(Protocol):
         """Put a report on disk, in case that it cannot be sent; return whether it is there."""
         ...
 
-    def keep(self, delivery: Delivery, *, unsent: str) -> bool:
-        """Put a report on disk for `recover`, with why it was not sent; return if it is there."""
+    def keep(self, delivery: Delivery, *, unsent: str, figures_sent: bool) -> bool:
+        """Put a report on disk for `recover`, with why it was not sent; return if it is there.
+
+        The file goes where it does not take the report and `figures_sent`: nothing else is in it.
+        """
         ...
 
     def remove(self) -> None:
@@ -173,7 +176,8 @@ def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException
     unsent = f"its report was not sent: {reason}"
     if isinstance(error, ConnectionRefusedError):
         unsent = "the tracking server could not be reached"
-    if journal is not None and journal.keep(delivery, unsent=unsent):
+    figures_sent = isinstance(error, NotUploadedError)
+    if journal is not None and journal.keep(delivery, unsent=unsent, figures_sent=figures_sent):
         folder = journal.path.parent
         is_ours = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
         _log.warning(
@@ -181,7 +185,7 @@ def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException
             "mlflow-perf recover %s",
             name, reason, "" if is_ours else ", as the user that the job began as,", folder,
         )  # fmt: skip
-    elif isinstance(error, NotUploadedError):
+    elif figures_sent:
         _log.warning("The figures of %r are in MLflow; its document is lost: %s", name, reason)
     else:
         _log.warning("The performance report of %r was not sent and is lost: %s", name, reason)

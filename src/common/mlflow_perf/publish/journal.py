@@ -13,8 +13,6 @@ import errno
 import math
 import re
 import secrets
-import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -27,14 +25,15 @@ from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.node.exit_cause import boot_id
+from mlflow_perf.publish.journal_file import lock
 from mlflow_perf.tracking.delivery import Delivery
 
 FORMAT = "mlflow-perf-journal/1"
 SUFFIX = ".journal"
 BEGUN = ".new"  # suffix of a file that is about to replace a journal
+REMOVED = "removed"  # key in the first line of a journal that its job could not delete
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 # A killed job loses at most the samples since the last write, a dead machine at most those since
@@ -50,47 +49,6 @@ live: set[str] = set()
 
 Snapshot = Callable[[], Mapping[str, Any]]
 """Returns the plain data with which a shortened journal starts."""
-
-
-def find_state_folder(folder: str | None = None) -> Path:
-    """Return the folder of the journals.
-
-    Args:
-        folder: The setting `dir`; default: `MLFLOW_PERF_DIR`, else a folder in the user's state.
-    """
-    folder = folder or read_setting("dir")
-    if folder is not None:
-        with contextlib.suppress(OSError):  # the working folder was deleted
-            return Path(folder).absolute()  # the job may change its working folder
-        return Path(folder)
-    home = os.environ.get("XDG_STATE_HOME")
-    try:
-        base = Path(home) if home else Path.home() / ".local" / "state"
-    except RuntimeError:  # a user without a home, as in some containers
-        base = Path(tempfile.gettempdir())
-    return base / "mlflow-perf"
-
-
-def lock(handle: int, *, if_unknown: bool = False) -> bool:
-    """Take the lock on an open journal, which its writer holds as long as it lives.
-
-    Args:
-        handle: The open journal.
-        if_unknown: What to return on a file system without locks.
-
-    Returns:
-        Whether the lock was free. It belongs to the process: a forked child does not inherit it,
-        and the kernel drops it when the process ends in any way.
-    """
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return if_unknown and error.errno not in (errno.EACCES, errno.EAGAIN)
-    return True
 
 
 @dataclass(frozen=True)
@@ -134,7 +92,7 @@ class Journal:
         snapshot: Snapshot | None = None,
         max_rows: int = 1000,
     ) -> None:
-        self._pid = os.getpid()
+        self._pid, self._root = os.getpid(), os.stat("/")
         self._delivery = delivery
         self._snapshot = snapshot
         self._max_rows = max_rows
@@ -261,6 +219,8 @@ class Journal:
             sync: Whether to write the new file to the disk before it replaces the old one.
                 Otherwise a power cut could leave an empty file where a long one was.
         """
+        if not os.path.samestat(os.stat("/"), self._root):
+            raise OSError(errno.EXDEV, "the job has changed its root folder")
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = self.path.with_suffix(BEGUN)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | _NOFOLLOW
@@ -339,12 +299,31 @@ class Journal:
                 self._write([final])
                 self._broken = False
             self._final = True
-        return self._final and not self._broken
+        # Where only the reason could not be added, the report itself is still there.
+        return self._final and (not self._broken or self._is_linked())
 
-    def keep(self, delivery: Delivery, *, held: bool = False, unsent: str = "") -> bool:
-        """End the journal with a report that was not sent, as `secure`; return if it is on disk."""
+    def keep(
+        self,
+        delivery: Delivery,
+        *,
+        held: bool = False,
+        unsent: str = "",
+        figures_sent: bool = False,
+    ) -> bool:
+        """End the journal with a report that was not sent, as `secure`; return if it is on disk.
+
+        Args:
+            delivery: The report.
+            held: As for `secure`.
+            unsent: As for `secure`.
+            figures_sent: Whether MLflow has the figures. A journal that does not take the rest is
+                removed then: `recover` would take the job that wrote it for a killed one.
+        """
         kept = self.secure(delivery, held=held, unsent=unsent)
-        self.leave()
+        if kept or not figures_sent:
+            self.leave()
+        else:
+            self.remove()
         return kept
 
     def leave(self) -> None:
@@ -354,14 +333,26 @@ class Journal:
             self._close()
 
     def remove(self) -> None:
-        """End the journal and delete its file, because everything in it was sent."""
+        """End the journal and delete its file, because everything in it was sent.
+
+        Where the job may no longer do so (`os.setuid`, `os.chroot`), `recover` deletes it.
+        """
         self._stop()
         with self._writing:
             self._is_removed = True
             if self._pid == os.getpid():
-                with contextlib.suppress(OSError):
-                    self.path.unlink(missing_ok=True)
+                try:
+                    self.path.unlink()
+                except OSError:
+                    self._empty()
             self._close()
+
+    def _empty(self) -> None:
+        """Leave nothing to send in the open file, which can be written where its folder cannot."""
+        with contextlib.suppress(OSError):
+            if self._file is not None and self._is_linked():
+                os.ftruncate(self._file.number, 0)
+                self._write([{**self._head, REMOVED: True}])
 
     def _stop(self) -> None:
         self._ended.set()

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,8 @@ from mlflow_perf.publish.final_document import (
     tag_document,
 )
 from mlflow_perf.publish.group_journal import GROUP_PART
-from mlflow_perf.publish.journal import BEGUN, FORMAT, SUFFIX, find_state_folder, live, lock
+from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
+from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import (
     check_credentials,
@@ -59,7 +58,6 @@ from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
-_MAX_BYTES = 256 << 20
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _DAMAGED = "its journal is damaged from line {} on, so how its job ended is not known"
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
@@ -91,28 +89,6 @@ class Recovered:
     def is_done(self) -> bool:
         """Whether there is nothing left to do: the run has all figures, or there were none."""
         return self.outcome in ("sent", "known", "not begun")
-
-
-@contextmanager
-def _open_journal(path: Path) -> Iterator[int]:
-    """Open a journal for reading and writing, never through a link.
-
-    Raises:
-        DocumentError: When it is not a regular file, too large, or somebody else's.
-        OSError: When it cannot be opened.
-    """
-    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
-    try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise DocumentError("it is not a regular file")
-        if hasattr(os, "getuid") and facts.st_uid != os.getuid():
-            raise DocumentError("it belongs to another user")
-        if facts.st_size > _MAX_BYTES:
-            raise DocumentError(f"it is larger than {_MAX_BYTES >> 20} MB")
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
@@ -282,32 +258,37 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
         if path.with_suffix(SUFFIX).name in live:
             continue
         try:
-            with _open_journal(path) as handle:
+            with open_journal(path) as handle:
                 is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
-                if is_old and lock(handle) and _is_same_file(path, handle):
+                if is_old and lock(handle) and is_same_file(path, handle):
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
     away: dict[str, str] = {}
     # A group comes after its steps: its report is about theirs.
     for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one)):
-        yield replace(_recover_one(path, away, of_any_host=of_any_host), journal=path.name)
+        recovered = _recover_one(path, away, of_any_host=of_any_host)
+        if recovered is not None:
+            yield replace(recovered, journal=path.name)
 
 
-def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Recovered:
+def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Recovered | None:
     """Send one journal if its job has ended; a fault is one warning, and the journal stays.
 
     Args:
         path: The journal.
         away: Server that failed before → why; one that fails now is added.
         of_any_host: Whether to send a journal whose job may still run, as far as is known here.
+
+    Returns:
+        None where there was nothing to send or to say: its job had only not been able to delete it.
     """
     running = Recovered(None, None, "its job runs, or another recover sends it", "running")
     if path.name in live:
         return running
     try:
-        with _open_journal(path) as handle:
-            if not lock(handle, if_unknown=of_any_host) or not _is_same_file(path, handle):
+        with open_journal(path) as handle:
+            if not lock(handle, if_unknown=of_any_host) or not is_same_file(path, handle):
                 return running
             # Not through a duplicate: closing any descriptor of a file drops the lock on it.
             with os.fdopen(handle, "rb", closefd=False) as file:
@@ -330,16 +311,10 @@ def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Reco
     return Recovered(None, None, why, "kept")
 
 
-def _is_same_file(path: Path, handle: int) -> bool:
-    """Return whether the open file is still the journal: another recover may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(handle), os.lstat(path))
-    except OSError:
-        return False
-
-
-def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host: bool) -> Recovered:
-    """Send one journal and remove it.
+def _send_journal(
+    path: Path, data: bytes, away: dict[str, str], *, of_any_host: bool
+) -> Recovered | None:
+    """Send one journal, unless its job needs it no more, and remove it.
 
     Args:
         path: The journal.
@@ -354,15 +329,14 @@ def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host:
     """
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     head = lines[0] if lines else {}
+    spooled = _find_spool(path.parent, head)
+    if head.get("format") == FORMAT and head.get(REMOVED) is True:
+        _remove(path, spooled)
+        return None
     if not of_any_host and not is_of_this_host(head):
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(None, None, why, "other host")
-    spooled: Path | None = None
-    name = head.get("spool")
-    if isinstance(name, str) and re.fullmatch(r"mlflow-perf-spool-\w+", name):
-        folder = path.parent / name
-        spooled = folder if folder.is_dir() and not folder.is_symlink() else None
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
     uri = delivery.run.tracking_uri
     check_credentials(uri)
@@ -394,7 +368,20 @@ def _send_journal(path: Path, data: bytes, away: dict[str, str], *, of_any_host:
         if is_http(uri):
             away[uri] = reason_of(error)
         raise
+    _remove(path, spooled)
+    return Recovered(run_id, delivery.index, cause, outcome)
+
+
+def _find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
+    """Return the folder with the operations of a job's processes, never one outside."""
+    name = head.get("spool")
+    if not isinstance(name, str) or not re.fullmatch(r"mlflow-perf-spool-\w+", name):
+        return None
+    folder = place / name
+    return folder if folder.is_dir() and not folder.is_symlink() else None
+
+
+def _remove(path: Path, spooled: Path | None) -> None:
     path.unlink(missing_ok=True)
     if spooled is not None:
         spool.remove(spooled)
-    return Recovered(run_id, delivery.index, cause, outcome)

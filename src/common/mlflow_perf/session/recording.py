@@ -20,7 +20,8 @@ from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.node.slurm_job import explain_sigterm, tag_queue
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow, sent_if_interrupted
 from mlflow_perf.publish.final_document import make_final_document
-from mlflow_perf.publish.journal import Journal, JournalFacts, find_state_folder
+from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers

@@ -22,7 +22,7 @@ from mlflow_perf.core.uris import is_http
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, Sending
-from mlflow_perf.publish.journal import find_state_folder
+from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations
 from mlflow_perf.recorders.operations import OperationMetrics

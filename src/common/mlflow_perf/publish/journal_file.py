@@ -1,0 +1,88 @@
+"""Files of journals: where they are, locked by their writers, and opened with care by others."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow_perf.core.originals import os
+from mlflow_perf.core.settings import read_setting
+from mlflow_perf.errors import DocumentError
+
+_MAX_BYTES = 256 << 20
+
+
+def find_state_folder(folder: str | None = None) -> Path:
+    """Return the folder of the journals.
+
+    Args:
+        folder: The setting `dir`; default: `MLFLOW_PERF_DIR`, else a folder in the user's state.
+    """
+    folder = folder or read_setting("dir")
+    if folder is not None:
+        with contextlib.suppress(OSError):  # the working folder was deleted
+            return Path(folder).absolute()  # the job may change its working folder
+        return Path(folder)
+    home = os.environ.get("XDG_STATE_HOME")
+    try:
+        base = Path(home) if home else Path.home() / ".local" / "state"
+    except RuntimeError:  # a user without a home, as in some containers
+        base = Path(tempfile.gettempdir())
+    return base / "mlflow-perf"
+
+
+def lock(handle: int, *, if_unknown: bool = False) -> bool:
+    """Take the lock on an open journal, which its writer holds as long as it lives.
+
+    Args:
+        handle: The open journal.
+        if_unknown: What to return on a file system without locks.
+
+    Returns:
+        Whether the lock was free. It belongs to the process: a forked child does not inherit it,
+        and the kernel drops it when the process ends in any way.
+    """
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return if_unknown and error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
+
+
+@contextlib.contextmanager
+def open_journal(path: Path) -> Iterator[int]:
+    """Open a journal for reading and writing, never through a link.
+
+    Raises:
+        DocumentError: When it is not a regular file, too large, or somebody else's.
+        OSError: When it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise DocumentError("it is not a regular file")
+        if hasattr(os, "getuid") and facts.st_uid != os.getuid():
+            raise DocumentError("it belongs to another user")
+        if facts.st_size > _MAX_BYTES:
+            raise DocumentError(f"it is larger than {_MAX_BYTES >> 20} MB")
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def is_same_file(path: Path, handle: int) -> bool:
+    """Return whether the open file is still the journal: another recover may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except OSError:
+        return False
