@@ -90,6 +90,29 @@ def test_what_libraries_log_in_it_is_not_shown(caplog: pytest.LogCaptureFixture)
     assert logging.Logger.callHandlers is handle
 
 
+def test_what_the_job_puts_around_its_logging_stays(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sentry replaces the same function, perhaps while a call of ours goes on."""
+    handle = logging.Logger.callHandlers
+    monkeypatch.setattr(logging.Logger, "callHandlers", handle)
+    seen = []
+    with own_call():
+        within = logging.Logger.callHandlers
+
+        def note(logger: logging.Logger, record: logging.LogRecord) -> None:
+            seen.append(record.getMessage())
+            within(logger, record)
+
+        monkeypatch.setattr(logging.Logger, "callHandlers", note)
+    for _ in range(2):
+        with own_call():
+            pass
+        assert logging.Logger.callHandlers is note
+        logging.getLogger("job").warning("a line")
+    assert seen == caplog.messages == ["a line"] * 2
+
+
 def test_no_spans_are_made_of_it() -> None:
     """A job whose requests are traced finds only its own in the trace."""
     context = pytest.importorskip("opentelemetry.context")

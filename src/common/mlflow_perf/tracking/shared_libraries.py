@@ -24,7 +24,7 @@ _LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_lo
 _calling: set[int] = set()  # native ids of threads
 _lock = Lock()
 _filtered: list[Any] = []  # lists of warning filters that ours is in
-_handle_before: Any = None  # what `logging.Logger.callHandlers` was
+_call_handlers: Any = None  # ours in the place of `logging.Logger.callHandlers`, and what it was
 _closed_pools: dict[str, Any] | None = None
 """Names of Python's module of pools, while the interpreter exits and our calls may use them."""
 
@@ -69,7 +69,7 @@ _IGNORED = ("ignore", None, _OfOwnCall, None, 0)
 
 
 def _begin() -> None:
-    global _handle_before, _closed_pools  # noqa: PLW0603 - of the process
+    global _call_handlers, _closed_pools  # noqa: PLW0603 - of the process
     # Not by `simplefilter`: then the job would be warned again of what it is told once. The job may
     # have put a filter of its own before ours, or be within a `catch_warnings`, which copies them.
     filters: Any = warnings.filters
@@ -77,8 +77,9 @@ def _begin() -> None:
         filters.insert(0, _IGNORED)
         _filtered.append(filters)
     logger: Any = logging.Logger
-    if _handle_before is None:
-        _handle_before, logger.callHandlers = logger.callHandlers, _call_handlers
+    if _call_handlers is None:
+        ours = _drop_own(before := logger.callHandlers)
+        _call_handlers, logger.callHandlers = (ours, before), ours
     # There is no other way than these two private names. Python closes its pools before it waits
     # for the last threads and calls `atexit`, where a block without an end is reported.
     if "concurrent.futures.thread" not in sys.modules and vars(threading).get("_SHUTTING_DOWN"):
@@ -94,22 +95,28 @@ def _begin() -> None:
 
 
 def _end() -> None:
-    global _handle_before, _closed_pools  # noqa: PLW0603 - as above
+    global _call_handlers, _closed_pools  # noqa: PLW0603 - as above
     for filters in (*_filtered, warnings.filters):
         while _IGNORED in filters:
             filters.remove(_IGNORED)
     _filtered.clear()
+    (ours, before), _call_handlers = _call_handlers, None
     logger: Any = logging.Logger
-    if logger.callHandlers is _call_handlers:
-        logger.callHandlers, _handle_before = _handle_before, None
+    if logger.callHandlers is ours:  # sentry-sdk puts one of its own around it
+        logger.callHandlers = before
     if _closed_pools is not None:
         _closed_pools["_shutdown"] = True
         _closed_pools = None
 
 
-def _call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
-    if not is_own_call() or record.name.partition(".")[0] == "mlflow_perf":
-        _handle_before(logger, record)
+def _drop_own(call_handlers: Callable[..., None]) -> Callable[..., None]:
+    """Return `logging.Logger.callHandlers` without what libraries log in own calls."""
+
+    def call(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if not is_own_call() or record.name.partition(".")[0] == "mlflow_perf":
+            call_handlers(logger, record)
+
+    return call
 
 
 @contextlib.contextmanager
