@@ -51,11 +51,11 @@ ui: $(DEMO_STAMP)
 # Tests use real signals, servers and launches, on a machine that others load too. A test that fails runs again, up
 # to twice, and what still fails runs once more by itself, with servers and folders of its own. A fault of the
 # code fails each time. The last lines of the output count and name every test that needed a second run.
-# Two processes, because half of the time is spent waiting for servers, launchers and browsers; the tests of a
+# Three processes, because half of the time is spent waiting for servers, launchers and browsers; the tests of a
 # file stay in one process and share its servers.
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 test: setup
-	$(PYTEST) -n 2 --dist loadfile --reruns 2 --reruns-delay 5 $(ARGS) \
+	$(PYTEST) -n 3 --dist loadfile --reruns 2 --reruns-delay 5 $(ARGS) \
 		|| { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none --reruns 1 --reruns-delay 5 $(ARGS); }
 
 # torchrun and Ray, too large for the environment of development, start real jobs from one of their own.

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,16 @@ import pytest
 from mlflow import MlflowClient
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.tracking import shared_libraries
 from mlflow_perf.tracking.shared_libraries import is_own_call, own_call
+
+
+@pytest.fixture(autouse=True)
+def no_other_call() -> None:
+    """Let the calls of other tests end, which may still try to reach a server."""
+    until = time.monotonic() + 120
+    while shared_libraries._calling and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _call(what: Callable[[], Any]) -> Any:

@@ -287,8 +287,9 @@ def provide_experiment(run: RunHandle) -> str | None:
 
 def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
-    open_client(tracking_uri)
+    refuse_replaced_network(tracking_uri or "")
     if not tracking_uri or is_current(tracking_uri):
+        open_client(tracking_uri)  # which MLflow would do less carefully
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.
             from mlflow.tracking.fluent import _get_experiment_id
