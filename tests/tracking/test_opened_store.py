@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 import sys
+from logging import config
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,19 @@ def test_only_the_thread_that_opens_is_kept_from_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(orm, "configure_mappers", lambda: called.append("models"))
     private: Any = utils
     monkeypatch.setattr(private, "_initialize_tables", lambda _: called.append("tables"))
+    monkeypatch.setattr(config, "fileConfig", lambda *_, **__: called.append("loggers"))
     before = orm.configure_mappers, private._initialize_tables
 
     def use() -> None:
         orm.configure_mappers()
         private._initialize_tables(None)
+        config.fileConfig("alembic.ini", disable_existing_loggers=False)
 
     with opening_store("sqlite:///mlflow.db"):
         orm.configure_mappers()
+        config.fileConfig("alembic.ini", disable_existing_loggers=False)
         BackgroundCall(use, name="of the job").result(30)
-    assert called == ["models", "tables"]
+    assert called == ["models", "tables", "loggers"]
     assert (orm.configure_mappers, private._initialize_tables) == before
 
 

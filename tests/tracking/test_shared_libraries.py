@@ -206,7 +206,10 @@ with mlflow_perf.report("job", quiet=True):
 assert [(one.level, one.propagate) for one in loggers] == [(20, True), (0, True)]
 logging.getLogger("sqlalchemy.engine.Engine").info("None True")
 import mlflow
-assert [(one.level, one.propagate) for one in loggers] == [(30, False), (30, False)]
+from mlflow.utils import logging_utils
+now = [(one.level, one.propagate) for one in loggers]
+logging_utils._configure_mlflow_loggers("mlflow")
+assert [(one.level, one.propagate) for one in loggers] == now
 """
 
 

@@ -21,6 +21,7 @@ def opening_store(uri: str) -> Iterator[None]:
 
     - MLflow configures all models of SQLAlchemy in the process. One of the job's may refer to
       another that is yet to come, and would fail for good.
+    - An older MLflow sets loggers when it makes tables, that of the root among them.
     - MLflow migrates a database of an older version without a question; that version, perhaps the
       one of the job, could not open it any more.
 
@@ -30,6 +31,8 @@ def opening_store(uri: str) -> Iterator[None]:
     if not is_database(uri):
         yield
         return
+    from logging import config
+
     from mlflow.store.db import utils
     from sqlalchemy import orm
 
@@ -40,6 +43,7 @@ def opening_store(uri: str) -> Iterator[None]:
     try:
         with (
             _replaced(orm, "configure_mappers", _configure_own_models),
+            _replaced(config, "fileConfig", _leave_loggers),
             _replaced(utils, "_initialize_tables", _refuse_to_migrate),
         ):
             yield
@@ -55,11 +59,11 @@ def _replaced(module: Any, name: str, stand_in: Callable[..., None]) -> Iterator
         yield
         return
 
-    def call(*args: Any) -> None:
+    def call(*args: Any, **options: Any) -> None:
         if threading.get_native_id() in _opening:
-            stand_in(original, *args)
+            stand_in(original, *args, **options)
         else:
-            original(*args)
+            original(*args, **options)
 
     setattr(module, name, call)
     try:
@@ -74,6 +78,10 @@ def _configure_own_models(_: Callable[[], None]) -> None:
     from mlflow.store.db.base_sql_model import Base
 
     Base.registry.configure(cascade=True)
+
+
+def _leave_loggers(*_: object, **__: object) -> None:
+    pass
 
 
 def _refuse_to_migrate(initialize: Callable[[Any], None], engine: Any) -> None:
