@@ -176,10 +176,10 @@ def _follow_child() -> None:
 # The modules of Python that the sampler imports.
 _NEEDED = """
     array ast base64 binascii bisect collections contextlib copy copyreg dataclasses dis enum fcntl
-    fnmatch functools hashlib hmac importlib inspect ipaddress json keyword linecache logging math
-    mmap ntpath opcode operator pathlib random re reprlib resource secrets select signal sre_compile
-    sre_constants sre_parse string struct textwrap threading token tokenize traceback types typing
-    urllib warnings weakref
+    fnmatch functools glob grp hashlib hmac importlib inspect ipaddress json keyword linecache
+    logging math mmap ntpath opcode operator pathlib random re reprlib resource secrets select
+    signal sre_compile sre_constants sre_parse string struct textwrap threading token tokenize
+    traceback types typing urllib warnings weakref
 """.split()  # noqa: SIM905 - shorter
 
 
