@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID  # noqa: F401 - where a job's file hides it, msgspec ends Python 3.12
 
 import msgspec
 
