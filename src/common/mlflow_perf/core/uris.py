@@ -125,13 +125,13 @@ def encode_query(**values: str) -> str:
     return urllib.parse.urlencode({**values, **({"workspace": workspace} if workspace else {})})
 
 
-@functools.lru_cache(maxsize=64)
 def is_database(uri: str) -> bool:
     """Return whether MLflow opens a store as a database itself, in a file or on a server."""
     scheme = uri.partition(":")[0].partition("+")[0]
     return scheme == "sqlite" or (scheme in _PORTS and not is_http(uri))
 
 
+@functools.lru_cache(maxsize=64)
 def find_local_database(uri: str) -> Path | None:
     """Return the file of an SQLite store; None for any other store, including one in memory."""
     scheme, _, place = uri.partition(":///")

@@ -11,7 +11,7 @@ from mlflow_perf.core.uris import is_database
 from mlflow_perf.tracking.new_store import OTHER_SCHEMA
 
 most_attempts: int | None = None
-"""How often MLflow tries to connect to a database; its own default are ten times, in 102 s."""
+"""How often MLflow tries to connect to a database; by default ten times, in 102 s."""
 _opening: set[int] = set()  # native ids of threads
 
 
