@@ -19,6 +19,8 @@ from unittest.mock import patch
 
 import pytest
 import requests
+from mlflow.store.db import utils
+from sqlalchemy.exc import NoInspectionAvailable
 
 from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.mlflow_call import MlflowCall, refuse_replaced_network

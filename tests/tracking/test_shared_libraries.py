@@ -214,6 +214,20 @@ now = [(one.level, one.propagate) for one in loggers]
 logging_utils._configure_mlflow_loggers("mlflow")
 assert [(one.level, one.propagate) for one in loggers] == now
 """
+_DISABLED = """
+import logging.config, sys
+import requests
+assert "sqlalchemy" not in sys.modules
+import mlflow_perf
+with mlflow_perf.report("job", quiet=True):
+    logging.config.dictConfig({"version": 1})
+    names = ("urllib3", "mlflow_perf", "sqlalchemy.pool")
+    before = [logging.getLogger(name).disabled for name in names]
+    import sqlalchemy
+    logging.config.dictConfig({"version": 1})
+    assert [logging.getLogger(name).disabled for name in names] == [True, False, True]
+print(None, before == [True, False, False])
+"""
 
 
 @pytest.mark.parametrize(
@@ -223,6 +237,7 @@ assert [(one.level, one.propagate) for one in loggers] == now
         pytest.param(_MODELS, ("-W", "error"), id="warnings"),
         pytest.param(_IN_A_THREAD, (), id="thread", marks=_NO_THREADS_AT_THE_END),
         pytest.param(_LOGGERS, (), id="loggers"),
+        pytest.param(_DISABLED, (), id="disabled"),
     ],
 )
 def test_a_job_and_its_report_do_not_disturb_each_other(

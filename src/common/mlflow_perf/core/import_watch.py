@@ -119,17 +119,25 @@ class ImportWatch:
         """Return whether a module's package was loaded for us."""
         return module.partition(".")[0] in self._sizes.keys() - sys.stdlib_module_names
 
+    def is_unused(self, module: str) -> bool:
+        """Return whether a module's package was loaded for us, and the job does not use it."""
+        return module.partition(".")[0] in self._sizes and self._find_unit(module) not in self._use()
+
     def used_bytes(self) -> int:
         """Return the memory of packages that were loaded for us and that the job uses too."""
         if self._is_stale:
             self._is_stale = False
-            used: set[str] = set()
-            found = set(self._asked.get(_JOB, ()))
-            while found:
-                used |= found
-                found = {p for package in found for p in self._asked.get(package, ())} - used
-            self._used_bytes = sum(self._sizes.get(package, 0) for package in used)
+            self._used_bytes = sum(self._sizes.get(package, 0) for package in self._use())
         return self._used_bytes
+
+    def _use(self) -> set[str]:
+        """Return the packages and parts that the job imports, and what these import."""
+        used: set[str] = set()
+        found = set(self._asked.get(_JOB, ()))
+        while found:
+            used |= found
+            found = {p for package in found for p in self._asked.get(package, ())} - used
+        return used
 
 
 def _find_asker() -> str:

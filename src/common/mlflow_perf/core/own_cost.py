@@ -134,6 +134,11 @@ def call_when_imported(package: str, call: Callable[[], object]) -> None:
     _imports.call_when_imported(package, call)
 
 
+def is_unused(module: str) -> bool:
+    """Return whether a module's package was loaded for mlflow-perf, and the job does not use it."""
+    return _imports.is_unused(module)
+
+
 def own_thread_ids() -> set[int]:
     """Return the native ids of the threads that work for mlflow-perf now, or came with MLflow."""
     return working_thread_ids() | brought_thread_ids()

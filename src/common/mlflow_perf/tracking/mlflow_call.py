@@ -38,6 +38,8 @@ _CALL_CPU_SEC, _IMPORT_CPU_SEC = 2.0, 10.0  # on a slow machine
 # The import takes two seconds of a CPU: of many jobs that end together, each would be late.
 _TURN_SEC = 20.0
 _one_loads = Lock()
+# MLflow's own ten attempts to connect to a database take 102 s; these take 6 s.
+_MOST_ATTEMPTS = 6
 
 
 def _keep_fault(record: logging.LogRecord) -> bool:
@@ -49,15 +51,24 @@ def _keep_fault(record: logging.LogRecord) -> bool:
 
 
 def _keep_database_fault(record: logging.LogRecord) -> bool:
-    """Keep why a call of ours tries again to connect to a database."""
+    """Keep why a call of ours tries again to connect to a database, and end it after some attempts.
+
+    Raises:
+        Exception: Why the latest attempt failed; MLflow would hold the others' calls up for minutes.
+    """
     call, error = threading.current_thread(), (record.args or (None,))[0]  # type: ignore[index]
     if isinstance(call, MlflowCall) and isinstance(error, Exception):
         call.fault = first_line(error)
+        call.attempts += 1
+        if call.attempts >= _MOST_ATTEMPTS:
+            raise error
     return True
 
 
-logging.getLogger("urllib3.connectionpool").addFilter(_keep_fault)
-logging.getLogger("mlflow.store.db.utils").addFilter(_keep_database_fault)
+def _keep_faults() -> None:
+    # Not before MLflow is loaded: a job may disable the loggers that exist.
+    logging.getLogger("urllib3.connectionpool").addFilter(_keep_fault)
+    logging.getLogger("mlflow.store.db.utils").addFilter(_keep_database_fault)
 
 
 def is_loaded() -> bool:
@@ -140,6 +151,7 @@ class MlflowCall(BackgroundCall[T]):
 
     Attributes:
         fault: Why its latest request is being repeated; empty while none is.
+        attempts: How often it could not connect to a database.
         waits: Whether it waits because other processes import MLflow.
 
     Raises:
@@ -150,7 +162,7 @@ class MlflowCall(BackgroundCall[T]):
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
-        self.fault, self.waits = "", False
+        self.fault, self.attempts, self.waits = "", 0, False
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
             if by := _find_replacer(replaced):
@@ -174,6 +186,7 @@ class MlflowCall(BackgroundCall[T]):
             with own_call():
                 if is_new:
                     self._load_in_turn()
+                _keep_faults()
                 return call()
 
         if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):

@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-from mlflow_perf.core.own_cost import call_when_imported
+from mlflow_perf.core.own_cost import call_when_imported, is_unused
 from mlflow_perf.core.threads import Lock
 
 _LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
@@ -136,8 +136,10 @@ def _untraced() -> Iterator[None]:
 def loggers_kept() -> Iterator[None]:
     """Let MLflow, which is imported here, set its own loggers, but not those of SQLAlchemy.
 
-    It does so if the job imports MLflow later, as it would without us.
+    It does so if the job imports MLflow later, as it would without us. The loggers that come with
+    it are not there for a configuration of the job's that disables the existing ones.
     """
+    _hide_own_loggers()
     finder: Any = _LoggingUtilsFinder()
     sys.meta_path.insert(0, finder)
     try:
@@ -145,6 +147,24 @@ def loggers_kept() -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(finder)
+
+
+def _hide_own_loggers() -> None:
+    from logging import config
+
+    private: Any = config  # `dictConfig` and `fileConfig` look it up
+    handle: Callable[..., None] | None = getattr(private, "_handle_existing_loggers", None)
+    if handle is None or handle.__module__ == __name__:
+        return
+
+    def handle_others(existing: list[str], *rest: Any) -> None:
+        handle([name for name in existing if not _is_own_logger(name)], *rest)
+
+    private._handle_existing_loggers = handle_others  # noqa: SLF001
+
+
+def _is_own_logger(name: str) -> bool:
+    return name.partition(".")[0] == "mlflow_perf" or is_unused(name)
 
 
 class _LoggingUtilsFinder:
