@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +44,40 @@ def test_a_full_file_is_replaced(tmp_path: Path) -> None:
     writer.close()
     assert file.snapshot["made"] + len(file.records) == 1000
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_that_somebody_truncates_is_replaced(tmp_path: Path) -> None:
+    """A write beyond the end of a mapped file is the death of its process."""
+    writer = _writer(tmp_path, {"made": 2})
+    writer.append(1, 1, 0.0, 0.0)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o222 == 0
+    path.chmod(0o600)
+    os.truncate(path, 0)
+    assert writer.look()
+    writer.append(1, 3, 0.0, 0.0)
+    (file,) = spool.read(tmp_path, "test")
+    assert (file.snapshot, file.records) == ({"made": 2}, [Record(1, 3, 0.0, 0.0)])
+    assert not writer.look()
+    writer.close()
+
+
+@pytest.mark.parametrize("write", ["append", "append_blob"])
+def test_a_writer_looks_after_a_while(
+    tmp_path: Path, write: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look takes longer than a record."""
+    now = [1000.0]
+    monkeypatch.setattr(spool, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    writer = _writer(tmp_path)
+    looks: list[float] = []
+    monkeypatch.setattr(writer, "look", lambda: looks.append(now[0]))
+    arguments = (1, 1, 0.0, 0.0) if write == "append" else (BLOB, 1, b"x")
+    for _ in range(3):
+        now[0] += 0.06
+        getattr(writer, write)(*arguments)
+    assert looks == pytest.approx([1000.12, 1000.18])
+    writer.close()
 
 
 def test_other_kinds_of_files_are_not_read(tmp_path: Path) -> None:

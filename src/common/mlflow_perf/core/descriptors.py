@@ -119,6 +119,16 @@ class OwnMap:
         except OSError:
             return False
 
+    def is_whole(self) -> bool:
+        """Return whether the file still has its bytes: to touch one that it lacks ends the process.
+
+        Also false when the job has closed the descriptor of the map.
+        """
+        try:
+            return self.data.size() >= len(self.data)
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Unmap the bytes; they stay mapped if the copy's number now belongs to another file."""
         with contextlib.suppress(OSError):

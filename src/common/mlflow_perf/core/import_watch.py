@@ -121,7 +121,8 @@ class ImportWatch:
 
     def is_unused(self, module: str) -> bool:
         """Return whether a module's package was loaded for us, and the job does not use it."""
-        return module.partition(".")[0] in self._sizes and self._find_unit(module) not in self._use()
+        is_ours = module.partition(".")[0] in self._sizes
+        return is_ours and self._find_unit(module) not in self._use()
 
     def used_bytes(self) -> int:
         """Return the memory of packages that were loaded for us and that the job uses too."""

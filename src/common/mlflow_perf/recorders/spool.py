@@ -7,6 +7,9 @@ new file with a new snapshot replaces it by a rename, so a reader always finds a
 
     magic (8 bytes) | length of the snapshot (8) | snapshot, padded to 8 | records of 24 bytes each
 
+Whoever may write to the file could take its end away, and the process would die of its next record.
+So nobody may, and from time to time the writer looks whether somebody did.
+
 A record is two floats, a number and a kind. The kind is written last; zero marks the end of the
 records. The bytes of a record of kind `BLOB` and above follow it, padded to whole records.
 """
@@ -17,6 +20,7 @@ import contextlib
 import mmap
 import stat
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnMap
-from mlflow_perf.core.originals import open_file, os
+from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError
 
@@ -50,6 +54,10 @@ _FIRST_ROOM = 8 * 1024
 _ROOM = 512 * 1024
 _ROOM_PER_SNAPSHOT = 8
 _MAX_SIZE = 256 * 1024 * 1024
+# A look takes a microsecond, and another thread may run meanwhile.
+_LOOK_SEC = 0.1
+# On Windows a file that nobody may write to cannot be deleted.
+_MODE = 0o600 if sys.platform == "win32" else 0o400
 # The C library keeps each value that an environment variable ever had, so a process that opens many
 # sessions takes the names of its folders in turn. No process of a session that long ago still runs.
 _created: deque[Path] = deque(maxlen=16)
@@ -107,12 +115,15 @@ class SpoolWriter:
         self._map: mmap.mmap | None = None
         self._room = _FIRST_ROOM
         self._at = self._end = 0
+        self._looked = 0.0
         self.begun = 0
         self.renew()
 
     def append(self, kind: int, ident: int, a: float, b: float) -> None:
         """Write a record of two floats."""
         at = self._at
+        if time.monotonic() - self._looked > _LOOK_SEC and self.look():
+            return
         if at + 24 > self._end:
             self.renew()
             return  # The new snapshot includes this record.
@@ -124,6 +135,8 @@ class SpoolWriter:
         """Write a record of bytes."""
         size = -(-len(blob) // 24) * 24
         at = self._at
+        if time.monotonic() - self._looked > _LOOK_SEC and self.look():
+            return
         if at + 24 + size > self._end:
             self.renew()
             return
@@ -131,6 +144,14 @@ class SpoolWriter:
         self._map[at + 24 : at + 24 + len(blob)] = blob
         _BYTES.pack_into(self._map, at, len(blob), 0, ident, kind)
         self._at = at + 24 + size
+
+    def look(self) -> bool:
+        """Replace the file if somebody has truncated it; return whether that was so."""
+        self._looked = time.monotonic()
+        if self._file is None or self._file.is_whole():
+            return False
+        self.renew()
+        return True
 
     def renew(self) -> None:
         """Replace the file by a new one: a snapshot of everything recorded, and room for records.
@@ -142,7 +163,7 @@ class SpoolWriter:
         end = start + max(self._room, _ROOM_PER_SNAPSHOT * len(snapshot))
         begun = self._path.with_name(f".{self._path.name}")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(begun, flags, 0o600)
+        descriptor = os.open(begun, flags, _MODE)
         try:
             # Reserved, not sparse: writing to a sparse map when the disk is full kills the process.
             if hasattr(os, "posix_fallocate"):
@@ -162,6 +183,7 @@ class SpoolWriter:
         self.close()
         self._file, self._map, self._at, self._end = file, new, start, end
         self._room = min(4 * self._room, _ROOM)
+        self._looked = time.monotonic()
         self.begun += 1
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ def _keep_database_fault(record: logging.LogRecord) -> bool:
     """Keep why a call of ours tries again to connect to a database, and end it after some attempts.
 
     Raises:
-        Exception: Why the latest attempt failed; MLflow would hold the others' calls up for minutes.
+        Exception: Why the latest attempt failed; MLflow would hold up other calls for minutes.
     """
     call, error = threading.current_thread(), (record.args or (None,))[0]  # type: ignore[index]
     if isinstance(call, MlflowCall) and isinstance(error, Exception):

@@ -64,7 +64,8 @@ class StackSpool(RecordSpool):
         try:
             # A new file begins with everything, so that nothing more is to be written.
             begun = writer.begun
-            if sample is not None:
+            writer.look()
+            if writer.begun == begun and sample is not None:
                 text = dumps([sample.root, sample.line, [list(one) for one in sample.path]])
                 writer.append_blob(_STACK, stack, text.encode())
             if writer.begun == begun and abs(at - self._at) > _STEP_SEC:
