@@ -38,8 +38,8 @@ _CALL_CPU_SEC, _IMPORT_CPU_SEC = 2.0, 10.0  # on a slow machine
 # The import takes two seconds of a CPU: of many jobs that end together, each would be late.
 _TURN_SEC = 20.0
 _one_loads = Lock()
-# MLflow's own ten attempts to connect to a database take 102 s; these take 6 s.
-_MOST_ATTEMPTS = 6
+# MLflow's own ten attempts to connect to a database take 102 s; these take 3 s.
+_MOST_ATTEMPTS = 5
 
 
 def _keep_fault(record: logging.LogRecord) -> bool:
