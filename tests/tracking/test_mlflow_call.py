@@ -15,13 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import ModuleType
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 import requests
-from mlflow.store.db import utils
-from sqlalchemy.exc import NoInspectionAvailable
 
 from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.mlflow_call import MlflowCall, refuse_replaced_network
@@ -174,20 +171,6 @@ def test_many_processes_load_mlflow_in_turns(monkeypatch: pytest.MonkeyPatch) ->
     free.set()
     calling.result(30)
     assert (loaded, calling.waits) == (["mlflow", "called"], False)
-
-
-def test_a_database_that_refuses_is_not_asked_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow tries ten times, in 102 s, and keeps other calls waiting meanwhile."""
-    slept: list[float] = []
-    monkeypatch.setattr(utils, "create_sqlalchemy_engine", lambda _: object())
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(logging.getLogger(utils.__name__), "disabled", False)
-    connect: Any = utils.create_sqlalchemy_engine_with_retry
-    call: MlflowCall[Any] = MlflowCall(lambda: connect("mysql://x"), name="test")
-    with pytest.raises(NoInspectionAvailable):
-        call.result(30)
-    assert sum(slept) < 3
-    assert "No inspection system" in call.fault
 
 
 def test_a_time_limit_of_the_job_is_no_missing_answer(monkeypatch: pytest.MonkeyPatch) -> None:

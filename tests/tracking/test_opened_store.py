@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 import sys
+import time
 from logging import config
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.store.db import utils
 from sqlalchemy import orm
+from sqlalchemy.exc import NoInspectionAvailable
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.errors import RunNotFoundError
@@ -43,6 +45,21 @@ def test_a_store_of_an_older_mlflow_is_not_migrated(
     with pytest.raises(RunNotFoundError, match="867495a8f9d4"):
         make_client()
     assert old.read_bytes() == before
+
+
+def test_a_database_that_refuses_is_not_asked_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow tries ten times, in 102 s, and keeps other calls waiting meanwhile."""
+    slept: list[float] = []
+    monkeypatch.setattr(utils, "create_sqlalchemy_engine", lambda _: object())
+    monkeypatch.setattr(utils, "MAX_RETRY_COUNT", 10)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    connect: Any = utils.create_sqlalchemy_engine_with_retry
+    with opening_store("mysql://x"), pytest.raises(NoInspectionAvailable):
+        connect("mysql://x")
+    assert slept == pytest.approx([0.1, 0.3, 0.7, 1.5])
+    with pytest.raises(NoInspectionAvailable):
+        connect("mysql://x")
+    assert len(slept) == 4 + 9
 
 
 def test_only_the_thread_that_opens_is_kept_from_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,6 @@ _CALL_CPU_SEC, _IMPORT_CPU_SEC = 2.0, 10.0  # on a slow machine
 # The import takes two seconds of a CPU: of many jobs that end together, each would be late.
 _TURN_SEC = 20.0
 _one_loads = Lock()
-# MLflow's own ten attempts to connect to a database take 102 s; these take 3 s.
-_MOST_ATTEMPTS = 5
 
 
 def _keep_fault(record: logging.LogRecord) -> bool:
@@ -51,17 +49,10 @@ def _keep_fault(record: logging.LogRecord) -> bool:
 
 
 def _keep_database_fault(record: logging.LogRecord) -> bool:
-    """Keep why a call of ours tries again to connect to a database, and end it after some attempts.
-
-    Raises:
-        Exception: Why the latest attempt failed; MLflow would hold up other calls for minutes.
-    """
+    """Keep why a call of ours tries again to connect to a database."""
     call, error = threading.current_thread(), (record.args or (None,))[0]  # type: ignore[index]
     if isinstance(call, MlflowCall) and isinstance(error, Exception):
         call.fault = first_line(error)
-        call.attempts += 1
-        if call.attempts >= _MOST_ATTEMPTS:
-            raise error
     return True
 
 
@@ -151,7 +142,6 @@ class MlflowCall(BackgroundCall[T]):
 
     Attributes:
         fault: Why its latest request is being repeated; empty while none is.
-        attempts: How often it could not connect to a database.
         waits: Whether it waits because other processes import MLflow.
 
     Raises:
@@ -162,7 +152,7 @@ class MlflowCall(BackgroundCall[T]):
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:
-        self.fault, self.attempts, self.waits = "", 0, False
+        self.fault, self.waits = "", False
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
             if by := _find_replacer(replaced):

@@ -10,9 +10,9 @@ from typing import Any
 from mlflow_perf.core.uris import is_database
 from mlflow_perf.tracking.new_store import OTHER_SCHEMA
 
-most_attempts: int | None = None
-"""How often MLflow tries to connect to a database; by default ten times, in 102 s."""
-_opening: set[int] = set()  # native ids of threads
+most_attempts = 5  # in 3 s
+"""How often to try to connect to a database. MLflow's own ten attempts take 102 s."""
+_opening: dict[int, int] = {}  # native id of a thread → how often it has tried to connect
 
 
 @contextlib.contextmanager
@@ -22,6 +22,7 @@ def opening_store(uri: str) -> Iterator[None]:
     - MLflow configures all models of SQLAlchemy in the process. One of the job's may refer to
       another that is yet to come, and would fail for good.
     - An older MLflow sets loggers when it makes tables, that of the root among them.
+    - MLflow waits for minutes for a database that refuses, and holds up other calls.
     - MLflow migrates a database of an older version without a question; that version, perhaps the
       one of the job, could not open it any more.
 
@@ -36,34 +37,32 @@ def opening_store(uri: str) -> Iterator[None]:
     from mlflow.store.db import utils
     from sqlalchemy import orm
 
-    if most_attempts is not None:
-        utils.MAX_RETRY_COUNT = most_attempts
     thread = threading.get_native_id()
-    _opening.add(thread)
+    _opening[thread] = 0
     try:
         with (
             _replaced(orm, "configure_mappers", _configure_own_models),
             _replaced(config, "fileConfig", _leave_loggers),
             _replaced(utils, "_initialize_tables", _refuse_to_migrate),
+            _replaced(utils, "create_sqlalchemy_engine", _connect_at_last),
         ):
             yield
     finally:
-        _opening.discard(thread)
+        _opening.pop(thread, None)
 
 
 @contextlib.contextmanager
-def _replaced(module: Any, name: str, stand_in: Callable[..., None]) -> Iterator[None]:
+def _replaced(module: Any, name: str, stand_in: Callable[..., Any]) -> Iterator[None]:
     """Replace a function of a module for the threads that open a store."""
     original = getattr(module, name, None)
     if original is None:  # another version, which does without
         yield
         return
 
-    def call(*args: Any, **options: Any) -> None:
+    def call(*args: Any, **options: Any) -> Any:
         if threading.get_native_id() in _opening:
-            stand_in(original, *args, **options)
-        else:
-            original(*args, **options)
+            return stand_in(original, *args, **options)
+        return original(*args, **options)
 
     setattr(module, name, call)
     try:
@@ -78,6 +77,20 @@ def _configure_own_models(_: Callable[[], None]) -> None:
     from mlflow.store.db.base_sql_model import Base
 
     Base.registry.configure(cascade=True)
+
+
+def _connect_at_last(create_engine: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return the engine with which MLflow tries to connect; in the last attempt, connect here.
+
+    MLflow would try again after what fails in its own hands.
+    """
+    engine = create_engine(*args, **options)
+    _opening[thread := threading.get_native_id()] += 1
+    if _opening[thread] >= most_attempts:
+        import sqlalchemy
+
+        sqlalchemy.inspect(engine)
+    return engine
 
 
 def _leave_loggers(*_: object, **__: object) -> None:
