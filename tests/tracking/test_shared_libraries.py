@@ -218,15 +218,16 @@ _DISABLED = """
 import logging.config, sys
 import requests
 assert "sqlalchemy" not in sys.modules
+logging.getLogger("sqlalchemy.engine")
 import mlflow_perf
 with mlflow_perf.report("job", quiet=True):
     logging.config.dictConfig({"version": 1})
-    names = ("urllib3", "mlflow_perf", "sqlalchemy.pool")
+    names = ("urllib3", "mlflow_perf", "sqlalchemy.pool", "sqlalchemy.engine")
     before = [logging.getLogger(name).disabled for name in names]
     import sqlalchemy
     logging.config.dictConfig({"version": 1})
-    assert [logging.getLogger(name).disabled for name in names] == [True, False, True]
-print(None, before == [True, False, False])
+    assert [logging.getLogger(name).disabled for name in names] == [True, False, True, True]
+print(None, before == [True, False, False, True])
 """
 
 
@@ -238,6 +239,7 @@ print(None, before == [True, False, False])
         pytest.param(_IN_A_THREAD, (), id="thread", marks=_NO_THREADS_AT_THE_END),
         pytest.param(_LOGGERS, (), id="loggers"),
         pytest.param(_DISABLED, (), id="disabled"),
+        pytest.param("import mlflow" + _DISABLED, (), id="disabled-beside-mlflow"),
     ],
 )
 def test_a_job_and_its_report_do_not_disturb_each_other(

@@ -40,8 +40,10 @@ def own_call() -> Iterator[None]:
 
     Warnings of the call are ignored: with `-W error` each would be an exception. What libraries log
     in it does not reach the job's handlers, and OpenTelemetry makes no spans of its requests.
+    Loggers that come with what it imports are not disabled by a later configuration of the job's.
     While the interpreter exits, the call may use pools of threads, as boto3 does for S3.
     """
+    _hide_own_loggers()
     thread = threading.get_native_id()
     with _lock:
         _calling.add(thread)
@@ -54,6 +56,26 @@ def own_call() -> Iterator[None]:
             _calling.discard(thread)
             if not _calling:
                 _end()
+
+
+def _hide_own_loggers() -> None:
+    from logging import config
+
+    private: Any = config  # `dictConfig` and `fileConfig` look it up
+    handle: Callable[..., None] | None = getattr(private, "_handle_existing_loggers", None)
+    if handle is None or handle.__module__ == __name__:
+        return
+
+    of_job = set(logging.root.manager.loggerDict)
+
+    def is_own(name: str) -> bool:
+        is_of_mlflow = name not in of_job and is_unused(name)
+        return is_of_mlflow or name.partition(".")[0] == "mlflow_perf"
+
+    def handle_others(existing: list[str], *rest: Any) -> None:
+        handle([name for name in existing if not is_own(name)], *rest)
+
+    private._handle_existing_loggers = handle_others  # noqa: SLF001
 
 
 class _InOwnCall(type):
@@ -136,10 +158,8 @@ def _untraced() -> Iterator[None]:
 def loggers_kept() -> Iterator[None]:
     """Let MLflow, which is imported here, set its own loggers, but not those of SQLAlchemy.
 
-    It does so if the job imports MLflow later, as it would without us. The loggers that come with
-    it are not there for a configuration of the job's that disables the existing ones.
+    It does so if the job imports MLflow later, as it would without us.
     """
-    _hide_own_loggers()
     finder: Any = _LoggingUtilsFinder()
     sys.meta_path.insert(0, finder)
     try:
@@ -147,24 +167,6 @@ def loggers_kept() -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(finder)
-
-
-def _hide_own_loggers() -> None:
-    from logging import config
-
-    private: Any = config  # `dictConfig` and `fileConfig` look it up
-    handle: Callable[..., None] | None = getattr(private, "_handle_existing_loggers", None)
-    if handle is None or handle.__module__ == __name__:
-        return
-
-    def handle_others(existing: list[str], *rest: Any) -> None:
-        handle([name for name in existing if not _is_own_logger(name)], *rest)
-
-    private._handle_existing_loggers = handle_others  # noqa: SLF001
-
-
-def _is_own_logger(name: str) -> bool:
-    return name.partition(".")[0] == "mlflow_perf" or is_unused(name)
 
 
 class _LoggingUtilsFinder:
