@@ -5,6 +5,7 @@ Everything goes through `MlflowClient` and the id of a run: see `tracking.client
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _REFUSED_SEC = 2.0  # for an upload to a run whose figures were refused
+_SLOW_UPLOAD_SEC, _LOOK_SEC = 5.0, 0.5
+_NO_ARTIFACTS = "its figures are in the run, its artifacts are not"
 _ALONE_SEC = 10.0
 _MAKING_SEC = 60.0  # to wait for another process that makes a new store
 _MAX_LOOKS = 5  # for other nodes that end at the same time
@@ -147,9 +150,7 @@ def _as_not_uploaded() -> Iterator[None]:
         yield
     # Whatever the library of the artifact store raises.
     except Exception as error:
-        raise NotUploadedError(
-            f"its figures are in the run, its artifacts are not: {first_line(error)}"
-        ) from error
+        raise NotUploadedError(f"{_NO_ARTIFACTS}: {first_line(error)}") from error
 
 
 class _NodeWriter:
@@ -205,13 +206,25 @@ class _NodeWriter:
             lambda: self._upload({Slot().path: mine}, page_of=mine), name="perf-upload"
         )
         try:
-            self._log_figures(mine, Slot())
+            self._log_figures(mine, Slot(), known=self._stored.data.metrics)
         except Exception:
             # The process may end next, and would leave the upload's temporary folder behind.
             upload.done_within(_REFUSED_SEC)
             raise
+        if not upload.done_within(_SLOW_UPLOAD_SEC):
+            # It may take longer than the job waits, and the run would be RUNNING until `recover`.
+            self.end_if_own([self._mine])
+            self._await(upload)
         with _as_not_uploaded():
-            upload.result(_UPLOAD_SEC)
+            upload.result(0.0)
+
+    @staticmethod
+    def _await(upload: MlflowCall[None]) -> None:
+        """Wait for an upload; the call that waits says meanwhile what is wrong with it."""
+        until, caller = time.monotonic() + _UPLOAD_SEC, threading.current_thread()
+        while not upload.done_within(_LOOK_SEC) and time.monotonic() < until:
+            if isinstance(caller, MlflowCall):
+                caller.fault = f"{_NO_ARTIFACTS} yet{upload.fault and f': {upload.fault}'}"
 
     def _write_with_others(self, present: RunReports, reports: Reports) -> list[NodeDocument]:
         """Write this report, and the whole run's until no other report has come meanwhile.
@@ -286,13 +299,22 @@ class _NodeWriter:
                 self._log_figures(PerfDocument({slot.index: mine}), slot, with_run=False)
             raise
 
-    def _log_figures(self, document: PerfDocument, slot: Slot, *, with_run: bool = True) -> None:
+    def _log_figures(
+        self,
+        document: PerfDocument,
+        slot: Slot,
+        *,
+        with_run: bool = True,
+        known: Mapping[str, float] | None = None,
+    ) -> None:
         """Log the node's metrics, those of the whole run, the tags and the overview.
 
         Args:
             document: All nodes that are known.
             slot: The report's place in the run.
             with_run: Whether to log the metrics of the whole run.
+            known: The latest metrics of the run. What is the same is not logged again, as by each
+                `recover` where artifacts never arrive.
         """
         delivery, run = self._delivery, self._delivery.run
         prefix = delivery.metrics_prefix + slot.prefix
@@ -300,8 +322,10 @@ class _NodeWriter:
         chosen, of_all = self._mine.summary, component.run_summary if with_run else {}
         if not delivery.all_metrics:
             chosen, of_all = select_metrics(chosen), select_run_metrics(of_all)
-        of_node = rank_metrics(chosen, prefix, slot.index)
-        of_run = rank_metrics(of_all, prefix, 0)
+        of_node, of_run = (
+            [one for one in rank_metrics(*what) if (known or {}).get(one.key) != one.value]
+            for what in ((chosen, prefix, slot.index), (of_all, prefix, 0))
+        )
         # The tags of host and component are those of the first component.
         tags = dict(delivery.tags) if slot.component is None else {}
         tags |= tag_run(document)
