@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
+from typing import Any
 from uuid import uuid4
 
 import mlflow
@@ -25,8 +27,10 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish import node_writer
 from mlflow_perf.publish.node_writer import write_node
+from mlflow_perf.tracking import client as client_calls
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.run_handle import RunHandle
 from mlflow_perf.tracking.search import find_children, get_run
 
@@ -151,6 +155,56 @@ def test_artifacts_that_cannot_be_stored_cost_neither_figures_nor_the_runs_end(
     write_node(delivery)
     assert client.get_run(run_id).data.metrics["run_node_count"] == 1
     assert set(load(run_id).nodes) == {0}
+
+
+def test_a_run_ends_before_an_upload_that_takes_long(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway may hold uploads up for longer than a job waits; what is wrong is told."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    ended, free = Event(), Event()
+    end_run = client_calls.end_run
+
+    def upload(*_: object) -> None:
+        threading.current_thread().fault = "Connection reset by peer"  # type: ignore[attr-defined]
+        free.wait(60)
+
+    def end(*args: Any, **options: Any) -> None:
+        end_run(*args, **options)
+        ended.set()
+
+    monkeypatch.setattr(node_writer, "_SLOW_UPLOAD_SEC", 0.01)
+    monkeypatch.setattr(node_writer, "_LOOK_SEC", 0.01)
+    monkeypatch.setattr(node_writer, "end_run", end)
+    monkeypatch.setattr(MlflowClient, "log_artifacts", upload)
+    delivery = Delivery(_report("train", 1.0), RunHandle(store, run_id=run_id, own_run=True))
+    sending = MlflowCall(lambda: write_node(delivery), name="send")
+    assert ended.wait(60)
+    run = client.get_run(run_id)
+    assert (run.info.status, run.data.metrics["run_node_count"]) == ("FINISHED", 1.0)
+    while not sending.fault:
+        assert not sending.done_within(0.01)
+    with pytest.raises(TimeoutError, match=r"its artifacts are not yet: Connection reset by peer"):
+        sending.result(0.01)
+    free.set()
+    assert sending.result(60) == run_id
+
+
+def test_figures_that_the_run_has_are_not_logged_again(store: str, tmp_path: Path) -> None:
+    """`recover` may try for weeks to send artifacts for which there is no credential."""
+    place, client = tmp_path / "in the way", MlflowClient(store)
+    place.write_text("a file where the folder of the artifacts must be")
+    experiment = client.create_experiment("never", (place / "artifacts").as_uri())
+    run_id = client.create_run(experiment).info.run_id
+    handle = RunHandle(store, run_id=run_id, own_run=True)
+    for _ in range(2):
+        with pytest.raises(NotUploadedError):
+            write_node(Delivery(_report("train", 1.0), handle))
+    assert len(client.get_metric_history(run_id, "run_node_count")) == 1
+    with pytest.raises(NotUploadedError):
+        write_node(Delivery(_report("train", 2.0), handle))
+    assert [one.value for one in client.get_metric_history(run_id, "duration_sec")] == [1.0, 2.0]
 
 
 def test_refused_figures_leave_no_upload_behind(

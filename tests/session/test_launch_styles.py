@@ -76,6 +76,12 @@ ENDINGS = {
         "worker = multiprocessing.get_context('fork').Process(target=work)\n"
         "with mlflow.start_run():\n    worker.start()\n    worker.join()"
     ),
+    "workers alone": (
+        "import mlflow, multiprocessing\ndef work():\n    with mlflow.start_run() as run:\n"
+        "        print('RUN', run.info.run_id, flush=True)\n"
+        "worker = multiprocessing.get_context('fork').Process(target=work)\n"
+        "worker.start()\nworker.join()"
+    ),
 }
 
 
@@ -138,6 +144,7 @@ def test_each_way_to_start_a_run_reports(store: str, tmp_path: Path) -> None:
         ("SIGTERM", -signal.SIGTERM, "RUNNING", "KILLED", "SIGTERM"),
         ("Ctrl-C", -signal.SIGINT, "FAILED", "FAILED", "KeyboardInterrupt"),
         ("forked workers", 0, "FINISHED", "FINISHED", None),
+        ("workers alone", 0, "FINISHED", "FINISHED", None),
     ],
 )
 def test_each_end_of_a_process_reports(

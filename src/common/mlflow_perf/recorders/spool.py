@@ -255,7 +255,7 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
             damaged.append((path.name, error))
     if damaged:
         _logger.warning(
-            "%d file(s) in %s cannot be read, and what these processes recorded is lost: %s: %s",
+            "%d file(s) in %s cannot be read and are left out of the report: %s: %s",
             len(damaged), folder, *damaged[0],
         )  # fmt: skip
 

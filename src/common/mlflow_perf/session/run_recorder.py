@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.own_cost import as_own, bring
@@ -79,6 +80,8 @@ class RunRecorder:
         self._deleted: dict[str, RunRecording] = {}
         self._short_runs = self._silent_runs = 0
         self._is_full = False
+        if pool := _find_pool():
+            pool.Finalize(None, self._finish_child, exitpriority=100)
 
     @as_own()
     def run_started(self, run: StartedRun) -> None:
@@ -88,9 +91,6 @@ class RunRecorder:
                 # In a forked child: the runs so far are its parent's.
                 open_runs.clear()
                 self.__init__(self._settings)  # type: ignore[misc] # the same listener, all fresh
-                if pool := sys.modules.get("multiprocessing.util"):
-                    # Its children end without exit handlers.
-                    pool.Finalize(None, self._finish_child, exitpriority=100)
             if run.run_id in open_runs:
                 open_runs[run.run_id].is_active |= not run.is_new
                 return
@@ -345,6 +345,15 @@ class RunRecorder:
             self._queue.put(sending)
         for sending in sent:
             sending.done.wait(max(0.0, until - time.monotonic()))
+
+
+def _find_pool() -> Any:
+    """Return the module whose finalizers end this process instead of exit handlers, if any does."""
+    processes = sys.modules.get("multiprocessing.process")
+    is_child = processes is not None and processes.parent_process() is not None
+    # One that was not forked has exit handlers.
+    is_forked = is_child and "--multiprocessing-fork" not in sys.orig_argv
+    return sys.modules.get("multiprocessing.util") if is_forked else None
 
 
 def _is_above(one: RunRecording, other: RunRecording) -> bool:
