@@ -6,9 +6,9 @@ import contextlib
 import shutil
 import sqlite3
 import sys
-import time
 from logging import config
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from sqlalchemy.exc import NoInspectionAvailable
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.tracking import opened_store
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.load import make_client
 from mlflow_perf.tracking.opened_store import opening_store
@@ -52,7 +53,8 @@ def test_a_database_that_refuses_is_not_asked_for_minutes(monkeypatch: pytest.Mo
     slept: list[float] = []
     monkeypatch.setattr(utils, "create_sqlalchemy_engine", lambda _: object())
     monkeypatch.setattr(utils, "MAX_RETRY_COUNT", 10)
-    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(utils, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(opened_store, "most_attempts", 5)  # commands take fewer
     connect: Any = utils.create_sqlalchemy_engine_with_retry
     with opening_store("mysql://x"), pytest.raises(NoInspectionAvailable):
         connect("mysql://x")
