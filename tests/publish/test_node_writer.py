@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
@@ -27,6 +27,7 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish import node_writer
 from mlflow_perf.publish.node_writer import write_node
+from mlflow_perf.publish.slots import Slot
 from mlflow_perf.tracking import client as client_calls
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
@@ -207,6 +208,32 @@ def test_figures_that_the_run_has_are_not_logged_again(store: str, tmp_path: Pat
     assert [one.value for one in client.get_metric_history(run_id, "duration_sec")] == [1.0, 2.0]
 
 
+def test_two_components_have_their_own_keys_also_without_artifacts(
+    store: str, tmp_path: Path
+) -> None:
+    """The first is known by its figures alone then; what is sent later agrees with them."""
+    place, client = tmp_path / "in the way", MlflowClient(store)
+    place.write_text("a file where the folder of the artifacts must be")
+    experiment = client.create_experiment("no place for two", (place / "artifacts").as_uri())
+    run_id = client.create_run(experiment).info.run_id
+    reports = [(name, _report(name, at)) for name, at in (("train", 100.0), ("test", 200.0))]
+    for is_stored in (False, False, True):
+        if is_stored:
+            place.unlink()
+        for name, report in reversed(reports) if is_stored else reports:
+            tags = {"mlflow_perf.component": name}
+            delivery = Delivery(report, RunHandle(store, run_id=run_id), tags=tags)
+            with nullcontext() if is_stored else pytest.raises(NotUploadedError):
+                write_node(delivery)
+        run = client.get_run(run_id)
+        assert run.data.tags["mlflow_perf.component"] == "train"
+        found = [run.data.metrics[key] for key in ("duration_sec", "test/duration_sec")]
+        assert found == [100.0, 200.0]
+        if not is_stored:
+            assert len(client.get_metric_history(run_id, "duration_sec")) == 1
+    assert sorted(str(one.component) for one in load(run_id).all_nodes()) == ["test", "train"]
+
+
 def test_refused_figures_leave_no_upload_behind(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,12 +327,12 @@ def test_processes_that_end_together_lose_no_report(
     have_looked, first_has_written = Barrier(2, timeout=0.5), Event()
     write_alone = node_writer._NodeWriter._write_alone
 
-    def write_in_turn(writer: node_writer._NodeWriter) -> None:
+    def write_in_turn(writer: node_writer._NodeWriter, slot: Slot) -> None:
         with suppress(BrokenBarrierError):
             have_looked.wait()
             if writer._mine.node["pid"] == 1:
                 first_has_written.wait(30)
-        write_alone(writer)
+        write_alone(writer, slot)
 
     def write(pid: int) -> None:
         report = _report("worker", 100.0 + pid, pid=pid)
@@ -354,11 +381,11 @@ def test_a_process_that_takes_the_place_at_the_same_moment_is_noticed(
     calls: list[int] = []
     original = node_writer._NodeWriter._write_alone
 
-    def interrupted(writer: node_writer._NodeWriter) -> None:
-        original(writer)
+    def interrupted(writer: node_writer._NodeWriter, slot: Slot) -> None:
+        original(writer, slot)
         if not calls:
             calls.append(1)
-            original(node_writer._NodeWriter(theirs))
+            original(node_writer._NodeWriter(theirs), slot)
 
     monkeypatch.setattr(node_writer._NodeWriter, "_write_alone", interrupted)
     write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id)))

@@ -21,10 +21,12 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.publish.note import REPORT_FILE, renew_note, tag_run, write_run_note
 from mlflow_perf.publish.slots import (
+    STATUS_TAG,
     Reports,
     RunReports,
     Slot,
     find_slot,
+    find_unseen_slot,
     is_same_recording,
     merge_reports,
     name_replaced,
@@ -68,7 +70,6 @@ _NO_ARTIFACTS = "its figures are in the run, its artifacts are not"
 _ALONE_SEC = 10.0
 _MAKING_SEC = 60.0  # to wait for another process that makes a new store
 _MAX_LOOKS = 5  # for other nodes that end at the same time
-_STATUS_TAG = "mlflow_perf.status"  # of every run that has a report
 _log = get_logger(__name__)
 
 
@@ -182,7 +183,7 @@ class _NodeWriter:
         is_alone = int(mine.node.get("count", 1)) <= 1 and delivery.index == 0
         reports: Reports = {}
         # Each report tags its run. Without that tag there is no other report to look for.
-        if not is_alone or _STATUS_TAG in self._stored.data.tags:
+        if not is_alone or STATUS_TAG in self._stored.data.tags:
             try:
                 reports = present.look()
             # A store that cannot show its artifacts still takes figures, and maybe artifacts.
@@ -190,23 +191,24 @@ class _NodeWriter:
                 _log.debug("The run's artifacts cannot be read:", exc_info=True)
         if reports or not is_alone:
             return self._write_with_others(present, reports)
-        self._write_alone()
+        slot = find_unseen_slot(mine, self._stored.data.tags)
+        self._write_alone(slot)
         if not delivery.run.own_run:
             # Another process may report to the same run at this moment.
-            reports = present.look(again=Slot().path)
-            if len(merge_reports(reports).all_nodes()) > 1 or not self._is_there(Slot(), reports):
+            reports = present.look(again=slot.path)
+            if len(merge_reports(reports).all_nodes()) > 1 or not self._is_there(slot, reports):
                 return self._write_with_others(present, reports)
         return [mine]
 
-    def _write_alone(self) -> None:
-        """Write the only report of a run: figures and artifacts side by side."""
+    def _write_alone(self, slot: Slot) -> None:
+        """Write the only report that a run shows: figures and artifacts side by side."""
         mine = PerfDocument({self._delivery.index: self._mine})
         # One after the other, each would wait for the way to a distant server and back.
         upload = MlflowCall(
-            lambda: self._upload({Slot().path: mine}, page_of=mine), name="perf-upload"
+            lambda: self._upload({slot.path: mine}, page_of=mine), name="perf-upload"
         )
         try:
-            self._log_figures(mine, Slot(), known=self._stored.data.metrics)
+            self._log_figures(mine, slot, known=self._stored.data.metrics)
         except Exception:
             # The process may end next, and would leave the upload's temporary folder behind.
             upload.done_within(_REFUSED_SEC)

@@ -31,6 +31,11 @@ Reports = Mapping[str, Mapping[int, NodeDocument]]
 """Folder below the artifact path, empty for the path itself → index of the node → its report."""
 
 
+STATUS_TAG = "mlflow_perf.status"
+"""Tag of every run that has a report."""
+_COMPONENT_TAG = "mlflow_perf.component"  # that of the plain keys
+
+
 @dataclass(frozen=True)
 class Slot:
     """The place of a report in its run.
@@ -107,6 +112,15 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
         if i == index or (i >= count and _end(other) <= _start(mine))
     }
     return Slot(component, index, outdated)
+
+
+def find_unseen_slot(mine: NodeDocument, tags: Mapping[str, str]) -> Slot:
+    """Return the place of a report in a run that shows no others.
+
+    Another component's may be known by its figures alone, where artifacts cannot be stored.
+    """
+    is_first = STATUS_TAG not in tags or tags.get(_COMPONENT_TAG, mine.component) == mine.component
+    return Slot() if is_first else Slot(mine.component or "other")
 
 
 def is_same_recording(one: NodeDocument, other: NodeDocument) -> bool:
