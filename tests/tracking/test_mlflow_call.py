@@ -108,6 +108,22 @@ def test_mlflow_is_not_imported_while_its_base_is_replaced(
         MlflowCall(lambda: None, name="test")
 
 
+@pytest.mark.parametrize(
+    "name", ["builtins.open", "subprocess.run", "subprocess.Popen", "subprocess.check_output"]
+)
+def test_mlflow_is_not_called_where_a_mock_would_count_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its import asks `uname -p`, and Python would keep the mock's answer for the job."""
+    monkeypatch.delitem(sys.modules, "mlflow")
+    with (
+        patch(name) as mock,
+        pytest.raises(RuntimeError, match=f"a mock replaces {name.rpartition('.')[2]}"),
+    ):
+        MlflowCall(lambda: None, name="test")
+    assert mock.mock_calls == []
+
+
 def test_mlflow_is_not_called_without_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory is nearly used up, the call is refused before native code ends the process."""
 

@@ -6,12 +6,14 @@ caller goes on after its deadline.
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import logging
 import math
 import mmap
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -38,6 +40,7 @@ _CALL_CPU_SEC, _IMPORT_CPU_SEC = 2.0, 10.0  # on a slow machine
 # The import takes two seconds of a CPU: of many jobs that end together, each would be late.
 _TURN_SEC = 20.0
 _one_loads = Lock()
+_MOCKED = (builtins, "open"), *((subprocess, one) for one in ("run", "Popen", "check_output"))
 
 
 def _keep_fault(record: logging.LogRecord) -> bool:
@@ -159,6 +162,10 @@ class MlflowCall(BackgroundCall[T]):
                 raise RuntimeError(
                     f"MLflow cannot be imported now: {by} replaces {replaced.__name__}"
                 )
+        # Its import asks `uname -p`: the mock would count that, and Python keep its answer.
+        for module, function in _MOCKED if is_new else _MOCKED[:1]:
+            if type(getattr(module, function)).__module__ == "unittest.mock":
+                raise RuntimeError(f"MLflow cannot be called now: a mock replaces {function}")
         private = (
             {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
         )
