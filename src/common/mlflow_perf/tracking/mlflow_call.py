@@ -151,7 +151,8 @@ class MlflowCall(BackgroundCall[T]):
         RuntimeError: When the process may have no further thread. When too little memory or CPU
             time is left, which would end the process. When MLflow would be imported while the job
             has another `datetime`, as with freezegun, which crashes compiled modules, or sockets
-            that belong to a thread, as with gevent.
+            that belong to a thread, as with gevent. When a mock of the job's would count MLflow's
+            calls.
     """
 
     def __init__(self, call: Callable[[], T], *, name: str) -> None:

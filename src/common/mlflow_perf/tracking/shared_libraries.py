@@ -59,6 +59,10 @@ def own_call() -> Iterator[None]:
 
 
 def _hide_own_loggers() -> None:
+    """Keep `dictConfig` and `fileConfig` from disabling loggers that the job does not have.
+
+    These are the loggers that come from now on with what only calls of ours import, and ours.
+    """
     from logging import config
 
     private: Any = config  # `dictConfig` and `fileConfig` look it up
