@@ -217,6 +217,7 @@ def test_two_components_have_their_own_keys_also_without_artifacts(
     experiment = client.create_experiment("no place for two", (place / "artifacts").as_uri())
     run_id = client.create_run(experiment).info.run_id
     reports = [(name, _report(name, at)) for name, at in (("train", 100.0), ("test", 200.0))]
+    reports[0][1].status = "FAILED"
     for is_stored in (False, False, True):
         if is_stored:
             place.unlink()
@@ -227,6 +228,7 @@ def test_two_components_have_their_own_keys_also_without_artifacts(
                 write_node(delivery)
         run = client.get_run(run_id)
         assert run.data.tags["mlflow_perf.component"] == "train"
+        assert run.data.tags["mlflow_perf.status"] == "FAILED"
         found = [run.data.metrics[key] for key in ("duration_sec", "test/duration_sec")]
         assert found == [100.0, 200.0]
         if not is_stored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool_folder
 from mlflow_perf.recorders.rank_commands import RankCommand
-from mlflow_perf.recorders.spool_folder import SpoolFolder
+from mlflow_perf.recorders.spool_folder import SpoolFolder, remove_left_over
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,27 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(spool_folder, "_process_age_sec", lambda **_: 2.0)
     return slept
+
+
+def test_only_what_dead_processes_left_empty_is_removed(tmp_path: Path) -> None:
+    """A folder with records may have its journal elsewhere, and this process is alive."""
+    node = Node(0, 1, 0, 0, 1, "h", "local")
+    mine = SpoolFolder(node, "run", parent=tmp_path).path
+    assert mine is not None
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    empty, full, elsewhere = (
+        tmp_path / mine.name.replace(f"_{os.getpid()}_", f"_{dead.pid}_") for _ in range(3)
+    )
+    full, elsewhere = (
+        full.with_name(f"{full.name}2"),
+        tmp_path / f"mlflow-perf-spool-0_{dead.pid}_x",
+    )
+    for folder in (empty, full, elsewhere):
+        folder.mkdir()
+    (full / "x.spool").touch()
+    remove_left_over(tmp_path)
+    assert {*tmp_path.iterdir()} == {mine, full, elsewhere}
 
 
 def test_ranks_of_a_node_share_a_folder() -> None:

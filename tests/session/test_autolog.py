@@ -16,6 +16,7 @@ from mlflow.entities import Run
 
 import mlflow_perf
 from mlflow_perf.core.settings import Settings
+from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.session import autolog, run_recorder
 from mlflow_perf.session.open_runs import open_runs
 from mlflow_perf.session.run_recorder import RunRecorder
@@ -285,6 +286,20 @@ def test_many_short_runs_leak_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert len(names) == len(set(names)) <= 3
     journals = list((tmp_path / "mlflow-perf-journal").glob("*.journal"))
     assert journals == []
+
+
+@pytest.mark.parametrize("interval", [0.05, 3600.0])
+def test_a_kill_leaves_a_journal_from_the_first_sample_on(interval: float, tmp_path: Path) -> None:
+    """Or from the start, where the first sample would come late."""
+    mlflow_perf.autolog(interval=interval, quiet=True)
+    until = time.monotonic() + 60.0
+    with mlflow.start_run() as run:
+        while not (found := [*(tmp_path / "mlflow-perf-journal").glob("*.journal")]):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        delivery, _ = read_journal(found[0].read_bytes())
+    assert delivery.run.run_id == run.info.run_id
+    assert delivery.document.started is not None
 
 
 def test_a_store_that_refuses_costs_the_report_not_the_run(

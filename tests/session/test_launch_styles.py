@@ -76,6 +76,18 @@ ENDINGS = {
         "worker = multiprocessing.get_context('fork').Process(target=work)\n"
         "with mlflow.start_run():\n    worker.start()\n    worker.join()"
     ),
+    "a worker that leaves it open": (
+        "import mlflow, multiprocessing\ndef work():\n"
+        "    print('RUN', mlflow.start_run().info.run_id, flush=True)\n"
+        "worker = multiprocessing.get_context('fork').Process(target=work)\n"
+        "worker.start()\nworker.join()"
+    ),
+    "a worker that fails": (
+        "import mlflow, multiprocessing\ndef work():\n"
+        "    print('RUN', mlflow.start_run().info.run_id, flush=True)\n    1 / 0\n"
+        "worker = multiprocessing.get_context('fork').Process(target=work)\n"
+        "worker.start()\nworker.join()"
+    ),
     "workers alone": (
         "import mlflow, multiprocessing\ndef work():\n    with mlflow.start_run() as run:\n"
         "        print('RUN', run.info.run_id, flush=True)\n"
@@ -145,6 +157,8 @@ def test_each_way_to_start_a_run_reports(store: str, tmp_path: Path) -> None:
         ("Ctrl-C", -signal.SIGINT, "FAILED", "FAILED", "KeyboardInterrupt"),
         ("forked workers", 0, "FINISHED", "FINISHED", None),
         ("workers alone", 0, "FINISHED", "FINISHED", None),
+        ("a worker that leaves it open", 0, "RUNNING", "FINISHED", None),
+        ("a worker that fails", 0, "RUNNING", "FAILED", "ZeroDivisionError"),
     ],
 )
 def test_each_end_of_a_process_reports(

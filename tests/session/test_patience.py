@@ -68,6 +68,24 @@ def test_a_server_that_answers_is_waited_for_in_full_again() -> None:
     assert patience.left_sec() == 5.0
 
 
+def test_blocks_after_a_vain_wait_wait_shortly() -> None:
+    """The first takes its whole time, the next ones three seconds until a report is sent."""
+    clock = _Clock()
+    patience = Patience(0.0, clock)
+    allowed = []
+    for _ in range(3):
+        began, most_sec = clock.now, patience.for_block(30.0)
+        clock.now += most_sec
+        patience.note(is_sent=False, began=began)
+        allowed.append(most_sec)
+    assert allowed == [30.0, 3.0, 3.0]
+    clock.now += 100.0
+    assert patience.for_block(30.0) == pytest.approx(10.0)
+    assert patience.for_block(2.0) == 2.0
+    patience.note(is_sent=True, began=clock.now)
+    assert patience.for_block(30.0) == 30.0
+
+
 def test_many_short_runs_do_not_wait_for_a_slow_server_one_after_the_other() -> None:
     """Their waits that succeed take ten seconds in all and a tenth of the runs."""
     clock = _Clock(answer_sec=1.0)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,7 +16,9 @@ from mlflow import MlflowClient
 
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.session import recording as recording_module
 from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.recording import Recording
 
 
@@ -49,6 +52,28 @@ def test_a_setting_goes_from_the_dataclass_to_where_it_is_used(store: str, tmp_p
     files = MlflowClient(store).list_artifacts(recording.run.run_id)
     assert "figures" in [file.path for file in files]
     assert not journal.exists()
+
+
+def test_a_store_that_hangs_costs_the_next_block_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of a process does not wait its whole time once more."""
+    allowed_sec, passed_sec = [], [0.0]
+
+    def hang(*_: object, deadline: float, **__: object) -> bool:
+        allowed_sec.append(deadline - time.monotonic())
+        passed_sec[0] += allowed_sec[-1]
+        return False
+
+    clock = lambda: time.monotonic() + passed_sec[0]  # noqa: E731
+    monkeypatch.setattr(recording_module, "dispatch", hang)
+    monkeypatch.setattr(recording_module, "_patience", Patience(0.0, clock))
+    for _ in range(2):
+        recording = Recording("train", Settings(dir=str(tmp_path), exit_timeout=300.0))
+        recording.start()
+        recording.finish(Outcome())
+    assert allowed_sec[0] > 30.0
+    assert allowed_sec[1] <= 3.0
 
 
 def test_an_interrupt_before_sending_keeps_the_whole_report(

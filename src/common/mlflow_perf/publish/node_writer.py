@@ -332,6 +332,9 @@ class _NodeWriter:
         # The tags of host and component are those of the first component.
         tags = dict(delivery.tags) if slot.component is None else {}
         tags |= tag_run(document)
+        if known is not None and slot.component is not None:  # beside a report without its document
+            both = tags, self._stored.data.tags
+            tags[STATUS_TAG] = worst_status(one.get(STATUS_TAG, "") for one in both)
         if not delivery.is_brief:
             tags |= renew_note(
                 self._stored,

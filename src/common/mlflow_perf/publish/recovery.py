@@ -52,6 +52,7 @@ from mlflow_perf.publish.recovery_checks import (
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
+from mlflow_perf.recorders.spool_folder import remove_left_over
 from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Kind
@@ -270,6 +271,7 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
         recovered = _recover_one(path, away, of_any_host=of_any_host)
         if recovered is not None:
             yield replace(recovered, journal=path.name)
+    remove_left_over(place)
 
 
 def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Recovered | None:
@@ -375,7 +377,7 @@ def _send_journal(
 def _find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
     """Return the folder with the operations of a job's processes, never one outside."""
     name = head.get("spool")
-    if not isinstance(name, str) or not re.fullmatch(r"mlflow-perf-spool-\w+", name):
+    if not isinstance(name, str) or not re.fullmatch(rf"{spool.PREFIX}\w+", name):
         return None
     folder = place / name
     return folder if folder.is_dir() and not folder.is_symlink() else None

@@ -36,6 +36,9 @@ from mlflow_perf.errors import DocumentError
 VARIABLE = "MLFLOW_PERF_SPOOL"
 """Environment variable that names the spool folder to the processes of a job."""
 
+PREFIX = "mlflow-perf-spool-"
+"""Start of the name of a spool folder."""
+
 BLOB = 100
 """Kinds from here on carry bytes."""
 
@@ -193,8 +196,12 @@ class SpoolWriter:
             self._file = self._map = None
 
 
-def create(parent: Path | None = None) -> Path:
+def create(parent: Path | None = None, *, prefix: str = PREFIX) -> Path:
     """Make a spool folder that only this user can enter, by default among the temporary files.
+
+    Args:
+        parent: Where.
+        prefix: Start of its name.
 
     Raises:
         OSError: If it cannot be made.
@@ -202,14 +209,14 @@ def create(parent: Path | None = None) -> Path:
     if len(_created) == _created.maxlen:
         again = _created.popleft()
         with contextlib.suppress(OSError):
-            if again.parent == parent:
+            if again.parent == parent and again.name.startswith(prefix):
                 again.mkdir(mode=0o700)
                 _created.append(again)
                 return again
     # Only a session makes folders, and importing tempfile takes as long as the rest of this module.
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-spool-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     _created.append(folder)
     return folder
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
+
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
@@ -62,7 +66,8 @@ class SpoolFolder:
             if not self.is_shared:
                 with contextlib.suppress(OSError):
                     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    self.path = spool.create(parent)
+                    prefix = f"{_name_machine()}{os.getpid()}_"
+                    self.path = spool.create(parent, prefix=prefix)
                 self.path = self.path or spool.create()
             else:
                 self.path = self._join_ranks(run_id)
@@ -176,6 +181,22 @@ class SpoolFolder:
                     if file.suffix in (_RECORDING, _STARTED, COMMAND, BLOCK, ".sampler"):
                         file.unlink(missing_ok=True)
             spool.remove(self.path)
+
+
+def remove_left_over(parent: Path) -> None:
+    """Delete the empty spool folders of processes that died, on this machine since it booted."""
+    prefix = _name_machine()
+    for folder in parent.glob(f"{prefix}*"):
+        pid = folder.name.removeprefix(prefix).partition("_")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            with contextlib.suppress(OSError):  # a journal needs one that is not empty
+                folder.rmdir()
+
+
+def _name_machine() -> str:
+    """Return the start of the names of the folders whose process's id can be looked up here."""
+    place = f"{socket.gethostname()} {boot_id()} {_read_pid_namespace()}".encode()
+    return f"{spool.PREFIX}{hashlib.sha256(place).hexdigest()[:8]}_"
 
 
 def _process_age_sec(*, at: float) -> float:

@@ -17,9 +17,7 @@ from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import training
 from mlflow_perf.session.cell_magic import is_notebook
-from mlflow_perf.session.outcome import Outcome
-from mlflow_perf.session.run_recorder import GRACE_SEC, RunRecorder
-from mlflow_perf.session.run_recording import RunRecording
+from mlflow_perf.session.run_recorder import GRACE_SEC, RunRecorder, judge_exit
 from mlflow_perf.tracking.run_events import listen, stop_listening
 
 _log = get_logger(__name__)
@@ -94,21 +92,14 @@ def finish_at_exit() -> None:
     """Finish the runs that are open when the interpreter exits."""
     if _autolog is not None:
         try:
-            _autolog.stop(_judge_exit)
+            # MLflow ends it, as FINISHED even after an error. In a notebook that is any cell's
+            # error, perhaps of hours ago.
+            error = None if is_notebook() else getattr(sys, "last_value", None)
+            _autolog.stop(lambda one: judge_exit(one, error))
         except Exception as error:
             if is_from_handler(error):
                 raise
             _log.warning("The performance of a run is not reported: %s", first_line(error))
-
-
-def _judge_exit(recording: RunRecording) -> Outcome:
-    """Return how a run ended that the script left open."""
-    if not recording.is_active:
-        return Outcome("KILLED", "the interpreter ended inside the run")
-    # MLflow ends it, as FINISHED even after an error. In a notebook that is any cell's error,
-    # perhaps of hours ago.
-    error = None if is_notebook() else getattr(sys, "last_value", None)
-    return Outcome.from_error(error)
 
 
 def _renew_in_child() -> None:

@@ -36,6 +36,7 @@ from mlflow_perf.session import run_sources
 from mlflow_perf.session.address import address, describe_node
 from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_finder import RunFinder, find_tracking_uri, name_store
 from mlflow_perf.session.stack_recording import build_job_profile, open_engine
 from mlflow_perf.tracking.delivery import Delivery
@@ -44,6 +45,7 @@ from mlflow_perf.tracking.run_handle import RunHandle
 from mlflow_perf.tracking.run_notes import note_reported
 
 _charged_sec = 0.0  # our CPU time in this process that belongs to the recordings so far
+_patience = Patience(0.0)  # of all blocks of this process
 
 
 class Recording:
@@ -68,9 +70,8 @@ class Recording:
     def __init__(
         self, name: str, settings: Settings, *, is_command: bool = False, hold: bool = False
     ) -> None:
-        self.name, self._hold = name, hold
-        self.settings = settings
-        self._is_command = is_command
+        self.name, self.settings = name, settings
+        self._is_command, self._hold = is_command, hold
         node = self.node = run_sources.detect_node(settings.node)
         uri = name_store() if is_command else find_tracking_uri(settings.start_timeout)
         self.run = RunHandle(uri, name, settings.run_id, job_key=node.shared_key)
@@ -86,8 +87,7 @@ class Recording:
         )
         self._state_folder = find_state_folder(settings.dir)
         self._scrapers = run_sources.open_scrapers(settings.scrape, settings.interval)
-        self._transfers: dict[str, NixlKVConnectorStats] = {}
-        self._steps = StepMetrics()
+        self._transfers, self._steps = dict[str, NixlKVConnectorStats](), StepMetrics()
         self._stacks = open_engine(settings.profile_engine, settings.profile)
         self._spool: SpoolFolder | None = None
         self._journal: Journal | None = None
@@ -134,17 +134,16 @@ class Recording:
             self._stacks.note_begin()
             return
         self._note_run()
-        settings = self.settings
         commands = None if root_pid is None or self._spool is None else self._spool.commands
         ranks = None if commands is None else commands.cpu_by_pid
         readers = run_sources.open_job_readers(
-            root_pid, self.node, carbon=settings.carbon, ranks=ranks
+            root_pid, self.node, carbon=self.settings.carbon, ranks=ranks
         )
         collector = PerformanceMetricsCollector(
-            settings.max_length, interval=settings.interval, readers=[*readers, *self._scrapers],
-            on_report=self._take_report, own_cpu_before_sec=_charged_sec,
+            self.settings.max_length, interval=self.settings.interval, on_report=self._take_report,
+            readers=[*readers, *self._scrapers], own_cpu_before_sec=_charged_sec,
         )  # fmt: skip
-        if settings.live:
+        if self.settings.live:
             node = str(self.node.index) if self.node.count > 1 else ""
             self._listeners.append(LiveCurves.begin(self.run, node=node, component=self.name))
         # Everything else first: what is done after the first sample would be the block's.
@@ -270,7 +269,8 @@ class Recording:
             limit_sec: Most seconds, where the job has less time than `exit_timeout`.
         """
         global _charged_sec  # noqa: PLW0603 - of the process
-        deadline = time.monotonic() + min(self.settings.exit_timeout, limit_sec or math.inf)
+        began, most_sec = time.monotonic(), _patience.for_block(self.settings.exit_timeout)
+        deadline = began + min(most_sec, limit_sec or math.inf)
         if not self._sending.acquire(timeout=max(1.0, deadline - time.monotonic())):
             return
         try:
@@ -305,6 +305,7 @@ class Recording:
                 self._journal.keep(delivery, held=True)
             else:
                 self.sent = dispatch(delivery, self._journal, deadline=deadline, secure=is_killed)
+                _patience.note(is_sent=self.sent, began=began)
             note_reported(self.run.run_id if self.sent else None)
             if self.sent and delivery.index == 0 and not self.settings.quiet:
                 write_closing_line(delivery.run, delivery.document)
@@ -321,9 +322,8 @@ class Recording:
         self.note_end()
         if self._collector is not None:
             self._collector.finalize(end_cost=self._is_command)
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener.close()
+        while self._listeners:
+            self._listeners.pop().close()
 
     @as_own()
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:

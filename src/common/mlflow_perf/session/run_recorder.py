@@ -327,8 +327,8 @@ class RunRecorder:
         self._lock = RLock()
 
     def _finish_child(self) -> None:
-        outcome = Outcome("KILLED", "the process ended inside the run")
-        self.stop(lambda _: outcome)
+        error = sys.exc_info()[1]  # this runs in a `finally`
+        self.stop(lambda one: judge_exit(one, error))
 
     def _on_fatal(self, number: int) -> None:
         self.end_runs(lambda _: Outcome("KILLED", name_signal(number)))
@@ -345,6 +345,18 @@ class RunRecorder:
             self._queue.put(sending)
         for sending in sent:
             sending.done.wait(max(0.0, until - time.monotonic()))
+
+
+def judge_exit(recording: RunRecording, error: BaseException | None) -> Outcome:
+    """Return how a run ended that its program left open.
+
+    Args:
+        recording: The run's recording.
+        error: What ended the program; None where nothing did.
+    """
+    if not recording.is_active:
+        return Outcome("KILLED", "the interpreter ended inside the run")
+    return Outcome.from_error(error)
 
 
 def _find_pool() -> Any:

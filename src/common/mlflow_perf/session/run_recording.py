@@ -30,8 +30,8 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_handle import RunHandle
 
-# A killed job loses at most this much and what the journal's own interval adds: 10 s together.
-_JOURNAL_AFTER_SEC = 2.0
+# The runs that are over before their first sample need no journal: it takes most of a millisecond.
+_SOON_SEC = 1.0
 _BRIEF_SEC = 1.0
 
 
@@ -99,22 +99,26 @@ class RunRecording:
         self._step_source = current.process.steps
         if self._step_source is not None:
             self._step_source.feed(self.steps)
+        if settings.interval > _SOON_SEC:
+            self._begin_journal()
         window.on_row = self._take_row
 
     def _take_row(self, row: dict[str, float]) -> None:
-        """Begin the journal and the live curves of a run that is not a short one."""
-        journal = self._journal.journal
-        if journal is not None:
-            journal.append(row)
-        elif row["elapsed_sec"] >= _JOURNAL_AFTER_SEC:
-            journal = self._journal.open()
-            for kept in self.window.rows():
-                journal.append(kept)
-            journal.start()
+        """Write into the journal and the live curves; those of a short run are never begun."""
+        if self._journal.journal is None:
+            self._begin_journal()
+        else:
+            self._journal.journal.append(row)
         if self._settings.live:
             if self._live is None:
                 self._live = LiveCurves.begin(self.run, component=self.name)
             self._live(row)
+
+    def _begin_journal(self) -> None:
+        journal = self._journal.open()
+        for row in self.window.rows():
+            journal.append(row)
+        journal.start()
 
     def _open_journal(self) -> Journal:
         document = NodeDocument(node=self._node_facts, component=self.name, status="KILLED")
