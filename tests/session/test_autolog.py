@@ -294,10 +294,13 @@ def test_a_kill_leaves_a_journal_from_the_first_sample_on(interval: float, tmp_p
     mlflow_perf.autolog(interval=interval, quiet=True)
     until = time.monotonic() + 60.0
     with mlflow.start_run() as run:
-        while not (found := [*(tmp_path / "mlflow-perf-journal").glob("*.journal")]):
+        found: list[bytes] = []
+        while not (found and b'"rows"' in found[0]):
             assert time.monotonic() < until
             time.sleep(0.01)
-        delivery, _ = read_journal(found[0].read_bytes())
+            folder = tmp_path / "mlflow-perf-journal"
+            found = [path.read_bytes() for path in folder.glob("*.journal")]
+        delivery, _ = read_journal(found[0])
     assert delivery.run.run_id == run.info.run_id
     assert delivery.document.started is not None
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _REFUSED_SEC = 2.0  # for an upload to a run whose figures were refused
-_SLOW_UPLOAD_SEC = 5.0  # then a run of ours ends before its artifacts are there
+_SLOW_UPLOAD_SEC = 2.0  # then a run of ours ends before its artifacts are there
 _LOOK_SEC = 0.5  # how often to look what is wrong with an upload
 _NO_ARTIFACTS = "its figures are in the run, its artifacts are not"
 _ALONE_SEC = 10.0

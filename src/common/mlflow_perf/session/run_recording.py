@@ -119,6 +119,7 @@ class RunRecording:
         for row in self.window.rows():
             journal.append(row)
         journal.start()
+        journal.flush()
 
     def _open_journal(self) -> Journal:
         document = NodeDocument(node=self._node_facts, component=self.name, status="KILLED")
