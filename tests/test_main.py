@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import make_document
 
 
 @pytest.mark.parametrize("hidden", ["click", "msgspec"])
@@ -55,3 +56,47 @@ def test_a_command_runs_where_the_users_json_hides_pythons(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (3, "ran\n"), done.stderr
     assert f"({tmp_path}/json.py). The command runs unmeasured." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> list[str]:
+    """Return the files of two documents."""
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        make_document({}).save(path)
+    return [str(path) for path in paths]
+
+
+def _call(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Call a command by a shell that redirects its standard output."""
+    command = [sys.executable, "-m", "mlflow_perf", *arguments]
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f'"$@" {redirected}', "sh", *command],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+@pytest.mark.parametrize("command", ["--help", "show", "check"])
+def test_a_full_disk_is_one_line_and_no_failed_gate(documents: list[str], command: str) -> None:
+    """An exit code of 1 says that a gate failed."""
+    arguments = {
+        "--help": (), "show": documents[:1], "check": (*documents, "--limit", "duration_sec=+900%")
+    }[command]  # fmt: skip
+    done = _call(">/dev/full", command, *arguments)
+    assert done.returncode == 2
+    assert done.stderr == "mlflow-perf: OSError: [Errno 28] No space left on device\n"
+
+
+def test_a_reader_that_has_gone_is_no_failed_gate(documents: list[str]) -> None:
+    """The exit code is that of any program in a pipe that ends early."""
+    done = _call("| true", "check", *documents, "--limit", "duration_sec=+900%")
+    assert (done.returncode, done.stderr) in ((141, ""), (0, ""))
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_a_closed_output_is_none(documents: list[str], command: str) -> None:
+    """`>&-` asks for nothing but the exit code."""
+    limit = ("--limit", "duration_sec=+900%") if command == "check" else ()
+    done = _call(">&-", command, *documents[: 1 + bool(limit)], *limit)
+    assert (done.returncode, done.stderr) == (0, "")

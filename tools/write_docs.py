@@ -88,7 +88,7 @@ def commands_page() -> str:
     """Return the page of all commands: what each prints with `--help`."""
     parts = [
         "# Commands",
-        "Exit codes: 0 done, 1 a gate or a pipeline failed, 2 bad usage or input.",
+        "Exit codes: 0 done, 1 a gate or a pipeline failed, 2 bad usage, input or output.",
     ]
     for path, command in _commands(main, ("mlflow-perf",)):
         context = click.Context(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
+from mlflow_perf.analysis.finding_texts import SENTENCES, Facts, describe_serial
 from mlflow_perf.analysis.findings import KINDS, findings_of
 from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.time_shares import read_spans
@@ -28,11 +30,17 @@ def test_every_kind_has_a_sentence_of_any_figures() -> None:
         assert bool(do) == (kind != "balanced")
 
 
-@pytest.mark.parametrize(("switches", "is_in_turns"), [((0, 5, 19), False), ((0, 300, 320), True)])
+@pytest.mark.parametrize(
+    ("switches", "beside_sec", "is_in_turns"),
+    [((0, 5, 19), 0.6, False), ((0, 300, 320), 0.6, True), ((0, 300, 320), 0.01, False)],
+)
 def test_threads_take_turns_only_where_they_did_so_for_long(
-    switches: tuple[float, ...], *, is_in_turns: bool
+    switches: tuple[float, ...], beside_sec: float, *, is_in_turns: bool
 ) -> None:
-    """MLflow has two idle threads in every job, so a burst of switches at the end is ignored."""
+    """A burst of switches at the end is ignored, and so are the short pauses of one busy thread.
+
+    MLflow has two idle threads in every job.
+    """
     elapsed = (0.0, 1.0, 1.06)
     reports: dict[str, list[float | None]] = {
         "elapsed_sec": [*elapsed],
@@ -41,6 +49,7 @@ def test_threads_take_turns_only_where_they_did_so_for_long(
         "job_processes": [1.0] * 3,
         "job_ran_sec": [*elapsed],
         "job_run_delay_sec": [0.0] * 3,
+        "job_ran_beside_sec": [0.0, beside_sec, beside_sec],
         "job_voluntary_switches": [*map(float, switches)],
     }
     summary = {
@@ -51,6 +60,17 @@ def test_threads_take_turns_only_where_they_did_so_for_long(
     }
     text = findings_of(NodeDocument(summary=summary, reports=reports))[0].sentence
     assert ("took turns" in text) is is_in_turns, text
+    assert "or as all threads" not in text
+
+
+def test_a_full_node_may_be_why_threads_take_turns() -> None:
+    """Beside others who keep the CPUs busy, threads without Python's lock share one CPU as well."""
+    usage = Usage({"job_threads_max": 4.0, "cpu_limit_cores": 2.0, "job_cpu_avg_cores": 1.0,
+                   "cpu_avg_utilization_pct": 99.0})  # fmt: skip
+    span = replace(read_spans(NodeDocument())[0], seconds=1.0, used=1.0, takes_turns=1.0)
+    text, do = describe_serial(Facts(usage, [span], {}, MemoryTrend()))
+    assert "as Python's threads do under its lock (GIL), or as all threads do where others" in text
+    assert "if it is the lock" in do
 
 
 @pytest.mark.parametrize(("cores", "said"), [(1.0, "0.2 of 1 CPU"), (2.0, "0.2 of 2 CPUs")])

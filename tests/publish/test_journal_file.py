@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,30 @@ def test_a_journal_of_another_user_is_skipped(
     assert sent == []
     assert "belongs to another user" in caplog.text
     assert path.exists()
+
+
+def test_without_a_home_each_user_has_a_folder_of_his_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the home cannot be made: a report would be lost where another user was first."""
+    monkeypatch.delenv("MLFLOW_PERF_DIR", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    home = tmp_path / "home"
+    (tmp_path / "file").touch()
+    for place, expected in (
+        (home, home / ".local" / "state" / "mlflow-perf"),
+        (tmp_path / "file" / "home", tmp_path / f"mlflow-perf-{os.getuid()}"),
+        (None, tmp_path / f"mlflow-perf-{os.getuid()}"),
+    ):
+
+        def find_home(place: Path | None = place) -> Path:
+            if place is None:
+                raise RuntimeError("no home")
+            return place
+
+        monkeypatch.setattr(Path, "home", find_home)
+        assert journal_file.find_state_folder() == expected
 
 
 _ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")

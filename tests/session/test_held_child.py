@@ -362,3 +362,25 @@ def test_what_names_the_wrapper_names_the_command() -> None:
     start = 'LISTEN_PID=$$ exec "$@"'
     argv = ["sh", "-c", start, "sh", sys.executable, "-c", WRAPPER, "sh", "-c", command]
     assert subprocess.run(argv, env=env, check=False, timeout=120).returncode == 0
+
+
+@pytest.mark.e2e
+def test_a_wrapper_that_is_stopped_says_how_long_it_did_not_look() -> None:
+    """The command goes on and ends meanwhile; when, nobody can know."""
+    wrapper = subprocess.Popen(
+        [sys.executable, "-c", f"{WRAPPER[:-15]}print(child.unseen_sec)", "sh", "-c",
+         "echo $$; read line"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert wrapper.stdin is not None
+    assert wrapper.stdout is not None
+    pid = int(wrapper.stdout.readline())
+    wrapper.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, wrapper.pid, os.WSTOPPED | os.WNOWAIT)
+    wrapper.stdin.write("\n")
+    wrapper.stdin.flush()
+    while "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]:
+        time.sleep(0.01)
+    time.sleep(1.5)
+    wrapper.send_signal(signal.SIGCONT)
+    assert float(wrapper.communicate(timeout=60)[0]) >= 1.5

@@ -68,15 +68,16 @@ def test_usage_before_the_start_does_not_count(proc: Path) -> None:
     assert read(reader) == {
         "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0,
         "job_processes": 2.0, "job_mem_mb": 3.0, "job_read_calls": 0.0, "job_write_calls": 0.0,
-        "job_threads": 2.0, "job_ran_sec": 0.0, "job_run_delay_sec": 0.0,
+        "job_threads": 2.0, "job_ran_sec": 0.0, "job_run_delay_sec": 0.0, "job_ran_beside_sec": 0.0,
     }  # fmt: skip
     record(
         proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB), calls=(30, 4),
-        threads={10: (0, 0), 101: (300_000_000, 100_000_000)},
+        threads={10: (100_000_000, 0), 101: (300_000_000, 100_000_000)},
     )  # fmt: skip
     report = read(reader)
+    assert report["job_ran_beside_sec"] == pytest.approx(0.1)
     assert (report["job_read_calls"], report["job_write_calls"]) == (30.0, 4.0)
-    assert (report["job_ran_sec"], report["job_run_delay_sec"]) == pytest.approx((0.3, 0.1))
+    assert (report["job_ran_sec"], report["job_run_delay_sec"]) == pytest.approx((0.4, 0.1))
     assert report["job_threads"] == 3.0
     assert report["job_cpu_sec"] == pytest.approx(0.5)
     assert report["job_cpu_cores"] == pytest.approx(0.5)

@@ -15,6 +15,7 @@ from mlflow_perf.core.format import one_decimal
 __all__ = ["SENTENCES", "Facts"]
 
 _ONE_BUSY = 0.75
+_FULL_PCT = 85.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
             "threads do under its lock (GIL)"
         )
         do = "use processes instead of threads"
+        if usage.node_busy_pct > _FULL_PCT:
+            text += ", or as all threads do where others keep the other CPUs busy"
+            do += " if it is the lock"
     wanted = facts.wanted_cpus
     if wanted == 1:
         return text, f"{do}, or ask for one CPU"

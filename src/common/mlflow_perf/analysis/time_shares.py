@@ -28,9 +28,9 @@ _RATES = {
 _USED = {
     *_RATES, "elapsed_sec", "cpu_busy_sec", "cpu_iowait_sec", "cpu_limit_cores",
     "disk_io_read_mb", "disk_io_write_mb", "gpu_utilization_pct", "job_io_read_mb",
-    "job_io_write_mb", "job_processes", "job_ran_sec", "job_read_calls", "job_run_delay_sec",
-    "job_threads", "job_voluntary_switches", "job_write_calls", "net_io_ext_recv_mb",
-    "net_io_ext_sent_mb",
+    "job_io_write_mb", "job_processes", "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
+    "job_run_delay_sec", "job_threads", "job_voluntary_switches", "job_write_calls",
+    "net_io_ext_recv_mb", "net_io_ext_sent_mb",
 }  # fmt: skip
 """The columns that spans are made of."""
 
@@ -217,6 +217,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
                 row.get("job_threads", 0.0),
                 row.get("job_processes", 1.0),
                 rate("job_voluntary_switches"),
+                rate("job_ran_beside_sec") / runs if "job_ran_beside_sec" in row and runs else 1.0,
             ),
             peak_used=whole.peak_used,
             processes=row.get("job_processes", 0.0),
@@ -237,9 +238,19 @@ def _calculate_rate(gained: Mapping[str, float], seconds: float, *names: str) ->
     return max(0.0, sum(gained.get(name, 0.0) for name in names)) / seconds
 
 
-def _find_turns(used: float, threads: float, processes: float, switches: float) -> float:
-    """Return how far threads take turns on one CPU, from how often per second they give it up."""
-    is_one = 1.0 - ramp(used, 1.1, 1.4)
+def _find_turns(
+    used: float, threads: float, processes: float, switches: float, beside: float = 1.0
+) -> float:
+    """Return how far threads take turns on one CPU.
+
+    Args:
+        used: CPUs that the job kept busy.
+        threads: Threads of the job, idle ones included.
+        processes: Processes of the job.
+        switches: How often per second they give up their CPU.
+        beside: The share of the computing that others than the busiest did; 1.0 if unknown.
+    """
+    is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3)
     return is_one * ramp(switches, 50, 150) if threads >= 3 and processes <= 1 else 0.0
 
 

@@ -1,12 +1,15 @@
 """The command `mlflow-perf`: each command is a file of this folder, imported when it is called.
 
 The file `cli/<name>.py` holds a click command or group named `command`. Errors of ours end with one
-line and an exit code: 0 done, 1 a gate or a pipeline failed, 2 bad usage or input.
+line and an exit code: 0 done, 1 a gate or a pipeline failed, 2 bad usage, input or output, 141 the
+reader of the output has gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import keyword
+import os
 import pkgutil
 import sys
 from importlib import import_module
@@ -16,13 +19,14 @@ import click
 
 from mlflow_perf._version import __version__
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.uris import redact_password
+from mlflow_perf.core.uris import first_line, redact_password
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
 __all__ = ["main"]
 
 _USAGE_ERROR = 2
 _FAILED = 1
+_READER_GONE = 141  # as of a program that SIGPIPE ends: 1 would say that a gate failed
 _SENTENCE = 200  # characters: longer than any first sentence
 
 
@@ -63,6 +67,26 @@ class _LazyGroup(_options.SuggestingGroup):
             lines = [_tables.clean(redact_password(line)) for line in str(error).split("\n")]
             click.echo("mlflow-perf: " + "\n".join(lines), err=True)
             sys.exit(_FAILED if isinstance(error, StepFailedError) else _USAGE_ERROR)
+        except BrokenPipeError:
+            _drop_output()
+            sys.exit(_READER_GONE)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; what the system or a store refuses becomes one line, too."""
+        try:
+            return super().main(*args, **kwargs)
+        except Exception as error:
+            if not isinstance(error, OSError) and not type(error).__module__.startswith("mlflow."):
+                raise  # a fault of ours
+            _drop_output()
+            click.echo(f"mlflow-perf: {_tables.clean(first_line(error))}", err=True)
+            sys.exit(_USAGE_ERROR)
+
+
+def _drop_output() -> None:
+    """Let Python end without an error for what standard output did not take."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

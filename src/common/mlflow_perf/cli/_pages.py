@@ -99,12 +99,12 @@ def log_page(page: Page) -> list[str]:
     """
     if page.run is None or page.run.run_id is None:
         raise RunNotFoundError("A file is no run to which a report could be logged.")
-    client = make_client()
-    client.log_text(page.run.run_id, page.html, REPORT_FILE)
-    if page.workflow is None:
-        return [REPORT_FILE]
-    client.log_dict(page.run.run_id, page.workflow.as_dict(), "perf/workflow.json")
-    return [REPORT_FILE, "perf/workflow.json"]
+    client, run_id, paths = make_client(), page.run.run_id, [REPORT_FILE]
+    client.log_text(run_id, page.html, REPORT_FILE)
+    if page.workflow is not None:
+        paths.append("perf/workflow.json")
+        client.log_dict(run_id, page.workflow.as_dict(), paths[-1])
+    return paths
 
 
 def _read_nodes(source: str, *, needed: bool) -> Iterator[NodeDocument]:

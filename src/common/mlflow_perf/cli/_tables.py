@@ -59,7 +59,7 @@ def echo_json(data: Any) -> None:
 
 def width() -> int:
     """Return the number of columns of the terminal; 80 if there is no terminal."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # `>&-` closes it
         return 80
     return min(_WIDTH_MAX, max(40, shutil.get_terminal_size((80, 24)).columns))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
-import secrets
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from mlflow_perf.core.new_file import replacing
 
 Columns = dict[str, list[float | None]]
 """Column name → values in the order of time, all of one length, None where one is missing."""
@@ -126,17 +126,8 @@ def write_text(path: Path, text: str) -> Path:
     Raises:
         OSError: When the place cannot be written.
     """
-    # Not by `tempfile`, whose files only their owner may read. To ask for the umask would change it
-    # for an instant, and with it the files that other threads make then.
-    begun = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with begun.open("x", encoding="utf-8") as file:
-            file.write(text)
-        begun.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            begun.unlink()
-        raise
+    with replacing(path) as begun:
+        begun.write_text(text, encoding="utf-8")
     return path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.extras import needing
+from mlflow_perf.core.new_file import replacing
 
 
 def write_parquet(
@@ -17,7 +18,7 @@ def write_parquet(
     The file is there as a whole or, after a failure, not at all.
 
     Args:
-        path: The file; an older one is replaced.
+        path: The file; an older one is replaced, and a device or a pipe is written to.
         columns: Name → kind: `text`; `word`, a text that repeats; `integer`; `number`; or `time`,
             Unix time in seconds, which is stored in UTC to the millisecond.
         batches: Rows with a value for each column; None where it is missing.
@@ -37,20 +38,18 @@ def write_parquet(
         "time": pa.timestamp("ms", tz="UTC"),
     }
     schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
-    part = path.with_name(f".{path.name}.part")
     count = 0
-    try:
-        with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
-            for rows in filter(None, batches):
-                arrays = []
-                for column, kind in zip(zip(*rows, strict=True), columns.values(), strict=True):
-                    values = list(column)
-                    if kind == "time":
-                        values = [None if v is None else int(1000 * v) for v in values]
-                    arrays.append(pa.array(values, types[kind]))
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-                count += len(rows)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        replacing(path) as part,
+        parquet.ParquetWriter(part, schema, compression="zstd") as writer,
+    ):
+        for rows in filter(None, batches):
+            arrays = []
+            for column, kind in zip(zip(*rows, strict=True), columns.values(), strict=True):
+                values = list(column)
+                if kind == "time":
+                    values = [None if v is None else int(1000 * v) for v in values]
+                arrays.append(pa.array(values, types[kind]))
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            count += len(rows)
     return count

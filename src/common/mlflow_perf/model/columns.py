@@ -62,6 +62,7 @@ JOB_COLUMNS = (
     Column("job_threads", _GAUGE, "", "Threads of the job's processes."),
     Column("job_ran_sec", _COUNTER, "s", "Time in which threads of the job ran, as last looked."),
     Column("job_run_delay_sec", _COUNTER, "s", "Time in which they waited for a CPU meanwhile."),
+    Column("job_ran_beside_sec", _COUNTER, "s", "Time in which others than the busiest ran."),
     Column(
         "job_voluntary_switches", _COUNTER, "", "Times that threads of the job gave up their CPU."
     ),

@@ -29,11 +29,14 @@ def find_state_folder(folder: str | None = None) -> Path:
             return Path(folder).absolute()  # the job may change its working folder
         return Path(folder)
     home = os.environ.get("XDG_STATE_HOME")
-    try:
-        base = Path(home) if home else Path.home() / ".local" / "state"
-    except RuntimeError:  # a user without a home, as in some containers
-        base = Path(tempfile.gettempdir())
-    return base / "mlflow-perf"
+    with contextlib.suppress(RuntimeError, OSError):  # a user without a home, or a closed one
+        place = (Path(home) if home else Path.home() / ".local" / "state") / "mlflow-perf"
+        nearest = next(one for one in (place, *place.parents) if one.exists())
+        if nearest.is_dir() and os.access(nearest, os.W_OK):
+            return place
+    # Each user's own: nobody else could write there.
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"mlflow-perf-{user}"
 
 
 def lock(handle: int, *, if_unknown: bool = False) -> bool:

@@ -49,6 +49,7 @@ _TAKES_CODE = re.compile(r"-[A-Za-z]*[ceEp].*|--(eval|print|execute|command).*")
 _CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
 _ENDING = {"SIGHUP", "SIGINT", "SIGKILL", "SIGTERM"}
 _LOOK_EVERY_SEC = 1.0
+_UNSEEN_SEC = 3.0
 
 
 def check_command(argv: Sequence[str]) -> int:
@@ -201,6 +202,11 @@ def _follow(
     _try_step(lambda: recording.note_command(RankCommand(child.pid)))
     look()
     code, ended_by = child.wait(look)
+    if child.unseen_sec > _UNSEEN_SEC:
+        _log.warning(
+            "The command ended while mlflow-perf itself was stopped or held up, for %.0f s: up to "
+            "that much of the time in its report is not its own.", child.unseen_sec,
+        )  # fmt: skip
     end = judge_end(
         code, ended_by=ended_by, received=child.received, oom_kills=count_new_oom_kills(counts)
     )
@@ -236,7 +242,10 @@ class _PlainChild:
     Attributes:
         pid: Its process id.
         received: The signals that this process got.
+        unseen_sec: As of `HeldChild`; here the system says when the command ended.
     """
+
+    unseen_sec = 0.0
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.received: list[int] = []

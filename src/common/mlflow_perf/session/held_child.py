@@ -89,6 +89,7 @@ class HeldChild:
     Attributes:
         pid: Its process id.
         received: The signals that this process got.
+        unseen_sec: How long before the end was seen this process had last looked, after `wait`.
 
     Raises:
         OSError: When this process cannot fork; nothing has changed then.
@@ -96,6 +97,7 @@ class HeldChild:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.received: list[int] = []
+        self.unseen_sec = 0.0
         self._failed: tuple[int, int] | None = None
         self._is_stopped = False
         self._stop_asked_at = -_STOP_WITHIN_SEC
@@ -148,11 +150,13 @@ class HeldChild:
         Args:
             look: Called about every second meanwhile.
         """
-        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        flags, looked = os.WEXITED | os.WNOWAIT | os.WNOHANG, time.monotonic()
         while (ended := os.waitid(os.P_PID, self.pid, flags)) is None:
+            looked = time.monotonic()
             self._stop_with_command()
             if not self._pass_on(_LOOK_EVERY_SEC):
                 look()
+        self.unseen_sec = time.monotonic() - looked
         if self._failed is not None:
             return self._failed
         if ended.si_code == os.CLD_EXITED:

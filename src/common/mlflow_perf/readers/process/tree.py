@@ -220,6 +220,7 @@ class ProcessTreeReader:
         self._threads.update(self._members.values())
         report["job_ran_sec"] = self._threads.ran_sec
         report["job_run_delay_sec"] = self._threads.waited_sec
+        report["job_ran_beside_sec"] = self._threads.beside_sec
         if self._members:
             report["job_threads"] = float(self._threads.count(self._members.values()))
         switches = self._read_switches()

@@ -64,6 +64,7 @@ class TreeThreads:
     Attributes:
         ran_sec: Time in which the threads ran, summed.
         waited_sec: Time in which they waited for a CPU, summed.
+        beside_sec: Of `ran_sec`, that of all but the busiest thread between two readings.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class TreeThreads:
     ) -> None:
         self._table, self._clock, self._cpu_clock = table, clock, cpu_clock
         self._looked: dict[int, _Looked] = {}
-        self.ran_sec = self.waited_sec = 0.0
+        self.ran_sec = self.waited_sec = self.beside_sec = 0.0
         for process in members:
             self._look(process)
-        self.ran_sec = self.waited_sec = 0.0
+        self.ran_sec = self.waited_sec = self.beside_sec = 0.0
         self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
 
     def count(self, members: Collection[Process]) -> int:
@@ -136,6 +137,7 @@ class TreeThreads:
         if is_own:
             threads -= working_thread_ids() - before.threads.keys() - {pid}
             threads -= brought_thread_ids()
+        all_ns = most_ns = 0
         for thread in threads:
             is_known = thread == pid or thread in before.threads
             if thread in before.own or not (is_known or not self._table.is_own_thread(pid, thread)):
@@ -147,5 +149,7 @@ class TreeThreads:
             now.threads[thread] = found
             ran, waited = before.threads.get(thread, (0, 0))
             if found[0] >= ran and found[1] >= waited:  # else another thread has its id by now
-                self.ran_sec += (found[0] - ran) / 1e9
+                all_ns, most_ns = all_ns + found[0] - ran, max(most_ns, found[0] - ran)
                 self.waited_sec += (found[1] - waited) / 1e9
+        self.ran_sec += all_ns / 1e9
+        self.beside_sec += (all_ns - most_ns) / 1e9
