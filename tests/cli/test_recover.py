@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,18 @@ def test_an_empty_folder_has_nothing_to_recover(tmp_path: Path, cli: Call) -> No
     """The folder is named, and the command ends with 0."""
     result = cli("recover", str(tmp_path))
     assert (result.exit_code, result.output) == (0, f"Nothing to recover in {tmp_path}.\n")
+
+
+def test_a_folder_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
+) -> None:
+    """It may hold journals: nothing to recover would be untrue."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed)
+    result = cli("recover", str(closed))
+    assert result.exit_code == 2
+    assert result.stderr == f"mlflow-perf: {closed} may not be read by this user.\n"
 
 
 def test_a_folder_that_does_not_exist_is_named(cli: Call) -> None:

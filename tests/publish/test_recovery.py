@@ -162,6 +162,19 @@ def test_a_store_that_is_gone_is_not_made_anew(
     assert len(list(recover(folder))) == 1
 
 
+def test_a_run_that_was_deleted_for_good_says_what_to_do(
+    store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its journal can never be sent, and only the user knows whether a backup will bring it."""
+    file = tmp_path / "a.journal"
+    file.write_bytes(delivery_with(run_id="0" * 32, tracking_uri=store))
+    assert list(recover(tmp_path)) == []
+    assert file.exists()
+    assert (
+        f"has no run {'0' * 32} any more; if it was deleted for good, delete the jo" in caplog.text
+    )
+
+
 def test_a_server_that_does_not_listen_is_told_at_once(
     sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

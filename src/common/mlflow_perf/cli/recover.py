@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from mlflow_perf.publish.recovery import recover_each
 
 
 @click.command("recover")
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument(
+    "folder", metavar="[DIR]", required=False, type=click.Path(readable=False, path_type=Path)
+)
 @click.option(
     "--any-host",
     is_flag=True,
@@ -32,8 +35,10 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     """
     if folder is not None and not folder.is_dir():
         raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
-    _options.limit_retries()
     place = find_state_folder() if folder is None else folder
+    if place.is_dir() and not os.access(place, os.R_OK | os.X_OK):
+        raise SettingError(f"{place} may not be read by this user.")
+    _options.limit_retries()
     # A line of ours has the reason; MLflow adds a traceback for each statement that fails, and half
     # a page for each tag of a run where there is no git.
     for library in ("mlflow.store.db.utils", "mlflow.utils.git_utils"):

@@ -72,13 +72,24 @@ def is_known(delivery: Delivery) -> bool:
     the journal, has no more than the run, and often less.
 
     Raises:
-        Exception: Whatever MLflow raises when the store does not answer, or has no such run.
+        DocumentError: When the store has no such run, as after `mlflow gc`.
+        Exception: Whatever MLflow raises when the store does not answer.
     """
+    from mlflow.exceptions import MlflowException
+
     run, mine = delivery.run, delivery.document
     if run.run_id is None:
         return False
     client = open_client(run.tracking_uri)
-    stored = client.get_run(run.run_id)
+    try:
+        stored = client.get_run(run.run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        raise DocumentError(
+            f"{redact_password(run.tracking_uri)} has no run {run.run_id} any more; if it was "
+            "deleted for good, delete the journal"
+        ) from error
     # The file alone is not all of a report: a deleted run takes files and refuses metrics.
     if stored.info.lifecycle_stage == "deleted" or not stored.data.metrics:
         return False
