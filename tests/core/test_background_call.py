@@ -34,9 +34,9 @@ def test_the_caller_goes_on_at_its_deadline() -> None:
     leave = threading.Event()
     call = BackgroundCall(lambda: leave.wait(30), name="test")
     assert not call.done_within(0)
-    with pytest.raises(TimeoutError, match="no answer in time"):
+    with pytest.raises(TimeoutError, match="it was not done in time"):
         call.result(-1)
-    with pytest.raises(TimeoutError, match="no answer within 1 s"):
+    with pytest.raises(TimeoutError, match="it was not done within 1 s"):
         call.result(1.2)
     leave.set()
     assert call.done_within(30)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
+import pytest
+
 from mlflow_perf.core.temporary import remove_temporary_folders, temporary_folder
 
 
@@ -14,3 +20,38 @@ def test_a_folder_goes_after_its_block_and_before_an_exit_inside_it() -> None:
         (folder / "node-0.json").write_text("{}")
         remove_temporary_folders()
         assert not folder.exists()
+
+
+_UPLOAD = """
+import atexit, os, sys, threading
+from mlflow_perf.core.temporary import temporary_folder
+inside, go, done = threading.Event(), threading.Event(), threading.Event()
+def upload():
+    with temporary_folder() as folder:
+        inside.set()
+        go.wait(60)
+        print(folder.exists())
+    done.set()
+def finish():
+    go.set()
+    done.wait(60)
+atexit.register(finish)
+threading.Thread(target=upload, daemon=True).start()
+inside.wait(60)
+"""
+_FORK = """
+if os.fork() == 0:
+    go.wait = done.wait = lambda timeout: None
+    sys.exit()
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("and_then", ["", _FORK], ids=["exit", "a forked child's exit"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_an_upload_that_the_exit_waits_for_keeps_its_folder(and_then: str) -> None:
+    """Python's own folder goes first, and MLflow uploads in silence what is left of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _UPLOAD + and_then], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -236,6 +236,24 @@ def test_two_components_have_their_own_keys_also_without_artifacts(
     assert sorted(str(one.component) for one in load(run_id).all_nodes()) == ["test", "train"]
 
 
+def test_files_that_vanish_during_an_upload_are_no_report(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow uploads in silence what is left of a folder."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    upload = MlflowClient.log_artifacts
+
+    def upload_late(self: MlflowClient, run_id: str, local_dir: str) -> None:
+        for path in Path(local_dir).rglob("*.json"):
+            path.unlink()
+        upload(self, run_id, local_dir)
+
+    monkeypatch.setattr(MlflowClient, "log_artifacts", upload_late)
+    with pytest.raises(NotUploadedError, match="were removed during the upload"):
+        write_node(Delivery(_report("train", 1.0), RunHandle(store, run_id=run_id)))
+
+
 def test_refused_figures_leave_no_upload_behind(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

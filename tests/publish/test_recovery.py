@@ -162,6 +162,15 @@ def test_a_store_that_is_gone_is_not_made_anew(
     assert len(list(recover(folder))) == 1
 
 
+def test_one_sample_has_no_figures(tmp_path: Path) -> None:
+    """Differences within it would be zeros that nobody measured."""
+    first = {"timestamp": 100.0, "elapsed_sec": 0.0, "job_cpu_sec": 0.0, "job_io_read_mb": 0.0}
+    delivery, _ = read_journal(journal_of({"rows": [first]}, started=100.0))
+    assert delivery.document.status == "KILLED"
+    assert not delivery.document.summary.keys() & {"duration_sec", "job_cpu_hours"}
+    assert delivery.document.reports["elapsed_sec"] == [0.0]
+
+
 def test_a_run_that_was_deleted_for_good_says_what_to_do(
     store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mlflow_perf.analysis.time_shares import read_spans
+from mlflow_perf.analysis.time_shares import average_demand, read_spans
 from mlflow_perf.analysis.usage import Usage, read_positive
 from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
 from mlflow_perf.model.document import NodeDocument
@@ -34,6 +34,7 @@ class PeakUsage:
         job_cores: Whether `cores` counts the job alone, not everything on the node.
         job_memory: Whether `memory_mb` counts the job alone.
         wanted_cores: CPUs that the job can use: more than `cores` where it waited for CPUs.
+        demand_cores: CPUs that it would have used with the node to itself, on average.
     """
 
     where: str
@@ -48,6 +49,7 @@ class PeakUsage:
     job_cores: bool
     job_memory: bool
     wanted_cores: float
+    demand_cores: float
 
     @property
     def is_serial(self) -> bool:
@@ -98,6 +100,7 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
         # After a command has ended, its wrapper loads MLflow: then it needs `own_mb` alone.
         memory_mb = max(job_mb + beside_mb, own_mb) if job_mb else 0.0
         used_gpus, owned_gpus = usage.count_gpus()
+        spans = read_spans(document)
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
@@ -110,7 +113,8 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             tasks=tasks,
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
             job_memory=job_mb > 0,
-            wanted_cores=find_wanted_cores(usage, read_spans(document)),
+            wanted_cores=find_wanted_cores(usage, spans),
+            demand_cores=average_demand(spans),
         )
         found.append(peak)
     return found

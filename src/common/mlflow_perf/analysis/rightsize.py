@@ -268,7 +268,7 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
             f"CPU: the quota held it back for {throttled:.0f}% of the time ({slowed.where}): "
             "it could use more than was seen."
         )
-    elif wanted >= cores + 0.3:
+    elif min(wanted, peaks.find_worst(lambda peak: peak.demand_cores)[0]) >= cores + 0.3:
         evidence.append(
             f"CPU: its threads waited for CPUs that others had; it could use {wanted:.2f}."
         )

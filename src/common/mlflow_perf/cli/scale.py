@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
-from mlflow_perf.analysis.scaling_runs import ScalingStudy, group_points, study_scaling
+from mlflow_perf.analysis.scaling_runs import (
+    ScalingPoint,
+    ScalingStudy,
+    group_points,
+    study_scaling,
+)
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration
 from mlflow_perf.errors import RunNotFoundError, SettingError
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs
 
 _MOST_RUNS = 1000
@@ -50,6 +56,8 @@ def command(
     groups = group_points(found)
     if not groups:
         raise RunNotFoundError("None of the runs ended well with a duration: nothing to scale.")
+    if component is None:
+        _tell_left_out(found, groups)
     several = {name: p for name, p in groups.items() if len({point.nodes for point in p}) > 1}
     # Of a workflow's steps, those that had one number of nodes throughout are left out.
     studies = [study_scaling(n, p, nodes=counts) for n, p in (several or groups).items()]
@@ -63,6 +71,13 @@ def command(
         return
     for study in studies:
         _show(study)
+
+
+def _tell_left_out(runs: Sequence[PerfRun], groups: Mapping[str, list[ScalingPoint]]) -> None:
+    used = {point.run_id for points in groups.values() for point in points}
+    if left := [_tables.clean(run.label) for run in runs if run.run_id not in used]:
+        names = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
+        click.echo(f"Left out, as not ended well or without a duration: {names}.", err=True)
 
 
 def _show(study: ScalingStudy) -> None:

@@ -59,7 +59,7 @@ class BackgroundCall(Thread, Generic[T]):
         if not self.done_within(timeout_sec):
             # A longer wait may already be used up, and "within 0 s" would explain nothing.
             patience = f"within {timeout_sec:.0f} s" if timeout_sec >= 1 else "in time"
-            raise TimeoutError(f"no answer {patience}")
+            raise TimeoutError(f"it was not done {patience}")
         if self._error is not None:
             raise self._error
         return self._answer[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,16 +16,24 @@ _open: set[Path] = set()
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Make a folder, and remove it after the block."""
-    with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as name:
-        folder = Path(name)
-        _open.add(folder)
-        try:
-            yield folder
-        finally:
-            _open.discard(folder)
+    # Not `TemporaryDirectory`, which a thread may lose too soon: Python removes it before the exit
+    # handlers that still wait for the thread, and so does a forked child at its own exit.
+    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
+    _open.add(folder)
+    try:
+        yield folder
+    finally:
+        _open.discard(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_temporary_folders() -> None:
-    """Remove the folders of threads that still work, because `os._exit` follows."""
+    """Remove the folders of threads that still work, because the process ends."""
     for folder in list(_open):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+# Handlers run in reverse: those that wait for uploads are registered after this import.
+atexit.register(remove_temporary_folders)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.clear)

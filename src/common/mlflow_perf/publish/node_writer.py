@@ -110,8 +110,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
             else holding([run_id], timeout_sec=_ALONE_SEC),
         ):
             latest = writer.write()
-    except NotUploadedError:
-        # Artifacts may never arrive, say for want of a credential. The run ends all the same.
+    except NotUploadedError:  # perhaps for want of a credential, and so for good
         writer.end_if_own([delivery.document])
         raise
     writer.end_if_own(latest)
@@ -215,7 +214,7 @@ class _NodeWriter:
             upload.done_within(_REFUSED_SEC)
             raise
         if not upload.done_within(_SLOW_UPLOAD_SEC):
-            # It may take longer than the job waits, and the run would be RUNNING until `recover`.
+            # The job may not wait, and the run would be RUNNING until `recover`.
             self.end_if_own([self._mine])
             self._await(upload)
         with _as_not_uploaded():
@@ -359,10 +358,10 @@ class _NodeWriter:
             page_of: What to draw as the run's HTML report.
         """
         with temporary_folder() as root:
-            for path, document in (documents or {}).items():
-                place = root / self._delivery.artifact_path / path
+            below, documents = root / self._delivery.artifact_path, documents or {}
+            for path, document in documents.items():
+                place = below / path
                 place.parent.mkdir(parents=True, exist_ok=True)
-                # The folder is ours alone: no need of a file that appears as a whole.
                 place.write_text(to_json(document.as_dict()), encoding="utf-8")
                 if place.name.startswith("node-"):
                     save_speedscope(document, place.parent)
@@ -370,14 +369,16 @@ class _NodeWriter:
                 try:
                     page = html.render(page_of, run=PerfRun.from_mlflow(self._stored))
                     (root / REPORT_FILE).write_text(page, encoding="utf-8")
-                # A page that cannot be drawn must not cost the figures and the JSON.
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:  # noqa: BLE001 - the figures and the JSON count more
                     _log.warning("The HTML report could not be made: %s", first_line(error))
                     _log.debug("Not made:", exc_info=True)
             stored = self.__dict__.get("_stored")  # a brief report has not asked for it
             known = self._delivery.run if stored is None else stored.info
             note_artifact_place(self._client, self._run_id, known.artifact_uri)
             self._client.log_artifacts(self._run_id, str(root))
+            # MLflow skips in silence what is gone, as when the process ends meanwhile.
+            if not all((below / path).exists() for path in documents):
+                raise FileNotFoundError(f"the files in {root} were removed during the upload")
 
     def end_if_own(self, nodes: list[NodeDocument]) -> None:
         """End a run of ours at the time when the job ended, which may be long ago.

@@ -202,6 +202,8 @@ def _rebuild_document(
             report = clean_row(row)
             summary.add(report)
             series.append(report)
+    if not summary.duration():  # differences within one sample would be zeros, and untrue
+        summary = RunningSummary(kind=find_kind)
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))
     return make_final_document(

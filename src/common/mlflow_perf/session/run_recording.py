@@ -115,11 +115,12 @@ class RunRecording:
             self._live(row)
 
     def _begin_journal(self) -> None:
-        journal = self._journal.open()
-        for row in self.window.rows():
+        journal, rows = self._journal.open(), self.window.rows()
+        for row in rows:
             journal.append(row)
         journal.start()
-        journal.flush()
+        if len(rows) > 1:  # by itself the first one says nothing
+            journal.flush()
 
     def _open_journal(self) -> Journal:
         document = NodeDocument(node=self._node_facts, component=self.name, status="KILLED")
