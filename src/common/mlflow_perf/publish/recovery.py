@@ -202,17 +202,18 @@ def _rebuild_document(
             report = clean_row(row)
             summary.add(report)
             series.append(report)
-    if not summary.duration():  # differences within one sample would be zeros, and untrue
-        summary = RunningSummary(kind=find_kind)
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))
+    figures = summary.metrics()
+    if not summary.duration():  # differences within one sample are zeros that nobody measured
+        figures = {name: value for name, value in figures.items() if value}
     return make_final_document(
         node=checked.node,
         component=checked.component,
         status="KILLED",
         cause=cause,
         started=float(head["started"]) if "started" in head else None,
-        summary=summary.metrics(),
+        summary=figures,
         reports=round_columns(series.columns()),
         operations=operations,
         transfers=named,
