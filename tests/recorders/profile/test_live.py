@@ -113,3 +113,17 @@ def test_no_sampler_stays_wherever_an_alarm_raises_in_its_start() -> None:
             live.end(made.pop())
 
     assert check_each_line(lambda: made.append(live.begin(100, None, held=True)), end) > 50
+
+
+def test_what_a_wrapper_forks_is_not_sampled(tmp_path: Path) -> None:
+    """Its own helpers are no part of the command, and neither is what it was before its start."""
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom mlflow_perf.recorders.profile import live\n"
+        "live.offer(Path(sys.argv[1]), None, command_of=os.getpid())\n"
+        "pid = os.fork()\nif pid == 0:\n    os._exit(live._live.sampler is not None)\n"
+        "print(os.waitpid(pid, 0)[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -42,7 +42,8 @@ def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None)
     """
     asked = {"rate_hz": rate_hz, "command_of": command_of}
     (folder / spool.SAMPLING).write_text(dumps(asked), encoding="ascii")
-    _live.folder = folder
+    # What a wrapper forks is its own, up to the moment at which it becomes the command.
+    _live.folder = folder if command_of is None else None
 
 
 def withdraw() -> None:
