@@ -162,13 +162,17 @@ def test_a_store_that_is_gone_is_not_made_anew(
     assert len(list(recover(folder))) == 1
 
 
-def test_one_sample_has_no_figures(tmp_path: Path) -> None:
-    """Differences within it would be zeros that nobody measured."""
-    first = {"timestamp": 100.0, "elapsed_sec": 0.0, "job_cpu_sec": 0.0, "job_io_read_mb": 0.0}
+def test_one_sample_says_what_it_saw_at_its_moment() -> None:
+    """What it says of a time is of microseconds: zeros and noise that nobody measured."""
+    first = {"timestamp": 100.0, "elapsed_sec": 3.6e-06, "job_cpu_sec": 0.0, "job_io_read_mb": 0.0,
+             "cpu_pct_per_cpu_avg": 98.0, "job_cpu_cores": 0.0, "mem_percent": 7.0}  # fmt: skip
     delivery, _ = read_journal(journal_of({"rows": [first]}, started=100.0))
-    assert delivery.document.status == "KILLED"
-    assert not delivery.document.summary.keys() & {"duration_sec", "job_cpu_hours"}
-    assert delivery.document.reports["elapsed_sec"] == [0.0]
+    document = delivery.document
+    assert document.status == "KILLED"
+    assert document.reports["elapsed_sec"] == [0.0]
+    of_a_time = ("duration", "cpu", "io_read")
+    assert [name for name in document.summary if any(word in name for word in of_a_time)] == []
+    assert document.summary["max_t_mem_percent"] == 7.0
 
 
 def test_a_run_that_was_deleted_for_good_says_what_to_do(

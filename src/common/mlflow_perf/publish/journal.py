@@ -17,7 +17,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +149,10 @@ class Journal:
 
     @as_own()
     def _run(self) -> None:
-        for writes in count(1):
+        writes = 0
+        while not self._ended.wait(_WRITE_EVERY_SEC):
+            writes += 1
             self.flush(sync=writes % _SYNC_EVERY_WRITES == 0)
-            if self._ended.wait(_WRITE_EVERY_SEC):
-                return
 
     def append(self, report: dict[str, float]) -> None:
         """Take one report, which the next flush writes. Never blocks."""

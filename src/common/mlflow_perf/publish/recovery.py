@@ -25,7 +25,7 @@ from mlflow_perf.core.uris import (
     redact_password,
 )
 from mlflow_perf.errors import DocumentError, MlflowPerfError
-from mlflow_perf.model.columns import lookup_kind
+from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
@@ -61,6 +61,7 @@ from mlflow_perf.tracking.page_probe import has_page
 
 _UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _DAMAGED = "its journal is damaged from line {} on, so how its job ended is not known"
+_RATES = {column.name for column in COLUMNS.values() if column.is_rate}
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = get_logger(__name__)
@@ -202,11 +203,14 @@ def _rebuild_document(
             report = clean_row(row)
             summary.add(report)
             series.append(report)
+    is_one = len(series.rows()) == 1
+    if is_one:  # what it says of a time is of no time: only what it saw at that moment counts
+        summary = RunningSummary(kind=find_kind)
+        seen = {name: n for name, n in series.rows()[0].items() if find_kind(name) is Kind.GAUGE}
+        summary.add({name: n for name, n in seen.items() if name not in _RATES})
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))
-    figures = summary.metrics()
-    if not summary.duration():  # differences within one sample are zeros that nobody measured
-        figures = {name: value for name, value in figures.items() if value}
+    figures = {name: value for name, value in summary.metrics().items() if value or not is_one}
     return make_final_document(
         node=checked.node,
         component=checked.component,
