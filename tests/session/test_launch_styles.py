@@ -176,6 +176,30 @@ def test_each_end_of_a_process_reports(
     assert [path.name for path in left.iterdir()] == []
 
 
+FORK_SERVER = """
+import multiprocessing
+import mlflow, mlflow_perf
+mlflow_perf.autolog()
+def work():
+    print("RUN", mlflow.start_run().info.run_id, flush=True)
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("forkserver").Process(target=work)
+    worker.start()
+    worker.join()
+"""
+
+
+def test_a_worker_of_a_fork_server_reports(store: str, tmp_path: Path) -> None:
+    """It imports the script, which switches autolog on, before it knows that it is a worker."""
+    script = tmp_path / "job.py"
+    script.write_text(FORK_SERVER)
+    done = launch([sys.executable, str(script)], MLFLOW_PERF_AUTOLOG="")
+    assert done.returncode == 0, done.stderr
+    run = read(done.stdout.split("RUN ")[1].split()[0])
+    assert run.data.tags["mlflow_perf.status"] == "FINISHED"
+    assert "duration_sec" in run.data.metrics
+
+
 def test_a_project_reports(store: str, tmp_path: Path) -> None:
     """The run that `mlflow run` starts has one report: that of the script of its entry point."""
     (tmp_path / "train.py").write_text(PROJECT)

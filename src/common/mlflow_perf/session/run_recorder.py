@@ -79,9 +79,7 @@ class RunRecorder:
         self._pages: dict[str, BackgroundCall[bool]] = {}
         self._deleted: dict[str, RunRecording] = {}
         self._short_runs = self._silent_runs = 0
-        self._is_full = False
-        if pool := _find_pool():
-            pool.Finalize(None, self._finish_child, exitpriority=100)
+        self._is_full = self._ends_with_pool = False
 
     @as_own()
     def run_started(self, run: StartedRun) -> None:
@@ -223,6 +221,10 @@ class RunRecorder:
         """Return the sampler; the first run starts all that the runs share."""
         self._gather()
         self._reserve = self._reserve or bytearray(_RESERVE_BYTES)
+        # Not before a run: a child of a fork server imports the script before it knows what it is.
+        if not self._ends_with_pool and (pool := _find_pool()):
+            self._ends_with_pool = True
+            pool.Finalize(None, self._finish_child, exitpriority=100)
         if not self._watch.is_watching:
             self._watch = SignalWatch(self._on_fatal, self._on_handled)
             self._watch.arm()
