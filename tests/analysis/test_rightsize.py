@@ -194,6 +194,16 @@ def test_a_job_that_did_not_get_its_cpus_is_not_advised_to_take_fewer(make_run: 
     assert "waited for CPUs" in " ".join(size.evidence)
 
 
+@pytest.mark.parametrize(("delay_pct", "has_waited"), [(1.3, False), (50.0, True)])
+def test_waiting_for_cpus_is_a_reason_only_where_there_was_some(
+    make_run: MakeRun, delay_pct: float, *, has_waited: bool
+) -> None:
+    """A job that computes and sleeps in turns keeps less than one CPU busy, and waits for none."""
+    summary = {**SERIAL, "job_cpu_avg_cores": 0.6, "job_max_cpu_cores": 0.6}
+    size = right_size([make_run({**summary, "job_run_delay_pct": delay_pct})])
+    assert ("waited for CPUs" in " ".join(size.evidence)) is has_waited
+
+
 @given(
     cores=st.floats(0.01, 500),
     memory=st.floats(1, 4e6),

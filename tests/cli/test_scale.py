@@ -28,6 +28,18 @@ def test_other_counts_are_predicted(log_run: Any, cli_json: Any, cli: Call) -> N
     assert "Scaling of scaled" in cli("report", runs[0], "-o", "-").output
 
 
+def test_runs_that_are_left_out_are_named(log_run: Any, cli: Call) -> None:
+    """Without that line, a run on two nodes that is still going seemed to have had one."""
+    ended = log_run({}, component="partly")
+    going = log_run({}, {}, component="partly", status="RUNNING")
+    result = cli("scale", ended, going)
+    assert result.exit_code == 2
+    left_out, why = result.stderr.splitlines()
+    assert left_out.startswith("Left out, as not ended well or without a duration: partly (")
+    assert going[:8] in left_out
+    assert "All runs of partly had 1 node" in why
+
+
 def test_bad_use_is_one_line(log_run: Any, cli: Call) -> None:
     """One count, no runs, and numbers that are none."""
     run = log_run({}, component="alone")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield where to write a file, which takes its place after the block, or after an error not.
+    """Yield where to write a new file; it takes its place after the block, unless that fails.
 
     A link stays a link. A device or a pipe is written to directly: nothing may take its place.
     """

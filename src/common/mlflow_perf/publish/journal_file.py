@@ -21,7 +21,8 @@ def find_state_folder(folder: str | None = None) -> Path:
     """Return the folder of the journals.
 
     Args:
-        folder: The setting `dir`; default: `MLFLOW_PERF_DIR`, else a folder in the user's state.
+        folder: The setting `dir`; default: `MLFLOW_PERF_DIR`, else a folder in the user's state, or
+            among the temporary files where that cannot be made.
     """
     folder = folder or read_setting("dir")
     if folder is not None:
@@ -34,7 +35,7 @@ def find_state_folder(folder: str | None = None) -> Path:
         nearest = next(one for one in (place, *place.parents) if one.exists())
         if nearest.is_dir() and os.access(nearest, os.W_OK):
             return place
-    # Each user's own: nobody else could write there.
+    # With the user's id: nobody else could write to a folder that its first user made.
     user = os.getuid() if hasattr(os, "getuid") else 0
     return Path(tempfile.gettempdir()) / f"mlflow-perf-{user}"
 

@@ -203,10 +203,11 @@ def _rebuild_document(
             report = clean_row(row)
             summary.add(report)
             series.append(report)
-    is_one = len(series.rows()) == 1
-    if is_one:  # what it says of a time is of no time: only what it saw at that moment counts
+    rows = series.rows()
+    is_one = len(rows) == 1
+    if is_one:  # microseconds have no rates and totals: what it saw at that moment counts
         summary = RunningSummary(kind=find_kind)
-        seen = {name: n for name, n in series.rows()[0].items() if find_kind(name) is Kind.GAUGE}
+        seen = {name: n for name, n in rows[0].items() if find_kind(name) is Kind.GAUGE}
         summary.add({name: n for name, n in seen.items() if name not in _RATES})
     for name, value in dict(head.get("facts", {})).items():
         summary.set_fact(str(name), float(value))

@@ -35,7 +35,7 @@ class Patience:
         self._vain_sec, self._vain_until = 0.0, clock()
 
     def for_block(self, limit_sec: float) -> float:
-        """Return the most seconds that the end of a block may take, whose own limit is given."""
+        """Return the most seconds that the end of a block with this `exit_timeout` may take."""
         self.limit_sec = limit_sec
         return min(limit_sec, max(_LEAST_SEC, self.left_sec()))
 
