@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import mlflow_perf
 from mlflow_perf.model.profile import Function
 from mlflow_perf.recorders.profile.frames import FrameNames
 
@@ -48,6 +49,21 @@ def test_files_are_relative_to_folder_or_package(
     assert _name(names, "/home/me/secret/b.py") == Function("work", "b.py", 9, False)
     assert _name(names, json.decoder.__file__)[1:] == ("json/decoder.py", 9, True)
     assert _name(names, "<string>").file == "<string>"
+
+
+def test_the_line_of_a_stack_is_that_of_its_innermost_named_frame() -> None:
+    """Where a frame of ours, or a lock that we wait for, is below it: theirs was shown as its."""
+    job, comprehension = _code("/home/me/job.py"), _code("/home/me/job.py", "<listcomp>")
+    library = _code(json.decoder.__file__, "wait")
+    ours = _code(str(Path(mlflow_perf.__file__).parent / "session" / "report.py"))
+    names = FrameNames()
+    assert names.find_innermost([job]) == 0
+    assert names.find_innermost([library, job]) == 0
+    assert names.find_innermost([ours, job]) == 1
+    assert names.find_innermost([library, ours, library, ours, job]) == 4
+    assert names.find_innermost([comprehension, job]) == 0
+    assert names.find_innermost([ours, comprehension, job]) == 1
+    assert names.find_innermost([ours]) == 0
 
 
 def test_cells_have_their_number(monkeypatch: pytest.MonkeyPatch) -> None:

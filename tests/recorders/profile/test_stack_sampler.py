@@ -39,6 +39,10 @@ def third() -> None:
     _burn(0.15)
 
 
+def in_c() -> None:
+    sum(range(10_000_000))  # keeps the interpreter's lock
+
+
 def asleep() -> None:
     time.sleep(0.1)
 
@@ -241,7 +245,8 @@ def test_of_many_threads_a_few_are_looked_at_in_each_sample(
 
     monkeypatch.setattr(window, "add", add)
     earliest = time.monotonic()
-    sampler.attach_now(window)
+    sampler.attach(window)
+    sampler.release(window)
     begin = sampler._last
     for _ in range(3):
         looked.clear()
@@ -251,6 +256,7 @@ def test_of_many_threads_a_few_are_looked_at_in_each_sample(
     sampler._finish()
     until_end = time.monotonic() - earliest
     over.set()
+    sampler.restore_interval()
     assert 20 * until_last <= 1.001 * sum(walls)
     assert sum(walls) <= 1.001 * 20 * until_end
 
@@ -310,6 +316,50 @@ def test_a_held_window_has_the_time_from_its_release_to_its_end() -> None:
     finally:
         raw = live.end(window)
     assert _seconds(raw, "half") == pytest.approx(took, rel=0.02, abs=0.01)
+    assert _seconds(raw, "asleep") == 0.0
+
+
+def test_a_held_window_outlasts_the_block_before_it() -> None:
+    """In a pool of threads, one block ends while the next one starts."""
+    before = live.begin(None, None)
+    window = live.begin(None, None, held=True)
+    live.end(before)
+    live.release(window)
+    third()
+    assert _seconds(live.end(window), "third") > 0.0
+
+
+@alone
+def test_a_call_that_keeps_the_lock_from_the_start_of_a_block_has_its_time() -> None:
+    """Nobody else runs before it has returned; its time went to nobody, or to what came next."""
+    window = live.begin(None, None, held=True)
+    try:
+        live.release(window)
+        began, used = time.monotonic(), time.thread_time()
+        in_c()
+        took, used = time.monotonic() - began, time.thread_time() - used
+        asleep()
+        live.note_end(window)
+    finally:
+        raw = live.end(window)
+    assert _seconds(raw, "in_c") == pytest.approx(took, rel=0.1, abs=0.02)
+    assert _seconds(raw, "in_c", 4) == pytest.approx(used, rel=0.1, abs=0.02)
+
+
+@alone
+def test_such_a_call_is_in_the_profile_of_an_inner_block_too() -> None:
+    """The outer block's last sample was before the inner one began."""
+    outer = live.begin(None, None)
+    asleep()
+    inner = live.begin(None, None)
+    began = time.monotonic()
+    in_c()
+    took = time.monotonic() - began
+    live.note_end(inner)
+    asleep()
+    raw = live.end(inner)
+    live.end(outer)
+    assert _seconds(raw, "in_c") == pytest.approx(took, rel=0.1, abs=0.02)
     assert _seconds(raw, "asleep") == 0.0
 
 

@@ -18,6 +18,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     monkeypatch.setattr(Watched, "_read", lambda *_: b"9 %d 1" % (next(delays) * 10**9))
     thread = Watched(None, None, "main thread")
     thread.key = (1,)
+    for computes in (True, False):  # its delay is counted from the first time that it is asked for
+        thread.split(0.0, 0.0, computes=computes, moved=False)
     return thread
 
 

@@ -47,8 +47,20 @@ class FrameNames:
         Args:
             codes: The code of each frame, the innermost first.
         """
-        found: list[Function] = []
-        for code in codes:
+        return self._shorten_path([function for _, function in self._find_named(codes)])
+
+    def find_innermost(self, codes: Iterable[CodeType]) -> int:
+        """Return the place of the innermost frame that `list_functions` does not leave out.
+
+        Of a comprehension, whose frame is its function's, it is the comprehension's place.
+        """
+        named = self._find_named(codes)
+        return named[0][0] if named else 0
+
+    def _find_named(self, codes: Iterable[CodeType]) -> list[tuple[int, Function]]:
+        found: list[tuple[int, Function]] = []
+        inlined = None
+        for i, code in enumerate(codes):
             try:
                 function = self._functions[id(code)][1]
             except KeyError:
@@ -58,10 +70,14 @@ class FrameNames:
                     self._functions[id(code)] = code, function
             if function is None and code.co_filename.startswith(_OF_SESSION):
                 # A lock that we wait for, a file that we read.
-                found = [one for one in found if not one.is_library]
-            if function is not None and (not found or found[-1] != function):
-                found.append(function)
-        return self._shorten_path(found)
+                found = [one for one in found if not one[1].is_library]
+            if function is not None and (not found or found[-1][1] != function):
+                found.append((i if inlined is None else inlined, function))
+            if function is not None or code.co_name not in _INLINED:
+                inlined = None
+            elif inlined is None:
+                inlined = i
+        return found
 
     def name_all(self, frames: Iterable[tuple[str, str, int]]) -> tuple[Function, ...]:
         """Return the functions of a stack of which only names are known, as `list_functions` does.

@@ -65,14 +65,16 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
     window.spool_to(folder)
     try:
         with _guard:
-            _start(None if held else window, rate_hz, MAIN_THREAD)
+            _start(window, rate_hz, MAIN_THREAD)
+        if not held:
+            release(window)
         return window
     except BaseException:  # a signal handler of the job raised: nobody has this window
         end(window)
         raise
 
 
-def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None:
+def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
     if not can_read_stacks():
         _log.warning(
             "The job's stacks are not sampled: in a free-threaded interpreter, reading those of "
@@ -83,8 +85,7 @@ def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None
     is_new = sampler is None or not sampler.is_alive()
     if sampler is None or is_new:
         sampler = StackSampler(rate_hz, root=root)
-    if window is not None:
-        sampler.attach(window)
+    sampler.attach(window)
     if is_new:
         _live.sampler = sampler  # first, so that `end` finds it
         try:
@@ -97,7 +98,7 @@ def _start(window: StackWindow | None, rate_hz: float | None, root: str) -> None
 def release(window: StackWindow) -> None:
     """Let a held window have what this process does from this moment on."""
     if (sampler := _live.sampler) is not None:
-        sampler.attach_now(window)
+        sampler.release(window)
 
 
 def note_end(window: StackWindow) -> None:
@@ -137,6 +138,7 @@ def join(folder: Path | None = None) -> None:
         _live.window.spool_to(_live.folder)
         is_main = command_of is not None and command_of == os.getppid()
         _start(_live.window, rate_hz, MAIN_THREAD if is_main else CHILD_PROCESSES)
+        release(_live.window)
 
 
 def _leave_parent() -> None:

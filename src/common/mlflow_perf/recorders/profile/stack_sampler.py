@@ -10,9 +10,11 @@ one for a time, and put it back.
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType
 
 from mlflow_perf.core.clock import read_monotonic
@@ -49,6 +51,8 @@ _USUAL_SWITCH_SEC = 0.005
 _MOST_KEYS = 5_000
 _IDLE_SEC = 1.0
 _SPLIT_UNTIL_SEC = 1.0
+_PATIENCE_SEC = 0.05
+_MOMENT_SEC = 1e-6  # less is what rounding leaves
 
 _log = get_logger(__name__)
 
@@ -70,10 +74,11 @@ class StackSampler(Thread):
         self._only_with = None if isinstance(main, threading._MainThread) else main  # type: ignore[attr-defined]  # noqa: SLF001
         self._gate = Lock()
         self._gate.acquire()
+        self._sampling = Lock()
         self._windows: tuple[StackWindow, ...] = ()
-        self._arriving: tuple[StackWindow, ...] = ()
         self._names = FrameNames()
         self._known: dict[Key, tuple[Sample, ...]] = {}
+        self._inner: dict[bytes, int] = {}
         self._lines: dict[tuple[int, int], int] = {}
         self._kept_codes: dict[int, CodeType] = {}
         self._watched: dict[int, Watched] = {}
@@ -86,23 +91,50 @@ class StackSampler(Thread):
         self._epoch = time.time() - self._began
 
     def attach(self, window: StackWindow) -> None:
-        """Sample for a window too: from the next sample on, if others are open."""
-        self._arriving = (*self._arriving, window)
+        """Sample for a window too, from its release on."""
+        self._windows = (*self._windows, window)
 
-    def attach_now(self, window: StackWindow) -> None:
-        """Sample for a window whose block begins at this moment."""
-        if self._windows:
-            self.attach(window)
-        else:
-            for watched in [*self._watched.values()]:
-                watched.forget()
-            self._last, self._windows = read_monotonic(), (window,)
+    def release(self, window: StackWindow) -> None:
+        """Note that the block of a window begins at this moment, in this thread."""
+        with self._between_samples():
+            if all(one.begin == math.inf for one in self._windows):
+                # A call into C may keep the interpreter's lock from now on: at the first sample,
+                # this thread's clock now is all that tells how much of its time was the block's.
+                self._find(threading.get_ident())
+                for watched in [*self._watched.values()]:
+                    watched.forget()
+                self._last = window.begin = read_monotonic()
+            else:
+                window.begin = self._cut()
 
     def note_end(self, window: StackWindow) -> None:
         """Take no further sample, if nobody else needs one: the window's block ends now."""
-        is_only = all(one is window for one in self._windows + self._arriving)
-        if is_only and self._end is None:
-            self._end = read_monotonic()
+        if self._is_only(window):
+            self._end = self._end or read_monotonic()
+            return
+        with self._between_samples():
+            window.end = self._cut()
+
+    @contextmanager
+    def _between_samples(self) -> Iterator[None]:
+        """Let a sample that is under way end first, which takes less than a millisecond."""
+        is_held = self._sampling.acquire(timeout=_PATIENCE_SEC)
+        try:
+            yield
+        finally:
+            if is_held:
+                self._sampling.release()
+
+    def _cut(self) -> float:
+        """Give this thread's time until now to its last stack: a block begins or ends within it."""
+        now = read_monotonic()
+        if (watched := self._find(threading.get_ident())) is not None:
+            cpu = watched.read_cpu()
+            watched.wall += max(0.0, now - max(self._last, watched.cut))
+            watched.cpu += max(0.0, cpu - watched.at_cpu)
+            watched.cut, watched.at_cpu, watched.key = now, cpu, None
+            self._write(watched, now)
+        return now
 
     def detach_last(self, window: StackWindow) -> bool:
         """Sample no longer for a window; end the thread with the last one.
@@ -110,12 +142,13 @@ class StackSampler(Thread):
         Returns:
             Whether the thread goes on.
         """
-        others = tuple(one for one in self._windows + self._arriving if one is not window)
-        if not others:
+        if self._is_only(window):
             self.stop()
         self._windows = tuple(one for one in self._windows if one is not window)
-        self._arriving = tuple(one for one in self._arriving if one is not window)
-        return bool(others)
+        return bool(self._windows)
+
+    def _is_only(self, window: StackWindow) -> bool:
+        return all(one is window for one in self._windows)
 
     def stop(self) -> None:
         """End the thread, in milliseconds."""
@@ -140,8 +173,6 @@ class StackSampler(Thread):
         except ImportError:  # another platform
             return
         try:
-            self._windows, self._arriving = (*self._windows, *self._arriving), ()
-            self._last = read_monotonic()
             while True:
                 blocked = getrusage(RUSAGE_THREAD).ru_nvcsw
                 due = read_monotonic() + (wait := self._next_wait())
@@ -156,7 +187,8 @@ class StackSampler(Thread):
                 waited = slept > 1
                 # Beside our own, those of the thread that let go of the lock and took it again.
                 note_switches(slept + 2 if waited else slept)
-                self._sample(waited=waited)
+                with self._sampling:
+                    self._sample(waited=waited)
                 cost = read_monotonic() - begin
                 self._note_work(time.thread_time() - used_sec)
                 if waited:
@@ -192,7 +224,6 @@ class StackSampler(Thread):
             return
         now = read_monotonic()
         wall, self._last = now - self._last, now
-        at = self._epoch + now - wall / 2
         busy: list[tuple[Watched, float, int]] = []
         for ident in idents - {threading.get_ident()}:
             watched = self._find(ident)
@@ -203,22 +234,18 @@ class StackSampler(Thread):
             if used > 0.0 or not watched.rests:
                 busy.append((watched, used, ident))
             else:
-                self._add(watched, at, wall, 0.0)
+                self._add(watched, now, min(wall, now - watched.cut), 0.0)
         looks = max(_LEAST_LOOKS, _MOST_LISTED // len(idents))
         if len(busy) > looks:  # the others keep their time until their turn comes
             busy.sort(key=lambda one: one[1] + one[0].wall, reverse=True)
             for watched, used, _ in busy[looks:]:
-                watched.wall += wall
+                watched.wall += min(wall, now - watched.cut)
                 watched.cpu += used
-        self._look_closer(busy[:looks], at, wall, waited=waited, read=now)
+        self._look_closer(busy[:looks], now, wall, waited=waited)
         for ident in self._watched.keys() - idents:
             ended = self._watched.pop(ident)
             ended.pay_late()
-            self._write(ended, at)
-        if self._arriving:
-            for watched in self._watched.values():
-                self._write(watched, at)
-            self._windows, self._arriving = (*self._windows, *self._arriving), ()
+            self._write(ended, now - wall)
         self._choose_interval(len([used for _, used, _ in busy if used > 0.0]))
 
     def _find(self, ident: int) -> Watched | None:
@@ -238,18 +265,17 @@ class StackSampler(Thread):
                 native = os.getpid()
             root = self._roots[0 if native == os.getpid() else 1]
             if watched is not None:
-                self._write(watched, self._epoch + self._last)
+                self._write(watched, self._last)
             watched = self._watched[ident] = Watched(thread, native, root)
         return watched
 
     def _look_closer(
         self,
         busy: Sequence[tuple[Watched, float, int]],
-        at: float,
+        now: float,
         wall: float,
         *,
         waited: bool,
-        read: float,
     ) -> None:
         """Take the stacks of the threads that ran since the last sample, and say which compute.
 
@@ -258,21 +284,23 @@ class StackSampler(Thread):
         """
         stacks = [self._name_stack(watched, ident) for watched, _, ident in busy]
         most = max((used for _, used, _ in busy), default=0.0)
-        passed = read_monotonic() - read
-        whole = read - self._began > _SPLIT_UNTIL_SEC
+        passed = read_monotonic() - now
+        whole = now - self._began > _SPLIT_UNTIL_SEC
         for (watched, used, _), (key, samples) in zip(busy, stacks, strict=True):
             runs = watched.read_cpu() - watched.at_cpu > 0.3 * passed
             held = waited and used > 0.25 * most
             computes = used > 0.0 and (runs or held or watched.is_ready())
             moved = key != watched.key
-            before, here = watched.split(wall, used, computes=computes, moved=moved, whole=whole)
+            before, here = watched.split(
+                min(wall, now - watched.cut), used, computes=computes, moved=moved, whole=whole
+            )
             if moved:
                 watched.wall += before.wall
                 watched.cpu += before.cpu
-                self._write(watched, at)
+                self._write(watched, now - here.wall)
                 watched.key, watched.samples = key, samples
             watched.rests = used == 0.0 and watched.has_clock
-            self._add(watched, at, here.wall, here.cpu)
+            self._add(watched, now, here.wall, here.cpu)
 
     def _name_stack(self, watched: Watched, ident: int) -> tuple[Key, Sequence[Sample]]:
         """Return what identifies a stack, and its samples: several for several coroutines."""
@@ -280,12 +308,16 @@ class StackSampler(Thread):
         if not places:  # the thread has ended
             return watched.key or (), watched.samples
         codes = [code for code, _ in places]
-        place = id(codes[0]), places[0][1]
+        # As bytes, the numbers of a deep stack take a fifth of the memory.
+        stack = array("Q", map(id, codes)).tobytes()
+        inner = self._inner.get(stack)
+        if inner is None:
+            inner = self._inner[stack] = self._names.find_innermost(codes)
+        place = id(codes[inner]), places[inner][1]
         line = self._lines.get(place)
         if line is None:
-            line = self._lines[place] = find_line(places[0])
-        # As bytes, the numbers of a deep stack take a fifth of the memory.
-        key: Key = (line, array("Q", map(id, codes)).tobytes())
+            line = self._lines[place] = find_line(places[inner])
+        key: Key = (line, stack)
         samples = self._known.get(key)
         if samples is None:
             named = self._names.list_functions(codes)
@@ -294,6 +326,7 @@ class StackSampler(Thread):
             if len(self._known) >= _MOST_KEYS:
                 self._known.clear()
                 self._lines.clear()
+                self._inner.clear()
                 self._kept_codes.clear()
             self._known[key] = samples
             self._kept_codes.update((id(code), code) for code in codes)
@@ -309,15 +342,15 @@ class StackSampler(Thread):
             samples = (samples[0]._replace(root=watched.root),)
         return key, samples
 
-    def _add(self, watched: Watched, at: float, wall: float, cpu: float) -> None:
+    def _add(self, watched: Watched, end: float, wall: float, cpu: float) -> None:
         watched.wall += wall
         watched.cpu += cpu
         watched.count += 1
         if watched.wall >= _IDLE_SEC or not watched.rests:
-            self._write(watched, at)
+            self._write(watched, end)
 
-    def _write(self, watched: Watched, at: float) -> None:
-        """Hand over what a thread did in the stack where it was seen last."""
+    def _write(self, watched: Watched, end: float) -> None:
+        """Hand over what a thread did until `end` in the stack where it was seen last."""
         if not watched.samples:  # its stack has not been seen yet
             return
         wall, cpu, count = watched.wall, watched.cpu, watched.count
@@ -327,18 +360,22 @@ class StackSampler(Thread):
             parts = len(watched.samples)
             for i, sample in enumerate(watched.samples):
                 for window in self._windows:
-                    window.add(sample, at, wall / parts, cpu / parts, 0 if i else count)
+                    passed = min(end, window.end) - max(end - wall, window.begin)
+                    if passed > _MOMENT_SEC:
+                        part = min(1.0, passed / wall) / parts
+                        at = self._epoch + end - wall / 2
+                        window.add(sample, at, wall * part, cpu * part, 0 if i else count)
 
     def _finish(self) -> None:
         """Add the time since the last sample to the stacks of that sample."""
         now = read_monotonic() if self._end is None else self._end
-        wall = max(0.0, now - self._last)
+        wall, self._last = max(0.0, now - self._last), now
         for watched in self._watched.values():
             if watched.samples:
                 cpu = max(0.0, min(watched.read_cpu() - watched.at_cpu, wall))
                 watched.pay_late()
-                self._add(watched, self._epoch + now, wall, cpu)
-            self._write(watched, self._epoch + self._last)
+                self._add(watched, now, min(wall, now - watched.cut), cpu)
+            self._write(watched, now)
 
     def _choose_interval(self, working: int) -> None:
         """Ask for the lock quickly while nobody else waits for it."""

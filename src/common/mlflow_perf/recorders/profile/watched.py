@@ -32,7 +32,7 @@ class Watched:
 
     __slots__ = (
         "_at_delay", "_clock", "_computed", "_late", "_native_id", "_thread", "_unread", "at_cpu",
-        "count", "cpu", "key", "rests", "root", "samples", "wall",
+        "count", "cpu", "cut", "key", "rests", "root", "samples", "wall",
     )  # fmt: skip
 
     def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
@@ -46,13 +46,16 @@ class Watched:
         self.at_cpu = self.read_cpu()
         self._late = _NOTHING
         self._computed = False
-        self._at_delay = self._unread = 0.0
-        self._read_delay(0.0, 0.0)
+        # Read when it is needed first. The interpreter's lock is let go to read a file, and the
+        # thread would go on before its stack has been seen.
+        self._at_delay: float | None = None
+        self._unread = 0.0
         self.key: Key | None = None
         self.samples: Sequence[Sample] = ()
         self.rests = False
         self.wall = self.cpu = 0.0
         self.count = 0
+        self.cut = 0.0  # when its time was given away last, apart from samples
 
     def is_of(self, thread: threading.Thread | None) -> bool:
         """Return whether this is about that thread; None for one that Python does not know."""
@@ -134,6 +137,7 @@ class Watched:
 
     def forget(self) -> None:
         """Start again without a stack; the time so far is dropped."""
+        self.at_cpu = self.read_cpu()
         self.wall = self.cpu = 0.0
         self.count = 0
         self._late, self.key = _NOTHING, None
@@ -152,9 +156,9 @@ class Watched:
             self._unread += max(0.0, wall - used)
             return 0.0
         fields = self._read("schedstat").split()
-        before = self._at_delay + self._unread
-        self._at_delay, self._unread = (float(fields[1]) / 1e9 if len(fields) > 1 else 0.0), 0.0
-        return max(0.0, self._at_delay - before)
+        unread, self._unread = self._unread, 0.0
+        before, self._at_delay = self._at_delay, float(fields[1]) / 1e9 if len(fields) > 1 else 0.0
+        return 0.0 if before is None else max(0.0, self._at_delay - before - unread)
 
     def _read(self, name: str) -> bytes:
         try:

@@ -23,6 +23,8 @@ class StackWindow:
 
     Attributes:
         spool: Where the samples are written too, so that they survive the process; None nowhere.
+        begin: When the recording's block began, in seconds of the monotonic clock; infinite before.
+        end: When it ended; infinite before.
     """
 
     def __init__(self, rate_hz: float | None = None) -> None:
@@ -32,6 +34,7 @@ class StackWindow:
         self._cells = 0
         self._width = FINEST_SEC
         self.spool: StackSpool | None = None
+        self.begin = self.end = math.inf
 
     @property
     def source(self) -> str | None:
