@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from tests.alone import alone
 
-from mlflow_perf.recorders.profile.stacks import find_line, read_stack
+from mlflow_perf.recorders.profile.stacks import find_line, read_stack, read_stack_after
 
 DEPTH = 80
 
@@ -58,6 +58,20 @@ def test_a_thread_that_is_gone_has_no_stack() -> None:
         pass
     assert ident not in sys._current_frames() or read_stack(ident)  # given again
     assert read_stack(-1) == []
+
+
+def test_calls_before_a_stack_is_read_are_part_of_the_same_look() -> None:
+    """What they returned is known also if a later one fails; then there is no stack."""
+    returned: list[object] = []
+    places = read_stack_after(threading.get_ident(), [(abs, (-1,)), (len, ("",))], returned)
+    assert returned == [1, 0]
+    assert [code.co_name for code, _ in places if code.co_filename == __file__] == [
+        "test_calls_before_a_stack_is_read_are_part_of_the_same_look"
+    ]
+    returned.clear()
+    with pytest.raises(ZeroDivisionError):
+        read_stack_after(threading.get_ident(), [(abs, (-1,)), (divmod, (1, 0))], returned)
+    assert returned == [1]
 
 
 @pytest.mark.parametrize("is_on", [True, False])

@@ -47,6 +47,13 @@ def test_a_thread_that_computed_all_the_time_moved_half_way(watched: Watched) ->
     assert watched.split(10.0, 6.0, computes=True, moved=True) == ((5.0, 3.0), (5.0, 3.0))
 
 
+def test_what_is_known_to_be_the_new_stacks_is_not_halved(watched: Watched) -> None:
+    """A call into C keeps the sampler waiting: it came before the wait."""
+    watched.split(1.0, 1.0, computes=True, moved=False)
+    parts = watched.split(10.0, 5.0, computes=True, moved=True, here_sec=6.0)
+    assert parts == ((2.0, 1.0), (8.0, 4.0))
+
+
 def test_nothing_is_put_down_to_a_stack_from_before_the_block(watched: Watched) -> None:
     """A block that begins between two samples has only the stacks found within it."""
     watched.split(1.0, 1.0, computes=True, moved=False)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from mlflow_perf.core.originals import time
 
 _MONOTONIC = getattr(time, "CLOCK_MONOTONIC", None)  # absent on Windows
+MONOTONIC_CALL: tuple[Callable[..., float], tuple[int, ...]] = (
+    (time.monotonic, ()) if _MONOTONIC is None else (time.clock_gettime, (_MONOTONIC,))
+)
+"""The function written in C that `read_monotonic` calls, and its arguments."""
 
 
 class Clock(Protocol):
@@ -28,7 +33,8 @@ class Clock(Protocol):
 
 def read_monotonic() -> float:
     """Return `time.monotonic()`, also while freezegun or a mock of the job replaces it."""
-    return time.monotonic() if _MONOTONIC is None else time.clock_gettime(_MONOTONIC)
+    function, arguments = MONOTONIC_CALL
+    return function(*arguments)
 
 
 class SystemClock:

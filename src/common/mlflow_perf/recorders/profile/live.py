@@ -146,7 +146,7 @@ def _leave_parent() -> None:
     global _guard, _live
     before, _guard, _live = _live, Lock(), _Live()
     if before.sampler is not None:
-        before.sampler.restore_interval()
+        before.sampler.interval.restore()
     if before.folder is not None:
         try:
             join(before.folder)

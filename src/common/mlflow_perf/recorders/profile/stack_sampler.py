@@ -1,32 +1,28 @@
 """The sampling thread: looks where each thread of this process is, and whether it computes.
 
 A thread that computes in Python holds the interpreter's lock, so that another thread sees it only
-where it lets go: at its next sleep or read, or after the switch interval of 5 ms. Its work until
-then would count as that sleep. While only one thread of the job works, the sampler therefore asks
-for the lock with a switch interval of 0.103 ms: nobody else waits for it then. No job sets this odd
-value itself. So where it is found, it is the sampler's, even if the job has read it, set another
-one for a time, and put it back.
+where it lets go: at its next sleep or read, at the end of a call into C, or after the switch
+interval. So the sampler looks at it in the very moment in which it gets the lock.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import CodeType
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
-from mlflow_perf.core.clock import read_monotonic
+from mlflow_perf.core.clock import MONOTONIC_CALL, read_monotonic
 from mlflow_perf.core.originals import os, sys, time
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock, Thread
-from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, Sample
-from mlflow_perf.recorders.profile.awaiting import list_awaiting
-from mlflow_perf.recorders.profile.frames import FrameNames
-from mlflow_perf.recorders.profile.stacks import find_line, read_stack
-from mlflow_perf.recorders.profile.watched import Key, Watched
+from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS
+from mlflow_perf.recorders.profile.stack_names import StackNames
+from mlflow_perf.recorders.profile.stacks import Call, Place, read_stack, read_stack_after
+from mlflow_perf.recorders.profile.switch_interval import SwitchInterval
+from mlflow_perf.recorders.profile.watched import Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 # A job of 200 ms needs more samples than a second of a job of an hour. Each row: until which age,
@@ -46,9 +42,6 @@ _LONG_SEC, _MOST_SHARE, _LONGEST_REST_SEC = 0.0025, 0.05, 2.0
 _MOST_LISTED, _LEAST_LOOKS = 50_000, 8
 _FIRST_COST_SEC = 1e-4
 _GOLDEN = 0.6180339887498949
-_QUICK_SWITCH_SEC = 1.03e-4
-_USUAL_SWITCH_SEC = 0.005
-_MOST_KEYS = 5_000
 _IDLE_SEC = 1.0
 _SPLIT_UNTIL_SEC = 1.0
 _PATIENCE_SEC = 0.05
@@ -57,12 +50,33 @@ _MOMENT_SEC = 1e-6  # less is what rounding leaves
 _log = get_logger(__name__)
 
 
+class Glimpse(NamedTuple):
+    """What is seen of a thread at the moment at which the sampler gets the interpreter's lock.
+
+    Attributes:
+        now: When, in seconds of the monotonic clock.
+        watched: The thread that computed last; None where there is none.
+        cpu: Its CPU time, in seconds.
+        places: Its stack.
+        idle_sec: Seconds since the last sample in which it had no CPU.
+    """
+
+    now: float
+    watched: Watched | None
+    cpu: float
+    places: list[Place]
+    idle_sec: float
+
+
 class StackSampler(Thread):
     """Samples this process for its windows until it is stopped.
 
     Args:
         rate_hz: Samples per second; default: many at first, then fewer.
         root: The root above the main thread's stacks.
+
+    Attributes:
+        interval: The interpreter's switch interval, while the sampler works.
     """
 
     def __init__(self, rate_hz: float | None = None, *, root: str = MAIN_THREAD) -> None:
@@ -76,14 +90,10 @@ class StackSampler(Thread):
         self._gate.acquire()
         self._sampling = Lock()
         self._windows: tuple[StackWindow, ...] = ()
-        self._names = FrameNames()
-        self._known: dict[Key, tuple[Sample, ...]] = {}
-        self._inner: dict[bytes, int] = {}
-        self._lines: dict[tuple[int, int], int] = {}
-        self._kept_codes: dict[int, CodeType] = {}
+        self._names = StackNames()
         self._watched: dict[int, Watched] = {}
-        self._switch_sec = _USUAL_SWITCH_SEC if _is_quick() else sys.getswitchinterval()
-        self._has_set_interval = False
+        self._hot = 0
+        self.interval = SwitchInterval()
         self._cost_sec, self._rest_sec = _FIRST_COST_SEC, 0.0
         self._looks = 0
         self._began = self._last = read_monotonic()
@@ -99,8 +109,10 @@ class StackSampler(Thread):
         with self._between_samples():
             if all(one.begin == math.inf for one in self._windows):
                 # A call into C may keep the interpreter's lock from now on: at the first sample,
-                # this thread's clock now is all that tells how much of its time was the block's.
-                self._find(threading.get_ident())
+                # a thread's clock now is all that tells how much of its time was the block's.
+                self._hot = threading.get_ident()
+                for ident in [*sys._current_frames()]:  # noqa: SLF001 - documented nevertheless
+                    self._find(ident)
                 for watched in [*self._watched.values()]:
                     watched.forget()
                 self._last = window.begin = read_monotonic()
@@ -130,7 +142,7 @@ class StackSampler(Thread):
         now = read_monotonic()
         if (watched := self._find(threading.get_ident())) is not None:
             cpu = watched.read_cpu()
-            watched.wall += max(0.0, now - max(self._last, watched.cut))
+            watched.wall += watched.limit(max(0.0, now - self._last), now)
             watched.cpu += max(0.0, cpu - watched.at_cpu)
             watched.cut, watched.at_cpu, watched.key = now, cpu, None
             self._write(watched, now)
@@ -156,13 +168,7 @@ class StackSampler(Thread):
             self._gate.release()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(1.0)
-        self.restore_interval()
-
-    def restore_interval(self) -> None:
-        """Give the interpreter its switch interval back."""
-        if _is_quick():
-            sys.setswitchinterval(self._switch_sec)
-        self._has_set_interval = False
+        self.interval.restore()
 
     @as_own()
     def work(self) -> None:
@@ -176,32 +182,35 @@ class StackSampler(Thread):
             while True:
                 blocked = getrusage(RUSAGE_THREAD).ru_nvcsw
                 due = read_monotonic() + (wait := self._next_wait())
-                ended = self._gate.acquire(timeout=wait)
-                # The timer wakes this thread once. If it slept again, it waited for the lock.
-                usage = getrusage(RUSAGE_THREAD)
-                if ended or (self._only_with is not None and not self._only_with.is_alive()):
-                    self._finish()
-                    return
-                begin, used_sec = read_monotonic(), time.thread_time()
-                slept = usage.ru_nvcsw - blocked
-                waited = slept > 1
-                # Beside our own, those of the thread that let go of the lock and took it again.
-                note_switches(slept + 2 if waited else slept)
+                ended, asked, glimpse = self._wait(wait)
                 with self._sampling:
-                    self._sample(waited=waited)
-                cost = read_monotonic() - begin
-                self._note_work(time.thread_time() - used_sec)
+                    used_sec = time.thread_time()
+                    # The timer wakes this thread once. If it slept again, it waited for the lock.
+                    usage = getrusage(RUSAGE_THREAD)
+                    if ended or (self._only_with is not None and not self._only_with.is_alive()):
+                        self._finish()
+                        return
+                    slept = usage.ru_nvcsw - blocked
+                    waited = slept > 1
+                    # Beside our own, those of the thread that let go of the lock and took it again.
+                    note_switches(slept + 2 if waited else slept)
+                    late = max(0.0, glimpse.now - due - asked)
+                    self._sample(glimpse, waited=waited, late_sec=late if waited else 0.0)
+                used_sec = time.thread_time() - used_sec
+                self._note_work(used_sec)
+                kept = getrusage(RUSAGE_THREAD).ru_nvcsw == usage.ru_nvcsw
+                cost = read_monotonic() - glimpse.now if kept else used_sec
                 if waited:
                     # The job's thread stood still, too, until one of the two threads had a CPU.
                     # How long that takes shows in how late this thread came, less its request.
-                    cost += max(0.0, begin - due - sys.getswitchinterval())
+                    cost += min(late, glimpse.idle_sec)
                 # A stack that is new has to be named, once.
                 self._cost_sec += 0.1 * (min(cost, 4 * self._cost_sec) - self._cost_sec)
         # The job goes on, with fewer samples, whatever its frames and threads are like.
         except Exception:  # noqa: BLE001 - see above
             _log.warning("The job's stacks are sampled no longer.", exc_info=True)
         finally:
-            self.restore_interval()
+            self.interval.restore()
 
     def _note_work(self, cpu_sec: float) -> None:
         is_long = cpu_sec > _LONG_SEC
@@ -218,35 +227,71 @@ class StackSampler(Thread):
         # Equal periods could always hit the same point of a job that works periodically.
         return period * (0.5 + self._looks * _GOLDEN % 1.0)
 
-    def _sample(self, *, waited: bool) -> None:
+    def _wait(self, wait_sec: float) -> tuple[bool, float, Glimpse]:
+        """Wait, and look at the thread that computed last as soon as this one has the lock.
+
+        The other thread asks for it again, and would soon be in its next call into C.
+
+        Returns:
+            Whether the sampling ends, the switch interval during the wait in seconds, and what is
+            seen.
+        """
+        watched = self._watched.get(self._hot)
+        calls: list[Call] = [
+            (self._gate.acquire, (True, wait_sec)),
+            (sys.getswitchinterval, ()),
+            (sys.setswitchinterval, (self.interval.after_wait(),)),
+            MONOTONIC_CALL,
+        ]
+        returned: list[Any] = []
+        places: list[Place] = []
+        if watched is not None and watched.clock is not None:
+            calls.append((time.clock_gettime, (watched.clock,)))
+        # Without its clock, which goes with the thread, nothing is seen of it.
+        with suppress(OSError):
+            places = read_stack_after(self._hot, calls, returned)
+        ended, asked, _, now, *cpu = returned
+        self.interval.note(asked)
+        if watched is None or not cpu:
+            return ended, asked, Glimpse(now, None, 0.0, [], 0.0)
+        idle_sec = watched.limit(now - self._last, now) - (cpu[0] - watched.at_cpu)
+        return ended, asked, Glimpse(now, watched, cpu[0], places, max(0.0, idle_sec))
+
+    def _sample(self, glimpse: Glimpse, *, waited: bool, late_sec: float = 0.0) -> None:
         idents = set(sys._current_frames())  # noqa: SLF001 - documented, in spite of its name
         if self._end is not None:
             return
-        now = read_monotonic()
+        now = glimpse.now
         wall, self._last = now - self._last, now
         busy: list[tuple[Watched, float, int]] = []
         for ident in idents - {threading.get_ident()}:
+            is_new = ident not in self._watched
             watched = self._find(ident)
             if watched is None:
                 continue
-            cpu = watched.read_cpu()
+            if is_new:
+                watched.cut = now  # it began a moment ago, or an hour ago in code that is not ours
+            cpu = glimpse.cpu if watched is glimpse.watched else watched.read_cpu()
             used, watched.at_cpu = max(0.0, cpu - watched.at_cpu), cpu
             if used > 0.0 or not watched.rests:
                 busy.append((watched, used, ident))
             else:
-                self._add(watched, now, min(wall, now - watched.cut), 0.0)
+                self._add(watched, now, watched.limit(wall, now), 0.0)
         looks = max(_LEAST_LOOKS, _MOST_LISTED // len(idents))
         if len(busy) > looks:  # the others keep their time until their turn comes
             busy.sort(key=lambda one: one[1] + one[0].wall, reverse=True)
             for watched, used, _ in busy[looks:]:
-                watched.wall += min(wall, now - watched.cut)
+                watched.wall += watched.limit(wall, now)
                 watched.cpu += used
-        self._look_closer(busy[:looks], now, wall, waited=waited)
+        self._look_closer(busy[:looks], glimpse, wall, waited=waited, late_sec=late_sec)
         for ident in self._watched.keys() - idents:
             ended = self._watched.pop(ident)
             ended.pay_late()
             self._write(ended, now - wall)
-        self._choose_interval(len([used for _, used, _ in busy if used > 0.0]))
+        working = [(used, ident) for _, used, ident in busy if used > 0.0]
+        if working:
+            self._hot = max(working)[1]
+        self.interval.choose(len(working))
 
     def _find(self, ident: int) -> Watched | None:
         """Return a thread of the job; None for one of ours."""
@@ -272,17 +317,24 @@ class StackSampler(Thread):
     def _look_closer(
         self,
         busy: Sequence[tuple[Watched, float, int]],
-        now: float,
+        glimpse: Glimpse,
         wall: float,
         *,
         waited: bool,
+        late_sec: float,
     ) -> None:
         """Take the stacks of the threads that ran since the last sample, and say which compute.
 
         A thread that computes outside the interpreter's lock runs on beside this one, or would if
-        it had a CPU. One that computes in Python holds the lock, so that this one had to wait.
+        it had a CPU. One that computes in Python holds the lock, so that this one had to wait: for
+        the end of the call into C that it was in, where no other thread waits for the lock.
         """
-        stacks = [self._name_stack(watched, ident) for watched, _, ident in busy]
+        now = glimpse.now
+        stacks = []
+        for watched, _, ident in busy:
+            places = glimpse.places if watched is glimpse.watched else read_stack(ident)
+            named = self._names.name(ident, places, watched.root) if places else None
+            stacks.append(named or (watched.key or (), watched.samples))  # the thread has ended
         most = max((used for _, used, _ in busy), default=0.0)
         passed = read_monotonic() - now
         whole = now - self._began > _SPLIT_UNTIL_SEC
@@ -292,8 +344,9 @@ class StackSampler(Thread):
             computes = used > 0.0 and (runs or held or watched.is_ready())
             moved = key != watched.key
             before, here = watched.split(
-                min(wall, now - watched.cut), used, computes=computes, moved=moved, whole=whole
-            )
+                watched.limit(wall, now), used, computes=computes, moved=moved, whole=whole,
+                here_sec=late_sec if held and self.interval.is_set else 0.0,
+            )  # fmt: skip
             if moved:
                 watched.wall += before.wall
                 watched.cpu += before.cpu
@@ -301,46 +354,6 @@ class StackSampler(Thread):
                 watched.key, watched.samples = key, samples
             watched.rests = used == 0.0 and watched.has_clock
             self._add(watched, now, here.wall, here.cpu)
-
-    def _name_stack(self, watched: Watched, ident: int) -> tuple[Key, Sequence[Sample]]:
-        """Return what identifies a stack, and its samples: several for several coroutines."""
-        places = read_stack(ident)
-        if not places:  # the thread has ended
-            return watched.key or (), watched.samples
-        codes = [code for code, _ in places]
-        # As bytes, the numbers of a deep stack take a fifth of the memory.
-        stack = array("Q", map(id, codes)).tobytes()
-        inner = self._inner.get(stack)
-        if inner is None:
-            inner = self._inner[stack] = self._names.find_innermost(codes)
-        place = id(codes[inner]), places[inner][1]
-        line = self._lines.get(place)
-        if line is None:
-            line = self._lines[place] = find_line(places[inner])
-        key: Key = (line, stack)
-        samples = self._known.get(key)
-        if samples is None:
-            named = self._names.list_functions(codes)
-            samples = (Sample(watched.root, line, tuple(named)),)
-            # The codes are kept with the key, because Python reuses the id of a deleted object.
-            if len(self._known) >= _MOST_KEYS:
-                self._known.clear()
-                self._lines.clear()
-                self._inner.clear()
-                self._kept_codes.clear()
-            self._known[key] = samples
-            self._kept_codes.update((id(code), code) for code in codes)
-        path = samples[0].path
-        if path and self._names.is_of_loop(path[-1]):
-            chains = list_awaiting(ident)
-            outside = tuple(one for one in path if not self._names.is_of_loop(one))
-            waiting = [tuple(self._names.list_functions(chain)) for chain in chains]
-            if waiting:
-                samples = tuple(Sample(watched.root, 0, (*outside, *chain)) for chain in waiting)
-                return (*key, *map(hash, samples)), samples
-        elif samples[0].root != watched.root:
-            samples = (samples[0]._replace(root=watched.root),)
-        return key, samples
 
     def _add(self, watched: Watched, end: float, wall: float, cpu: float) -> None:
         watched.wall += wall
@@ -374,22 +387,5 @@ class StackSampler(Thread):
             if watched.samples:
                 cpu = max(0.0, min(watched.read_cpu() - watched.at_cpu, wall))
                 watched.pay_late()
-                self._add(watched, now, min(wall, now - watched.cut), cpu)
+                self._add(watched, now, watched.limit(wall, now), cpu)
             self._write(watched, now)
-
-    def _choose_interval(self, working: int) -> None:
-        """Ask for the lock quickly while nobody else waits for it."""
-        is_quick = _is_quick()
-        if working > 1:
-            self.restore_interval()
-        elif not is_quick and self._has_set_interval:
-            pass  # the job has set another one: that is the job's
-        elif not is_quick:
-            self._switch_sec = sys.getswitchinterval()
-            sys.setswitchinterval(_QUICK_SWITCH_SEC)
-            self._has_set_interval = True
-
-
-def _is_quick() -> bool:
-    # The interpreter keeps whole microseconds.
-    return abs(sys.getswitchinterval() - _QUICK_SWITCH_SEC) < 1.5e-6

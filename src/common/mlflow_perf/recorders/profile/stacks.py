@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import accumulate, chain, compress, repeat, takewhile, tee
-from operator import attrgetter, truth
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain, compress, repeat, starmap, takewhile, tee
+from operator import attrgetter, methodcaller, truth
 from types import CodeType
 from typing import Any
 
@@ -12,6 +12,8 @@ from mlflow_perf.core.originals import gc, sys
 
 Place = tuple[CodeType, int]
 """The code of a frame and its last instruction."""
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments."""
 
 _get_place = attrgetter("f_code", "f_lasti")
 _get: Callable[[Any, Any], Any] = getattr
@@ -31,20 +33,36 @@ def read_stack(ident: int) -> list[Place]:
     Args:
         ident: The thread's ident.
     """
-    return _follow(ident)
+    return _follow(ident, ())
+
+
+def read_stack_after(ident: int, calls: Iterable[Call], returned: list[Any]) -> list[Place]:
+    """Call functions written in C, and read a stack in the same call into C.
+
+    So the other thread does not go on between the moment at which this one gets the interpreter's
+    lock, in one of these functions, and the reading of its stack.
+
+    Args:
+        ident: The thread's ident.
+        calls: The functions, and their arguments.
+        returned: Gets what they return, also if one of them raises.
+    """
+    first = chain(*[starmap(function, (arguments,)) for function, arguments in calls])
+    return _follow(ident, map(returned.append, first))
 
 
 def _walk(ident: int) -> Iterator[Place]:
     """Return an iterator over the frames' places that runs no Python code."""
-    innermost = sys._current_frames().get(ident)  # noqa: SLF001 - documented, in spite of its name
-    frames: Iterator[Any] = accumulate(chain((innermost,), repeat("f_back")), _get)
+    of_threads = starmap(sys._current_frames, ((),))  # noqa: SLF001 - documented nevertheless
+    innermost: Iterator[Any] = map(methodcaller("get", ident), of_threads)
+    frames = accumulate(chain(innermost, repeat("f_back")), _get)
     return map(_get_place, takewhile(truth, frames))
 
 
 if sys.version_info[:2] == (3, 11):
     from operator import call
 
-    def _follow(ident: int) -> list[Place]:
+    def _follow(ident: int, first: Iterable[None]) -> list[Place]:
         """Follow the frames while no garbage is collected.
 
         Python 3.11 makes the frame objects now. A collection in the midst of that can run the
@@ -57,7 +75,7 @@ if sys.version_info[:2] == (3, 11):
         try:
             return [
                 *filter(None, chain(
-                    map(call, compress((gc.disable,), was_on)), _walk(ident), switch_on
+                    first, map(call, compress((gc.disable,), was_on)), _walk(ident), switch_on
                 ))
             ]  # fmt: skip
         except BaseException:
@@ -65,8 +83,8 @@ if sys.version_info[:2] == (3, 11):
             raise
 else:
 
-    def _follow(ident: int) -> list[Place]:
-        return list(_walk(ident))
+    def _follow(ident: int, first: Iterable[None]) -> list[Place]:
+        return [*filter(None, chain(first, _walk(ident)))]
 
 
 def find_line(place: Place) -> int:

@@ -31,8 +31,8 @@ class Watched:
     """What is known of one thread of the job."""
 
     __slots__ = (
-        "_at_delay", "_clock", "_computed", "_late", "_native_id", "_thread", "_unread", "at_cpu",
-        "count", "cpu", "cut", "key", "rests", "root", "samples", "wall",
+        "_at_delay", "_computed", "_late", "_native_id", "_thread", "_unread", "at_cpu",
+        "clock", "count", "cpu", "cut", "key", "rests", "root", "samples", "wall",
     )  # fmt: skip
 
     def __init__(self, thread: threading.Thread | None, native_id: int | None, root: str) -> None:
@@ -41,7 +41,7 @@ class Watched:
         self.root = root
         # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
         self._native_id = native_id
-        self._clock = None if native_id is None else (~native_id << 3) | 6
+        self.clock = None if native_id is None else (~native_id << 3) | 6
         self.at_cpu = 0.0
         self.at_cpu = self.read_cpu()
         self._late = _NOTHING
@@ -66,7 +66,11 @@ class Watched:
     @property
     def has_clock(self) -> bool:
         """Whether the CPU time of the thread can be read."""
-        return self._clock is not None
+        return self.clock is not None
+
+    def limit(self, wall: float, now: float) -> float:
+        """Return the seconds of `wall`, until `now`, that are not given away yet."""
+        return max(0.0, min(wall, now - self.cut))
 
     def is_ready(self) -> bool:
         """Return whether the thread runs, or waits only for a CPU."""
@@ -74,16 +78,23 @@ class Watched:
 
     def read_cpu(self) -> float:
         """Return the CPU time of the thread; its last known value where it cannot be read."""
-        if self._clock is None:
+        if self.clock is None:
             return 0.0
         try:
-            return time.clock_gettime(self._clock)
+            return time.clock_gettime(self.clock)
         except (OSError, AttributeError, OverflowError):  # it has ended; another platform
-            self._clock = None
+            self.clock = None
             return self.at_cpu
 
     def split(
-        self, wall: float, used: float, *, computes: bool, moved: bool, whole: bool = False
+        self,
+        wall: float,
+        used: float,
+        *,
+        computes: bool,
+        moved: bool,
+        whole: bool = False,
+        here_sec: float = 0.0,
     ) -> tuple[Took, Took]:
         """Split the time since the last sample between the previous stack and the current one.
 
@@ -101,6 +112,8 @@ class Watched:
             whole: Give all of the wall time to the current stack. In a long job that is right on
                 average, and sleeps between two samples are not lost.
 
+            here_sec: Seconds that are known to be the current stack's: a call into C.
+
         Returns:
             The time of the previous stack, none if it is the same, and that of the current one.
         """
@@ -117,7 +130,9 @@ class Watched:
         active = Took(min(wall, used + waited), used)
         asleep = Took(wall - active.wall, 0.0)
         if had and computes:
-            before = here = Took(wall / 2, used / 2)
+            part = max(0.0, wall - here_sec) / 2 / wall if wall else 0.5
+            before = Took(wall * part, used * part)
+            here = Took(wall - before.wall, used - before.cpu)
         elif had or computes:
             before, here = (active, asleep) if had else (asleep, active)
         else:
