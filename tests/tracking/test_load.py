@@ -59,7 +59,7 @@ def test_a_missing_run_file_or_folder_says_so(
         ("0" * 32, "does not exist in the tracking store"),
         (str(tmp_path / "no.json"), "There is no run, file or folder"),
         (str(tmp_path), "holds no node-*.json"),
-        (empty, "still going"),
+        (empty, "is RUNNING"),
         (parent, "parent of others"),
     ]:
         with pytest.raises(RunNotFoundError, match=message.replace("*", r"\*")):

@@ -97,13 +97,13 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
-    homes = PerfRun.from_mlflow(run).step_experiments
-    if client.search_runs(homes, query, max_results=1):
+    known = PerfRun.from_mlflow(run)
+    if client.search_runs(known.step_experiments, query, max_results=1):
         missing += " of its own: it is the parent of others, name one of those"
     elif f"{TAG}imported_from" in run.data.tags:
         missing += ": it was imported, and `mlflow-perf show` prints its figures"
     elif run.info.status == "RUNNING":
-        missing += " yet: it is still going, and a document is logged at the end"
+        raise RunNotFoundError(known.explain_missing_end())
     raise RunNotFoundError(f"{missing}.")
 
 
