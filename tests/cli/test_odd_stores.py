@@ -188,7 +188,7 @@ def test_a_damaged_document_disables_no_command_but_its_own(
         call = make_server().call_tool(tool, {"component": "cut"})
         data = json.loads(asyncio.run(call).content[0].text)
         assert field in data
-        assert cut in data["runs_left_out"][0]
-        assert str(file) not in data["runs_left_out"][0]
+        assert cut in data["notes"][0]
+        assert str(file) not in data["notes"][0]
     client.delete_run(cut)  # other tests share the store
     client.delete_run(good)

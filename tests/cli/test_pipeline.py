@@ -60,8 +60,8 @@ def test_progress_is_told_on_a_terminal_only(
 
 
 ROWS = [
-    Row("make", "FINISHED", 1.25, 1, 0.5, 0.25, 100.4, 1.0, 2.0, reported=True),
-    Row("plain", "FINISHED", 2.0, 1, 0.5),
+    Row("make", "FINISHED", 1.25, 1, 0.75, 0.5, 0.25, 100.4, 1.0, 2.0, reported=True),
+    Row("plain", "FINISHED", 2.0, 1, 2.0, 0.5),
     Row("after", "SKIPPED", 0.0, 2),
 ]
 
@@ -70,14 +70,17 @@ def test_short_steps_have_their_cpu_time_in_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """0.00002 CPU hours say nothing to people; the unit is in the head of the column."""
-    rows = [Row("make", "FINISHED", 1.25, 1, 0.001, 0.00002, 100.4, 1.0, 2.0, reported=True)]
+    rows = [Row("make", "FINISHED", 1.25, 1, 0.75, 0.001, 0.00002, 100.4, 1.0, 2.0, reported=True)]
     monkeypatch.setattr("mlflow_perf.pipelines.step_table.build_rows", lambda *_: rows)
     graph, result = Graph("g", "A title", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
     tracking = SimpleNamespace(place=Place("http://host"))
     _show(graph, result, tracking, as_json=False)  # type: ignore[arg-type] # a double
     lines = capsys.readouterr().out.splitlines()
-    assert " CPU s  unused  peak MB  read MB  write MB" in lines[3]
-    assert lines[4].split()[4:6] == ["3.6", "0.1"]
+    # Of one node each, and of one fate with the whole: two columns would say nothing new.
+    assert lines[3].split("  ")[-7:] == [
+        "sec", "measured", "CPU s", "unused", "peak MB", "read MB", "write MB"
+    ]  # fmt: skip
+    assert lines[4].split()[:5] == ["make", "1.2", "0.8", "3.6", "0.1"]
 
 
 def test_the_table_has_a_line_per_step(
@@ -92,10 +95,10 @@ def test_the_table_has_a_line_per_step(
     assert lines[1] == "A title: FINISHED in 3.0 s"
     assert lines[3].split()[:3] == ["step", "status", "sec"]
     assert lines[4].split() == [
-        "make", "FINISHED", "1.2", "1", "0.500", "0.250", "100", "1.0", "2.0",
+        "make", "FINISHED", "1.2", "1", "0.8", "0.500", "0.250", "100", "1.0", "2.0",
     ]  # fmt: skip
     assert lines[5].split()[0] == "plain*"
-    assert lines[6].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–"]
+    assert lines[6].split() == ["after", "SKIPPED", "0.0", "2", "–", "–", "–", "–", "–", "–"]
     assert lines[7].startswith("* measured by the runner")
     assert lines[8].startswith("run: http://host/")
     place = Place("sqlite:///runs.db")  # no server is known that shows it

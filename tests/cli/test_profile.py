@@ -69,6 +69,20 @@ def test_a_long_path_keeps_its_end(place: str, shown: str) -> None:
     assert _shorten(place) == shown
 
 
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [({"recorded_by": "autolog"}, "autolog() takes no stacks"), ({}, "MLFLOW_PERF_PROFILE=0")],
+)
+def test_a_run_without_a_profile_says_why(
+    cli: Call, tmp_path: Path, facts: dict[str, Any], why: str
+) -> None:
+    """Under autolog no setting would have given it one."""
+    document = PerfDocument({0: NodeDocument(node=facts)})
+    result = cli("profile", str(document.save(tmp_path / "a.json")))
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
 def test_shares_have_their_error(cli: Call, tmp_path: Path) -> None:
     """As the document has it; a header says what `±` means."""
     path = Path(_write(tmp_path, "a.json", 4.0))

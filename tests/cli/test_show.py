@@ -139,7 +139,7 @@ def test_a_run_without_data_says_so(log_run: Callable[..., str], cli: Call) -> N
     """A run without data and one that does not exist end with 2 and one line."""
     for run, message in [
         (log_run(component="empty"), "holds no performance data"),
-        (log_run(component="going", status="RUNNING"), "still going"),
+        (log_run(component="going", status="RUNNING"), "is RUNNING"),
         ("0" * 32, "does not exist"),
         ("no/such/file.json", "There is no run, file or folder"),
     ]:

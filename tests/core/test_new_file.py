@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,36 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         write_text(tmp_path / "link", text)
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "target").read_text() == text
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    """It leads to no file; as any program's open, and it stays what it is."""
+    link = tmp_path / "link"
+    link.symlink_to("link")
+    with pytest.raises(OSError, match=re.escape(f"[Errno {errno.ELOOP}]")) as raised:
+        write_text(link, "lost")
+    assert raised.value.filename == str(link)
+    assert link.is_symlink()
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    """The name of the unfinished file says nothing to a user."""
+    folder = tmp_path / "folder"
+    for path in (folder / "figures.json", tmp_path / ("x" * 300)):
+        with pytest.raises(OSError, match="Errno") as raised:
+            write_text(path, "lost")
+        assert raised.value.filename == str(path)
+        assert raised.value.filename2 is None
+
+    def make_it_a_folder() -> None:
+        with replacing(folder) as begun:
+            begun.write_text("figures")
+            folder.mkdir()
+
+    with pytest.raises(IsADirectoryError) as raised:
+        make_it_a_folder()
+    assert (raised.value.filename, raised.value.filename2) == (str(folder), None)
+    assert os.listdir(tmp_path) == ["folder"]
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ def test_a_trace_with_units(tmp_path: Path) -> None:
     assert (sort.status, sort.peak_mb, "job_max_mem_mb" in sort.metrics) == ("FAILED", None, False)
 
 
+def test_a_cached_task_is_no_run(tmp_path: Path) -> None:
+    """A resumed execution takes its result, and lists its figures of the execution before."""
+    path = tmp_path / "trace.txt"
+    path.write_text(READABLE.replace("COMPLETED", "CACHED"))
+    (workflow,) = read_histories([path])
+    assert ([task.component for task in workflow.tasks], workflow.left_out) == (["SORT"], 2)
+
+
 def test_a_raw_trace_whose_tag_holds_the_separator(tmp_path: Path) -> None:
     """Nextflow does not quote; the tag is in two columns, so the line can be put together again."""
     path = tmp_path / "trace.csv"

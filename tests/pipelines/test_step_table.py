@@ -29,9 +29,12 @@ def _build_row(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *nodes: dict[s
 def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours and traffic are summed over the nodes; memory is that of the node with the most."""
     outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0, reported=True)
-    nodes = (NODE | {"job_max_mem_mb": 10.0}, NODE | {"job_max_mem_mb": 30.0})
+    nodes = (
+        NODE | {"job_max_mem_mb": 10.0, "duration_sec": 2.5},
+        NODE | {"job_max_mem_mb": 30.0, "duration_sec": 2.0},
+    )
     assert _build_row(monkeypatch, outcome, *nodes) == Row(
-        "train", "FINISHED", 3.0, 2, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
+        "train", "FINISHED", 3.0, 2, 2.5, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
     )
 
 
@@ -49,7 +52,7 @@ def test_a_step_that_does_not_report_has_the_runners_figures(
     """Without documents the CPU time and the memory are those of the step's processes."""
     outcome = Outcome("train", "FAILED", "broke", "other", 0.0, 3.0, cpu_sec=7200.0, max_rss_mb=5.0)
     assert _build_row(monkeypatch, outcome) == Row(
-        "train", "FAILED", 3.0, 2, 2.0, None, 5.0, run_id="other", message="broke"
+        "train", "FAILED", 3.0, 2, 3.0, 2.0, None, 5.0, run_id="other", message="broke"
     )
 
 

@@ -391,6 +391,24 @@ def test_of_two_attempts_the_later_counts_and_the_other_stays_beside(
         assert (info.status, info.end_time) == ("FINISHED", 205_000)
 
 
+def test_nothing_is_said_to_be_replaced_before_it_is(
+    store: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may refuse the artifacts, and the earlier report is still in its place."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id)))
+
+    def refuse(self: MlflowClient, run_id: str, local_dir: str) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(MlflowClient, "log_artifacts", refuse)
+    with pytest.raises(NotUploadedError, match="read-only"):
+        write_node(Delivery(_report("train", 200.0), RunHandle(store, run_id=run_id)))
+    assert "replaces" not in caplog.text
+    assert load(run_id).nodes[0].started == 100.0
+
+
 def test_a_process_that_takes_the_place_at_the_same_moment_is_noticed(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,6 +302,7 @@ def test_a_kill_leaves_a_journal_from_the_first_sample_on(interval: float, tmp_p
             found = [path.read_bytes() for path in folder.glob("*.journal")]
         delivery, _ = read_journal(found[0])
     assert delivery.run.run_id == run.info.run_id
+    assert delivery.document.node["recorded_by"] == "autolog"
     assert delivery.document.started is not None
     assert ("duration_sec" in delivery.document.summary) is (interval < 1.0)
 

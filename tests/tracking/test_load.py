@@ -19,6 +19,7 @@ from tests.tracking.samples import NODE, document, log_run
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.tracking.load import fetch_run, is_run_id, load, read_documents, save_nodes
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.search import find_runs, get_run, get_runs
 
 
@@ -28,6 +29,20 @@ def test_a_run_is_read_back_as_it_was_logged(client: MlflowClient, experiment: s
     loaded = load(run_id)
     assert [n.summary["duration_sec"] for n in loaded.nodes.values()] == [10.0, 12.0]
     assert load(f"runs:/{run_id}").as_dict() == loaded.as_dict()
+
+
+def test_a_deleted_run_is_read_and_said_to_be(client: MlflowClient, experiment: str) -> None:
+    """Whoever compares with it should know that somebody gave it up."""
+    kept, gone = (log_run(client, experiment, document(NODE)) for _ in range(2))
+    client.delete_run(gone)
+    said: list[str] = []
+    token = tell.set(said.append)
+    try:
+        assert [run.run_id for run in get_runs([kept, gone])] == [kept, gone]
+        assert list(load(gone).nodes) == [0]
+    finally:
+        tell.reset(token)
+    assert [text.split(";")[0] for text in said] == [f"The run {gone} is deleted"] * 2
 
 
 def test_a_file_and_folders_are_sources_too(tmp_path: Path) -> None:
@@ -59,7 +74,7 @@ def test_a_missing_run_file_or_folder_says_so(
         ("0" * 32, "does not exist in the tracking store"),
         (str(tmp_path / "no.json"), "There is no run, file or folder"),
         (str(tmp_path), "holds no node-*.json"),
-        (empty, "still going"),
+        (empty, "is RUNNING"),
         (parent, "parent of others"),
     ]:
         with pytest.raises(RunNotFoundError, match=message.replace("*", r"\*")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,26 @@ def test_a_run_of_a_document_spans_its_nodes() -> None:
     assert (run.label, run.run_id, run.step) == ("file.json", "r", "train")
     assert run.has_figures
     assert PerfRun("still going", started=90.0).duration_sec is None
+
+
+def test_a_run_without_an_end_says_what_to_do_if_it_was_killed() -> None:
+    """The store does not know a killed job from a long one; the age of its newest metric hints."""
+    run = PerfRun("train (1234)", status="RUNNING", tags={"mlflow_perf.hostname": "node7"})
+    then = "If its process was killed, `mlflow-perf recover` on node7 stores what it left."
+    first = "The run train (1234) is RUNNING: its report is logged at the end."
+    assert run.explain_missing_end() == f"{first} {then}"
+    seen = replace(run, seen=1000.0)
+    assert seen.explain_missing_end(1720.0) == f"{first} Its last metric came 12 min ago. {then}"
+    assert replace(seen, tags={}).explain_missing_end() == first  # it has no journal of ours
+
+
+def test_the_newest_metric_is_a_sign_of_life(client: MlflowClient, experiment: str) -> None:
+    """Also one of the job's own, such as a loss."""
+    run_id = client.create_run(experiment).info.run_id
+    assert get_run(run_id).seen is None
+    for key, at_ms in (("loss", 7000), ("accuracy", 5000)):
+        client.log_metric(run_id, key, 1.0, timestamp=at_ms)
+    assert get_run(run_id).seen == 7.0
 
 
 def test_figures_without_a_document_are_the_metrics() -> None:

@@ -13,13 +13,13 @@ from tests.tracking.samples import NODE, document, log_run
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.search import (
     find_children,
     find_runs,
     get_run,
     get_runs,
     quote_literal,
-    tell,
     watch,
 )
 

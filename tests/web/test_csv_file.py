@@ -17,3 +17,11 @@ def test_no_name_is_a_formula(begin: str) -> None:
 def test_figures_and_plain_names_stay(cell: float | str) -> None:
     """A negative number is no formula."""
     assert _guard(cell) == cell
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"), [(0.1 + 0.2, 0.3), (1234567890123.0, 1234567890123.0), (1e-12, 1e-12)]
+)
+def test_a_figure_has_no_digits_that_a_float_has_not(value: float, cell: float) -> None:
+    """A sum of figures shows what was added."""
+    assert _guard(value) == cell

@@ -12,6 +12,7 @@ import keyword
 import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -58,18 +59,21 @@ class _LazyGroup(_options.SuggestingGroup):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the command line; this is where `--help` and `--version` print."""
+        with _ending_without_reader():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error of ours becomes one line and an exit code."""
         try:
-            return super().invoke(ctx)
+            with _ending_without_reader():
+                return super().invoke(ctx)
         except MlflowPerfError as error:
             # Text that it quotes from a file must not act on the terminal, nor show a password.
             lines = [_tables.clean(redact_password(line)) for line in str(error).split("\n")]
             click.echo("mlflow-perf: " + "\n".join(lines), err=True)
             sys.exit(_FAILED if isinstance(error, StepFailedError) else _USAGE_ERROR)
-        except BrokenPipeError:
-            _drop_output()
-            sys.exit(_READER_GONE)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line; what the system or a store refuses becomes one line, too."""
@@ -81,6 +85,16 @@ class _LazyGroup(_options.SuggestingGroup):
             _drop_output()
             click.echo(f"mlflow-perf: {_tables.clean(first_line(error))}", err=True)
             sys.exit(_USAGE_ERROR)
+
+
+@contextlib.contextmanager
+def _ending_without_reader() -> Iterator[None]:
+    """End the command where nobody reads its output any longer; click would exit with 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(_READER_GONE)
 
 
 def _drop_output() -> None:

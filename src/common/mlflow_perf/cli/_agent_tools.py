@@ -24,7 +24,8 @@ from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import MlflowPerfError, RunNotFoundError
 from mlflow_perf.model.profile import list_functions
 from mlflow_perf.tracking.load import bare_id, is_run_id
-from mlflow_perf.tracking.search import find_runs, get_run, tell
+from mlflow_perf.tracking.notices import tell
+from mlflow_perf.tracking.search import find_runs, get_run
 
 ANSWER_MAX = 8000
 """The longest answer, in characters: about 2,000 tokens."""
@@ -148,16 +149,16 @@ def _bound(tool: Callable[..., Any], failure: type[Exception]) -> Callable[..., 
 
     @wraps(tool)
     def answer(*args: Any, **kwargs: Any) -> str:
-        left_out: list[str] = []
-        token = tell.set(left_out.append)
+        notes: list[str] = []
+        token = tell.set(notes.append)
         try:
             found = tool(*args, **kwargs)
         except MlflowPerfError as error:
-            raise failure(hide_private(" ".join([str(error), *left_out]))) from None
+            raise failure(hide_private(" ".join([str(error), *notes]))) from None
         finally:
             tell.reset(token)
-        if left_out and isinstance(found, dict):
-            found = {"runs_left_out": list(dict.fromkeys(left_out)), **found}
+        if notes and isinstance(found, dict):
+            found = {"notes": list(dict.fromkeys(notes)), **found}
         # Markdown has no private parts any more, and its backslashes are no paths.
         clean = found if isinstance(found, str) else hide_private(found)
         text = clean if isinstance(clean, str) else to_json(clean)

@@ -47,10 +47,11 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
 def prepare() -> None:
     """Shorten MLflow's timeouts for a waiting user; speed up long searches and show their progress.
 
-    What a search leaves out is said in a line, once.
+    What a search leaves out, and that a run was deleted, is said in a line, once.
     """
     from mlflow_perf.cli import _progress, _tables
-    from mlflow_perf.tracking.search import tell, watch
+    from mlflow_perf.tracking.notices import tell
+    from mlflow_perf.tracking.search import watch
 
     watch.set(_progress.watched)
     said: set[str] = set()

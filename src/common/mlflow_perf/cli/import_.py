@@ -62,7 +62,7 @@ def command(
         return
     for found in done:
         known = f", {found.known:,} known before" if found.known else ""
-        left_out = f", {found.left_out:,} that did not end left out" if found.left_out else ""
+        left_out = f", {found.left_out:,} left out (did not run or end)" if found.left_out else ""
         tasks = format_count(found.tasks, "task")
         click.echo(
             f"{_tables.clean(found.workflow)}: {tasks} imported{known}{left_out}; "

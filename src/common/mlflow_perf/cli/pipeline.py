@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.step_sizes import StepSize
     from mlflow_perf.publish.workflow_writer import Tracking
 
-_HEADER = ("step", "status", "sec", "nodes", "{}", "unused", "peak MB", "read MB", "write MB")
+_HEADER = (
+    "step", "status", "sec", "nodes", "measured", "{}", "unused", "peak MB", "read MB", "write MB"
+)  # fmt: skip
 _SHORT_HOURS = 0.1  # CPU time below it is shown in seconds
 _log = logging.getLogger("mlflow_perf.pipelines")
 
@@ -247,6 +249,7 @@ def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) ->
     for row in rows:
         mark = "" if row.reported or row.cpu_hours_used is None else "*"
         figures = [
+            (row.measured_sec, 1, 1),
             (row.cpu_hours_used, scale, places),
             (row.cpu_hours_unused, scale, places),
             (row.max_mem_mb, 1, 0),
@@ -256,7 +259,14 @@ def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) ->
         texts = ["–" if value is None else f"{value * by:.{n}f}" for value, by, n in figures]
         cells.append([row.step + mark, row.status, f"{row.duration_sec:.1f}", row.nodes, *texts])
     unit = "CPU s" if is_short else "CPU h"
-    _tables.table([name.format(unit) for name in _HEADER], cells, right=7)
+    columns = {name.format(unit): [cell[i] for cell in cells] for i, name in enumerate(_HEADER)}
+    # At 80 columns a name needs the room of columns that say nothing new.
+    if set(columns["status"]) <= {result.status}:
+        del columns["status"]
+    if set(columns["nodes"]) <= {1}:
+        del columns["nodes"]
+    lines = list(zip(*columns.values(), strict=True))
+    _tables.table(list(columns), lines, right=len(columns) - 1 - ("status" in columns))
     if any(not r.reported and r.status == "FINISHED" for r in rows):
         click.echo("* measured by the runner: the step does not report itself")
     for name, path in result.outputs.items():

@@ -12,7 +12,7 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number, to_json
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.document import AUTOLOG, NodeDocument
 from mlflow_perf.model.profile import format_share, list_functions, read_samples
 from mlflow_perf.reports.speedscope import join_speedscope
 from mlflow_perf.tracking.load import load
@@ -68,11 +68,12 @@ def _read_nodes(run: str) -> list[NodeDocument]:
     """
     nodes = load(run).all_nodes()
     found = [node for node in nodes if isinstance(node.extra.get("profile"), dict)]
+    if not found and any(node.node.get("recorded_by") == AUTOLOG for node in nodes):
+        why = "autolog() takes no stacks. Use a report() block or `mlflow-perf run` instead"
+    else:
+        why = "it was recorded with MLFLOW_PERF_PROFILE=0, by an older version, or ran no Python"
     if not found:
-        raise RunNotFoundError(
-            f"The run {run!r} has no profile: it was recorded with MLFLOW_PERF_PROFILE=0, by an "
-            "older version, or ran no Python."
-        )
+        raise RunNotFoundError(f"The run {run!r} has no profile: {why}.")
     return found
 
 

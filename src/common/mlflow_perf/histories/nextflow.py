@@ -13,7 +13,8 @@ from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
 
 _MS = 1e-3
-_STATUS = {"COMPLETED": "FINISHED", "CACHED": "FINISHED", "FAILED": "FAILED", "ABORTED": "KILLED"}
+# A task that is CACHED did not run: its figures are those of an earlier execution.
+_STATUS = {"COMPLETED": "FINISHED", "FAILED": "FAILED", "ABORTED": "KILLED"}
 _KILLED = "137"
 _NEAR_LIMIT = 0.7
 """A task that was killed while it used this share of its memory needed more."""
@@ -70,7 +71,7 @@ def _rejoin(cells: list[str], table: Table) -> list[str]:
 
 
 def _read_task(row: Row) -> Task | None:
-    """Return a task that ran; None if it was never started or is still running."""
+    """Return a task that ran; None if it was never started, is still running or was cached."""
     status = _STATUS.get(row.text("status"))
     # `realtime` is the task alone; `duration` counts its wait in the queue, too.
     ran = row.seconds("realtime", unit_sec=_MS)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"
+AUTOLOG = "autolog"
+"""What a node's `recorded_by` says of a run that `autolog()` reported."""
 WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
 """Every status; of several, the first one here counts."""
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}

@@ -24,6 +24,8 @@ class Row:
         status: How it ended.
         duration_sec: From its start to its end, including the interpreter's start.
         nodes: Number of nodes.
+        measured_sec: How long the figures below were measured, on the node that took longest: a
+            step that reports itself is measured from the start of its block to its end.
         cpu_hours_used: CPU-hours of the step's own processes on all nodes.
         cpu_hours_unused: CPU-hours that it held in its measured blocks and did not use itself.
         max_mem_mb: Peak memory of the job on the node with the highest.
@@ -38,6 +40,7 @@ class Row:
     status: str
     duration_sec: float
     nodes: int
+    measured_sec: float | None = None
     cpu_hours_used: float | None = None
     cpu_hours_unused: float | None = None
     max_mem_mb: float | None = None
@@ -72,6 +75,7 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
             row = replace(
                 row,
                 nodes=len(nodes),
+                measured_sec=max(n.get("duration_sec", 0.0) for n in nodes) or None,
                 cpu_hours_used=_sum(nodes, "job_cpu_hours", "node_used_cpu_hours"),
                 cpu_hours_unused=max(0.0, held - used)
                 if held is not None and used is not None
@@ -85,7 +89,12 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
             )
         elif outcome.status != "SKIPPED":
             hours = outcome.cpu_sec / 3600
-            row = replace(row, cpu_hours_used=hours, max_mem_mb=outcome.max_rss_mb or None)
+            row = replace(
+                row,
+                measured_sec=outcome.duration_sec,
+                cpu_hours_used=hours,
+                max_mem_mb=outcome.max_rss_mb or None,
+            )
         rows.append(row)
     return rows
 

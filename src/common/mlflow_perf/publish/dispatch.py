@@ -180,10 +180,12 @@ def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException
     if journal is not None and journal.keep(delivery, unsent=unsent, figures_sent=figures_sent):
         folder = journal.path.parent
         is_ours = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+        # What only takes longer is sent meanwhile, as long as this process lives.
+        send = "if it does not arrive, send it" if isinstance(error, TimeoutError) else "send it"
         _log.warning(
-            "The performance report of %r was not sent (%s). It is kept; send it%s with: "
+            "The performance report of %r was not sent (%s). It is kept; %s%s with: "
             "mlflow-perf recover %s",
-            name, reason, "" if is_ours else ", as the user that the job began as,", folder,
+            name, reason, send, "" if is_ours else ", as the user that the job began as,", folder,
         )  # fmt: skip
     elif figures_sent:
         _log.warning("The figures of %r are in MLflow; its document is lost: %s", name, reason)

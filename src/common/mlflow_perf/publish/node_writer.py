@@ -267,13 +267,13 @@ class _NodeWriter:
         """Upload this report, and each that it replaces under another name; say so in one line."""
         delivery, mine = self._delivery, self._mine
         files: dict[str, PerfDocument] = {}
+        notes: list[str] = []
+        ours = f"report of {mine.component!r} on node"
         if slot.is_older:
             kept = slot.place(name_replaced(slot.index, mine))
             files[kept] = PerfDocument({slot.index: mine})
-            _log.warning(
-                "The run %s has a later report of %r on node %d, which stays; this one is kept as "
-                "%s.", self._run_id, mine.component, slot.index, f"{delivery.artifact_path}/{kept}",
-            )  # fmt: skip
+            at = f"{delivery.artifact_path}/{kept}"
+            notes.append(f"has a later {ours} {slot.index}, which stays; this one is kept as {at}")
         else:
             if slot.index != delivery.index:
                 mine.node = {**mine.node, "index": slot.index}
@@ -286,11 +286,8 @@ class _NodeWriter:
                 files[kept] = PerfDocument({index: older})
                 # Not every store can delete an artifact. A document without nodes can replace it.
                 files[slot.place(f"node-{index}.json")] = PerfDocument()
-                _log.warning(
-                    "The run %s had an earlier report of %r on node %d. This one replaces it; it "
-                    "is kept as %s.",
-                    self._run_id, mine.component, index, f"{delivery.artifact_path}/{kept}",
-                )  # fmt: skip
+                at = f"{delivery.artifact_path}/{kept}"
+                notes.append(f"had an earlier {ours} {index}. This one replaces it; it is now {at}")
             files[slot.path] = PerfDocument({slot.index: mine})
         try:
             with _as_not_uploaded():
@@ -300,6 +297,8 @@ class _NodeWriter:
             if not slot.is_older:
                 self._log_figures(PerfDocument({slot.index: mine}), slot, with_run=False)
             raise
+        for note in notes:  # not before it is so
+            _log.warning("The run %s %s.", self._run_id, note)
 
     def _log_figures(
         self,

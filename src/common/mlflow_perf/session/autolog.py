@@ -34,8 +34,8 @@ def autolog(*, disable: bool = False, **settings: Any) -> None:
 
     Args:
         disable: Whether to end it: no run, not even an open one, gets a report then.
-        settings: Those of `report()`; `run_id`, `scrape`, `textfile` and `opentelemetry` are for a
-            block or a command, and have no effect here.
+        settings: Those of `report()`; `run_id`, `scrape`, `textfile`, `opentelemetry`, `profile`
+            and `profile_engine` are for a block or a command, and have no effect here.
 
     Raises:
         SettingError: When a setting is wrong; a `ValueError`.

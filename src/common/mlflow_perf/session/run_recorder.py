@@ -21,6 +21,7 @@ from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.core.uris import is_http
 from mlflow_perf.integrations import proxystore
+from mlflow_perf.model.document import AUTOLOG
 from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, Sending
 from mlflow_perf.publish.journal_file import find_state_folder
@@ -65,7 +66,7 @@ class RunRecorder:
         self._settings = settings
         self._name = settings.name or name_process()
         self._node = detect_node(settings.node)
-        self._node_facts = describe_node(self._node)
+        self._node_facts = {**describe_node(self._node), "recorded_by": AUTOLOG}
         self._pid = os.getpid()
         self._lock = RLock()
         self._operations = OperationMetrics()

@@ -20,6 +20,7 @@ from mlflow_perf.core.format import clean_folder_name
 from mlflow_perf.core.uris import find_local_database, first_line, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
@@ -97,13 +98,13 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
-    homes = PerfRun.from_mlflow(run).step_experiments
-    if client.search_runs(homes, query, max_results=1):
+    known = PerfRun.from_mlflow(run)
+    if client.search_runs(known.step_experiments, query, max_results=1):
         missing += " of its own: it is the parent of others, name one of those"
     elif f"{TAG}imported_from" in run.data.tags:
         missing += ": it was imported, and `mlflow-perf show` prints its figures"
     elif run.info.status == "RUNNING":
-        missing += " yet: it is still going, and a document is logged at the end"
+        raise RunNotFoundError(known.explain_missing_end())
     raise RunNotFoundError(f"{missing}.")
 
 
@@ -212,22 +213,23 @@ def fetch_run(client: MlflowClient, run_id: str) -> Run:
     from mlflow.exceptions import MlflowException
 
     try:
-        return client.get_run(run_id)
+        run = client.get_run(run_id)
     except MlflowException as error:
         similar: list[Run] = []
         if _ID_PREFIX.fullmatch(run_id):
             query = f"attributes.run_id LIKE '{run_id}%'"
             # Not every store can search by prefix.
             with suppress(MlflowException, RunNotFoundError):
-                ids = list(list_experiments(client))
-                similar = list(client.search_runs(ids, query, max_results=2))
+                similar = [*client.search_runs([*list_experiments(client)], query, max_results=2)]
         if len(similar) == 1:
             return similar[0]
         if similar:
-            raise RunNotFoundError(
-                f"More than one run begins with {run_id!r}: give more of its id."
-            ) from None
+            why = f"More than one run begins with {run_id!r}: give more of its id."
+            raise RunNotFoundError(why) from None
         raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
+    if run.info.lifecycle_stage == "deleted":
+        tell.get()(f"The run {run_id} is deleted; `mlflow runs restore --run-id` brings it back.")
+    return run
 
 
 def list_experiments(client: MlflowClient) -> dict[str, str]:
@@ -376,9 +378,7 @@ def _list_documents(client: MlflowClient, run_id: str) -> list[str]:
         names, folders = _list_folder(client, run_id, folder)
         waiting += sorted(folders) if others else []
         if names:
-            return names + [
-                file for place in folders for file in _list_folder(client, run_id, place)[0]
-            ]
+            return [*names, *chain(*(_list_folder(client, run_id, place)[0] for place in folders))]
         if not waiting:
             return []
         folder = waiting.pop(0)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mlflow_perf.core.format import clean_metric_key
+from mlflow_perf.core.format import clean_metric_key, duration
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.uris import redact_param
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
@@ -54,6 +55,7 @@ class PerfRun:
             the run say; None where unknown.
         started: Unix time in seconds.
         ended: Unix time in seconds; None while it runs.
+        seen: Unix time of its newest metric, in seconds; None without one.
         metrics: Metric key → the value of its largest step.
         params: The run's parameters, without passwords, keys and the queries of addresses.
         tags: The run's tags.
@@ -69,6 +71,7 @@ class PerfRun:
     status: str | None = None
     started: float | None = None
     ended: float | None = None
+    seen: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -84,6 +87,7 @@ class PerfRun:
         """Return what MLflow knows of a run, without its document."""
         info, data = run.info, run.data
         name = info.run_name or data.tags.get("mlflow.runName")
+        metrics = data._metric_objs  # noqa: SLF001 - no other way to their times without a request
         return cls(
             f"{name or 'run'} ({info.run_id[:8]})",
             run_id=info.run_id,
@@ -94,6 +98,7 @@ class PerfRun:
             status=worst_status((info.status, data.tags.get(f"{TAG}status", ""))) or info.status,
             started=info.start_time / 1000 if info.start_time is not None else None,
             ended=info.end_time / 1000 if info.end_time else None,
+            seen=max((one.timestamp / 1000 for one in metrics), default=None),
             # A loss that was NaN is not a figure, and strict JSON cannot hold it.
             metrics={k: v for k, v in data.metrics.items() if is_figure(v)},
             params=data.params,
@@ -264,6 +269,21 @@ class PerfRun:
         Such a run has no document of ours, but perhaps a JSON file of the old `save_to`.
         """
         return f"{TAG}component" not in self.tags and self.metrics.keys() >= _OLDER_METRICS
+
+    def explain_missing_end(self, now: float | None = None) -> str:
+        """Say that a run that is RUNNING has no report yet, and what to do if its job was killed.
+
+        Args:
+            now: Unix time in seconds; default: the present.
+        """
+        text = f"The run {self.label} is RUNNING: its report is logged at the end."
+        if (host := self.tags.get(f"{TAG}hostname")) is None:
+            return text
+        if self.seen is not None:
+            age = duration(max(0.0, (time.time() if now is None else now) - self.seen))
+            text += f" Its last metric came {age} ago."
+        then = f"`mlflow-perf recover` on {host} stores what it left."
+        return f"{text} If its process was killed, {then}"
 
     @property
     def duration_sec(self) -> float | None:

@@ -11,7 +11,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
 from mlflow_perf.tracking.load import (
     RunRef,
@@ -26,6 +25,7 @@ from mlflow_perf.tracking.load import (
     read_document,
     read_documents,
 )
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.paging import PAGE, iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 
@@ -38,14 +38,6 @@ Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 
 watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: items)
 """Wraps the runs that are read; the command line sets its progress bar here."""
-
-Tell = Callable[[str], None]
-"""Takes a sentence for the user."""
-
-_log = get_logger(__name__)
-
-tell: ContextVar[Tell] = ContextVar("tell", default=_log.warning)
-"""Is called for each run that a search leaves out, because its document cannot be read."""
 
 _IDS_PER_QUERY = 100
 _ONE_BY_ONE_MAX = 4

@@ -51,11 +51,11 @@ def write_csv(found: Found, choice: Choice, experiments: Mapping[str, str]) -> s
 
 
 def _guard(cell: float | str | None) -> float | str:
-    """Return a cell that no spreadsheet runs as a formula; numbers stay as they are."""
+    """Return a cell that no spreadsheet runs as a formula, and a number with the digits it has."""
     if cell is None:
         return ""
     if not isinstance(cell, str):
-        return cell
+        return float(f"{cell:.15g}")  # the digits beyond are those of sums: 0.30000000000000004
     try:
         float(cell)
     except ValueError:
