@@ -12,8 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "never-lose-a-run.md"
 OTHERS = (
     "tracking/test_mlflow_call.py", "session/test_run_finder.py", "core/test_uris.py",
-    "publish/test_dispatch.py", "publish/test_delivery_queue.py", "core/test_safe_log.py",
-    "session/test_held_child.py",
+    "publish/test_dispatch.py", "core/test_safe_log.py", "session/test_held_child.py",
     "session/test_recording.py", "publish/test_recovery_checks.py", "cli/test_group.py",
     "recorders/test_spool_folder.py", "session/test_run_sources.py",
     "tracking/test_client.py", "session/test_autolog.py", "core/test_originals.py",

@@ -117,23 +117,6 @@ def test_reports_behind_one_that_hangs_are_kept_too(
     assert all(sending.done.is_set() and not sending.is_sent for sending in waiting)
 
 
-def test_reports_that_wait_behind_others_survive_a_kill(
-    store: _Store,
-    make_sending: Callable[[], Sending],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A process that is killed meanwhile loses at most the one being sent and two more."""
-    monkeypatch.setattr(dispatch, "_SECURE_AFTER_SEC", 60.0)
-    queue, first = DeliveryQueue(60.0), make_sending()
-    queue.put(first)
-    assert store.asked.wait(30)
-    for _ in range(5):
-        queue.put(make_sending())
-    assert len(list(tmp_path.glob("*.journal"))) == 3
-    _drain(queue, store)
-
-
 def test_a_report_that_cannot_be_kept_either_is_not_said_to_be(
     store: _Store, make_sending: Callable[[], Sending], caplog: pytest.LogCaptureFixture
 ) -> None:

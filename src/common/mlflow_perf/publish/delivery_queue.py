@@ -25,9 +25,6 @@ _LINGER_SEC = 1.0
 # A report whose own time is over tells why it was not sent, and needs a moment for that.
 _SETTLE_SEC = 0.5
 _KEEP_SEC = 5.0  # a slow disk
-# Further reports are in a journal while they wait: a process that is killed would lose them. The
-# first ones are not: most are sent at once, and a journal takes 1.4 ms of CPU time.
-_MOST_UNSECURED = 2
 _UNSENT = "its report was not sent: the time of the exit was over"
 _log = get_logger(__name__)
 
@@ -143,13 +140,6 @@ class Sending:
         self._journal.remove()
         return True
 
-    def secure(self) -> None:
-        """Put it into the journal while it waits: the process may end without a word."""
-        try:
-            self._journal.secure(self._make(-math.inf))
-        except Exception:  # noqa: BLE001 - it may still be sent, or kept at the exit
-            _log.debug("Not secured:", exc_info=True)
-
     def keep(self) -> bool | None:
         """Put it into the journal instead, and return whether it is on disk.
 
@@ -193,10 +183,9 @@ class DeliveryQueue:
         self._is_closed = False
 
     def put(self, sending: Sending) -> None:
-        """Add a report; never waits for the store."""
+        """Add a report; never blocks."""
         with self._lock:
             self._waiting.append(sending)
-            is_behind = len(self._waiting) > _MOST_UNSECURED
             if self._thread is None:
                 self._thread = Thread(self._run, name="mlflow-perf-delivery")
                 try:
@@ -204,8 +193,6 @@ class DeliveryQueue:
                 except RuntimeError:  # the interpreter ends: `drain` sends it
                     self._thread = None
         self._came.set()
-        if is_behind:
-            sending.secure()
 
     @as_own()
     def _run(self) -> None:
