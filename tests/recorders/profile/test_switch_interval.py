@@ -36,6 +36,18 @@ def test_it_is_short_while_one_thread_works_and_calm_after_a_wait() -> None:
     assert (_milliseconds(), interval.is_set) == (4.0, False)
 
 
+def test_it_is_longer_after_a_wait_for_a_call_into_c() -> None:
+    """The sampler would wake up 10,000 times a second."""
+    interval = SwitchInterval()
+    found = []
+    for late_sec in (0.001, 0.01, 0.1, 0.001):
+        interval.choose(1, late_sec)
+        found.append(_milliseconds())
+    assert found == [0.103, 1.003, 5.003, 0.103]
+    interval.restore()
+    assert _milliseconds() == 4.0
+
+
 def test_with_several_threads_it_is_the_jobs() -> None:
     """They wait for the lock themselves, and each switch costs them."""
     interval = SwitchInterval()

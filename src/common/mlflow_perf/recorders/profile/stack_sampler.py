@@ -291,7 +291,7 @@ class StackSampler(Thread):
         working = [(used, ident) for _, used, ident in busy if used > 0.0]
         if working:
             self._hot = max(working)[1]
-        self.interval.choose(len(working))
+        self.interval.choose(len(working), late_sec)
 
     def _find(self, ident: int) -> Watched | None:
         """Return a thread of the job; None for one of ours."""
