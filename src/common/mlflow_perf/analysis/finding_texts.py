@@ -46,7 +46,7 @@ class Facts:
     @property
     def wanted_cpus(self) -> int:
         """How many CPUs the job can use, as `advise` says."""
-        return count_wanted_cpus(self.usage, self.spans)
+        return count_wanted_cpus(self.usage)
 
 
 def describe_serial(facts: Facts) -> tuple[str, str]:

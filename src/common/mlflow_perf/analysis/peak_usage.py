@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mlflow_perf.analysis.time_shares import average_demand, read_spans
+from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage, read_positive
 from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
 from mlflow_perf.model.document import NodeDocument
@@ -100,7 +100,6 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
         # After a command has ended, its wrapper loads MLflow: then it needs `own_mb` alone.
         memory_mb = max(job_mb + beside_mb, own_mb) if job_mb else 0.0
         used_gpus, owned_gpus = usage.count_gpus()
-        spans = read_spans(document)
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
@@ -113,8 +112,8 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             tasks=tasks,
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
             job_memory=job_mb > 0,
-            wanted_cores=find_wanted_cores(usage, spans),
-            demand_cores=average_demand(spans),
+            wanted_cores=find_wanted_cores(usage),
+            demand_cores=summarise_time(usage).demand,
         )
         found.append(peak)
     return found
