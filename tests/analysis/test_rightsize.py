@@ -33,6 +33,15 @@ def test_the_peak_on_which_the_best_known_right_sizer_fails(make_run: MakeRun) -
     assert any("1,537" in sentence for sentence in size.evidence)
 
 
+def test_the_jobs_own_peak_is_told_from_what_mlflow_perf_adds(make_run: MakeRun) -> None:
+    """`show` and the metric have the job's own peak; the advice covers what measuring adds."""
+    size = right_size([make_run({**SERIAL, "perf_mem_mb": 90.0})], headroom_pct=20)
+    assert size.memory_mb == 1984
+    assert size.peak["memory_mb"] == 1537.0
+    said = "the job peaked at 1,537 of 65,536 MB (run), 1,627 MB with mlflow-perf; 20% head-room"
+    assert said in " ".join(size.evidence)
+
+
 def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
     """One busy thread reads as 1.02 cores, as the kernel counts in ticks: one CPU is enough."""
     size = right_size([make_run(SERIAL)])

@@ -24,7 +24,9 @@ class PeakUsage:
     Attributes:
         where: Name of the node and its run, for people.
         cores: Peak of busy cores; None if unknown.
-        memory_mb: Peak memory in MB of 2^20 bytes; None if unknown.
+        memory_mb: Peak memory in MB of 2^20 bytes, that of mlflow-perf included, which counts
+            against the same limit; None if unknown.
+        job_memory_mb: Peak memory of the job alone; 0.0 if unknown.
         gpus: GPUs that did any work.
         owned_cores: CPUs that the job could use; 0.0 if unknown.
         owned_memory_mb: Memory that the job could use; 0.0 if unknown.
@@ -32,7 +34,6 @@ class PeakUsage:
         usage: The node's summary.
         tasks: Ranks on the node.
         job_cores: Whether `cores` counts the job alone, not everything on the node.
-        job_memory: Whether `memory_mb` counts the job alone.
         wanted_cores: CPUs that the job can use: more than `cores` where it waited for CPUs.
         demand_cores: CPUs that it would have used with the node to itself, on average.
     """
@@ -40,6 +41,7 @@ class PeakUsage:
     where: str
     cores: float | None
     memory_mb: float | None
+    job_memory_mb: float
     gpus: int
     owned_cores: float
     owned_memory_mb: float
@@ -47,7 +49,6 @@ class PeakUsage:
     usage: Usage
     tasks: int
     job_cores: bool
-    job_memory: bool
     wanted_cores: float
     demand_cores: float
 
@@ -104,6 +105,7 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
             memory_mb=memory_mb or of_cgroup or of_node or None,
+            job_memory_mb=job_mb,
             gpus=used_gpus,
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,
@@ -111,7 +113,6 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             usage=usage,
             tasks=tasks,
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
-            job_memory=job_mb > 0,
             wanted_cores=find_wanted_cores(usage),
             demand_cores=summarise_time(usage).demand,
         )

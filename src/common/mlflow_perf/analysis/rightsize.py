@@ -40,7 +40,7 @@ class RightSize:
         tasks_per_node: Ranks per node, so that all nodes together run as many as before.
         minutes: A time limit, from the longest run; None if unknown.
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
-        peak: The largest that they used, with the same keys.
+        peak: The largest that they used, with the same keys; of memory, without mlflow-perf's.
         p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
             that was given.
         runs: How many runs the memory was learned from.
@@ -130,7 +130,7 @@ def right_size(
         predictor=None if taught is None else taught.predictor,
         seen=tuple(peaks.list_seen_runs()),
         had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
-        peak=peaks.find_most(lambda p: (p.cores or 0, p.memory_mb or 0, p.gpus)),
+        peak=peaks.find_most(lambda p: (p.cores or 0, p.job_memory_mb or p.memory_mb or 0, p.gpus)),
     )
 
 
@@ -197,7 +197,7 @@ class _Peaks:
         their bandwidth.
         """
         had = len(run)
-        known = all(peak.job_cores and peak.job_memory and peak.owned_cores for peak in run)
+        known = all(peak.job_cores and peak.job_memory_mb and peak.owned_cores for peak in run)
         if had == 1 or not known or any(peak.is_tight for peak in run):
             return had
         limits = [
@@ -288,9 +288,13 @@ def _advise_memory(
     if all(peak.memory_mb is None for peak in peaks.all):
         return None, None, ["No run says how much memory was used: there is no advice on memory."]
     used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
-    user = "the job" if worst.job_memory else "everything on the node (the job's own is unknown)"
+    run = next(run for run in peaks.runs if worst in run)
+    job_mb = peaks.total(run, lambda peak: peak.job_memory_mb)
+    user = "the job" if job_mb else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_memory_mb:,.0f}" if worst.owned_memory_mb else ""
-    peaked = f"Memory: {user} peaked at {used:,.0f}{had} MB ({worst.where})"
+    peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({worst.where})"
+    if job_mb and used >= job_mb + 1:
+        peaked += f", {used:,.0f} MB with mlflow-perf"
     seen = peaks.list_seen_runs()
     learned = None
     if headroom_pct is None:
