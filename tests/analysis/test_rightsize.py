@@ -42,6 +42,17 @@ def test_the_jobs_own_peak_is_told_from_what_mlflow_perf_adds(make_run: MakeRun)
     assert said in " ".join(size.evidence)
 
 
+def test_without_its_document_a_runs_right_size_is_a_lower_bound(make_run: MakeRun) -> None:
+    """The metrics lack what mlflow-perf held; beside an imported task there was none."""
+    metrics = {**SERIAL, "run_node_count": 1.0}
+    known = make_run({**SERIAL, "perf_mem_mb": 90.0})
+    size = right_size([known, make_run(metrics=metrics)])
+    assert size.is_lower_bound
+    assert "at least this: 1 run without a whole document" in " ".join(size.evidence)
+    imported = make_run(metrics=metrics, tags={"mlflow_perf.imported_from": "trace.txt"})
+    assert not right_size([known, imported]).is_lower_bound
+
+
 def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
     """One busy thread reads as 1.02 cores, as the kernel counts in ticks: one CPU is enough."""
     size = right_size([make_run(SERIAL)])

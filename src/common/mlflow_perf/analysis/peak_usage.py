@@ -58,6 +58,11 @@ class PeakUsage:
         return self.wanted_cores == 1.0 and self.usage["job_cpu_avg_cores"] >= 0.5
 
     @property
+    def is_partial(self) -> bool:
+        """Whether figures are missing that only whole documents hold, as among a run's metrics."""
+        return self.job_memory_mb > 0 and "perf_mem_mb" not in self.usage
+
+    @property
     def is_tight(self) -> bool:
         """Whether the node waited for disks, network, memory or its quota, or ran out of memory."""
         stalls = ("io_stall_pct", "mem_stall_pct", "cpu_throttled_pct")
