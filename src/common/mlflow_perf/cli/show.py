@@ -53,9 +53,7 @@ def command(run: str, *, as_json: bool) -> None:
     steps = find_children(found, documents=True)
     if not found.has_figures and not steps:
         if found.status == "RUNNING":
-            raise RunNotFoundError(
-                f"The run {found.label} is still going: it holds no performance data yet."
-            )
+            raise RunNotFoundError(found.still_going)
         raise RunNotFoundError(f"The run {found.label} holds no performance data.")
     if as_json:
         _tables.echo_json(_collect_data(found, steps))

@@ -84,8 +84,9 @@ class PerfRun:
         """Return what MLflow knows of a run, without its document."""
         info, data = run.info, run.data
         name = info.run_name or data.tags.get("mlflow.runName")
+        gone = ", deleted" if info.lifecycle_stage == "deleted" else ""
         return cls(
-            f"{name or 'run'} ({info.run_id[:8]})",
+            f"{name or 'run'} ({info.run_id[:8]}{gone})",
             run_id=info.run_id,
             name=name,
             experiment_id=info.experiment_id,
@@ -256,6 +257,14 @@ class PerfRun:
         # Keys may start with a prefix of the user's (`metrics_prefix=…`).
         logged = any(key.endswith("duration_sec") for key in self.metrics)
         return self.is_older or (logged and f"{TAG}component" in self.tags)
+
+    @property
+    def still_going(self) -> str:
+        """The sentence on a run without performance data that MLflow takes for running."""
+        return (
+            f"The run {self.label} is still going: it holds no performance data yet. If its "
+            "process has died, `mlflow-perf recover` on its machine sends what is left of it."
+        )
 
     @property
     def is_older(self) -> bool:
