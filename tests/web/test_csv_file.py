@@ -17,3 +17,8 @@ def test_no_name_is_a_formula(begin: str) -> None:
 def test_figures_and_plain_names_stay(cell: float | str) -> None:
     """A negative number is no formula."""
     assert _guard(cell) == cell
+
+
+def test_a_sum_of_decimals_has_no_rest() -> None:
+    """The 17th digit is that of the binary number, not of the figure."""
+    assert _guard(0.1 + 0.2) == 0.3

@@ -51,11 +51,11 @@ def write_csv(found: Found, choice: Choice, experiments: Mapping[str, str]) -> s
 
 
 def _guard(cell: float | str | None) -> float | str:
-    """Return a cell that no spreadsheet runs as a formula; numbers stay as they are."""
+    """Return a cell that no spreadsheet runs as a formula; numbers have 15 digits."""
     if cell is None:
         return ""
     if not isinstance(cell, str):
-        return cell
+        return float(f"{cell:.15g}")  # sums of the steps' decimals leave a rest in the 17th digit
     try:
         float(cell)
     except ValueError:
