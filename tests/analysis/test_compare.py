@@ -112,7 +112,7 @@ def test_a_run_without_figures_is_named(make_run: MakeRun, monkeypatch: pytest.M
     )
     with pytest.raises(RunNotFoundError, match="empty holds no performance data"):
         compare([make_run(NODE), PerfRun("empty", run_id="e")])
-    with pytest.raises(RunNotFoundError, match="still going"):
+    with pytest.raises(RunNotFoundError, match="now is RUNNING: its report is logged at the end"):
         compare([PerfRun("now", run_id="e", status="RUNNING")])
     with pytest.raises(SettingError, match="Name the runs"):
         compare([])

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mlflow_perf.analysis.finding_texts import SENTENCES, Facts, describe_serial
+from mlflow_perf.analysis.finding_texts import (
+    SENTENCES,
+    Facts,
+    describe_saturated,
+    describe_serial,
+)
 from mlflow_perf.analysis.findings import KINDS, findings_of
 from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.time_shares import read_spans
@@ -71,6 +76,35 @@ def test_a_full_node_may_be_why_threads_take_turns() -> None:
     text, do = describe_serial(Facts(usage, [span], {}, MemoryTrend()))
     assert "as Python's threads do under its lock (GIL), or as all threads do where others" in text
     assert "if it is the lock" in do
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        # Two children that a full node starves.
+        (
+            {"job_processes_avg": 3.0},
+            "The CPUs were 100% busy, 26% with the job (0.5 of 2 CPUs): less work per item would",
+        ),
+        ({"job_processes_avg": 3.0}, "would make it faster, more cores may."),
+        # Threads under Python's lock.
+        ({"job_processes_avg": 1.0}, "would make it faster, more cores cannot."),
+        (
+            {"job_processes_avg": 1.0, "cpu_limit_cores": 1.0, "cpu_avg_utilization_pct": 54.0},
+            "54% busy (0.5 of 1 CPU): less work per item would make it faster, more cores may.",
+        ),
+    ],
+)
+def test_full_cpus_are_told_from_the_jobs_share_of_them(
+    figures: dict[str, float], said: str
+) -> None:
+    """The share is named as the job's, and nothing is promised of cores that it cannot use."""
+    summary = {"duration_sec": 60.0, "cpu_limit_cores": 2.0, "cpu_avg_utilization_pct": 100.0,
+               "job_cpu_avg_cores": 0.53, "job_max_cpu_cores": 0.8, "job_run_delay_pct": 75.0,
+               "job_threads_max": 4.0, "job_voluntary_switches": 60_000.0, **figures}  # fmt: skip
+    usage = Usage(summary)
+    evidence, do = describe_saturated(Facts(usage, [], {}, MemoryTrend()))
+    assert said in f"{evidence}: {do}."
 
 
 @pytest.mark.parametrize(("cores", "said"), [(1.0, "0.2 of 1 CPU"), (2.0, "0.2 of 2 CPUs")])

@@ -19,7 +19,7 @@ def test_the_jobs_own_figures_come_first(make_run: MakeRun) -> None:
                "mem_limit_mb": 2000.0, "max_t_mem_percent": 80.0}  # fmt: skip
     (peak,) = read_peak_usage(make_run(summary, facts={"mem_total_mb": 64_000}))
     assert (peak.cores, peak.job_cores, peak.owned_cores) == (3.5, True, 8.0)
-    assert (peak.memory_mb, peak.job_memory, peak.owned_memory_mb) == (900.0, True, 2000.0)
+    assert (peak.memory_mb, peak.job_memory_mb, peak.owned_memory_mb) == (900.0, 900.0, 2000.0)
 
 
 def test_a_step_that_reports_by_itself_needs_its_wrapper_too(make_run: MakeRun) -> None:
@@ -50,7 +50,7 @@ def test_memory_is_the_cgroups_or_the_nodes_if_the_jobs_is_unknown(
 ) -> None:
     """The cgroup's peak comes before the node's; without either, the peak is unknown."""
     (peak,) = read_peak_usage(make_run(summary, facts={"mem_total_mb": 8000}))
-    assert (peak.memory_mb, peak.job_memory) == (memory_mb, False)
+    assert (peak.memory_mb, peak.job_memory_mb) == (memory_mb, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,4 @@ def test_memory_that_was_never_held_at_once_is_not_added(
     """MLflow is loaded for sending after the command has ended; both must fit, one at a time."""
     (peak,) = read_peak_usage(make_run({"job_max_mem_mb": 310.0, **used}))
     assert peak.memory_mb == expected
+    assert peak.job_memory_mb == {"job_max_mem_mb": 310.0, **used}["job_max_mem_mb"]

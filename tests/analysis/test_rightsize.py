@@ -33,6 +33,26 @@ def test_the_peak_on_which_the_best_known_right_sizer_fails(make_run: MakeRun) -
     assert any("1,537" in sentence for sentence in size.evidence)
 
 
+def test_the_jobs_own_peak_is_told_from_what_mlflow_perf_adds(make_run: MakeRun) -> None:
+    """`show` and the metric have the job's own peak; the advice covers what measuring adds."""
+    size = right_size([make_run({**SERIAL, "perf_mem_mb": 90.0})], headroom_pct=20)
+    assert size.memory_mb == 1984
+    assert size.peak["memory_mb"] == 1537.0
+    said = "the job peaked at 1,537 of 65,536 MB (run), 1,627 MB with mlflow-perf; 20% head-room"
+    assert said in " ".join(size.evidence)
+
+
+def test_without_its_document_a_runs_right_size_is_a_lower_bound(make_run: MakeRun) -> None:
+    """The metrics lack what mlflow-perf held; beside an imported task there was none."""
+    metrics = {**SERIAL, "run_node_count": 1.0}
+    known = make_run({**SERIAL, "perf_mem_mb": 90.0})
+    size = right_size([known, make_run(metrics=metrics)])
+    assert size.is_lower_bound
+    assert "at least this: 1 run without a whole document" in " ".join(size.evidence)
+    imported = make_run(metrics=metrics, tags={"mlflow_perf.imported_from": "trace.txt"})
+    assert not right_size([known, imported]).is_lower_bound
+
+
 def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
     """One busy thread reads as 1.02 cores, as the kernel counts in ticks: one CPU is enough."""
     size = right_size([make_run(SERIAL)])

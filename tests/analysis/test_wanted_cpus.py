@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus
-from mlflow_perf.model.document import NodeDocument
 
 BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "cpu_avg_utilization_pct": 100.0}
 
@@ -27,6 +25,27 @@ BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "cpu_avg_utilization_pct":
 )
 def test_the_peak_and_the_missing_cpus_are_added(figures: dict[str, float], cpus: int) -> None:
     """The peak, and more where the job waited for CPUs; one for serial work."""
-    summary = {**BASE, **figures}
-    usage, spans = Usage(summary), read_spans(NodeDocument(summary=summary))
-    assert count_wanted_cpus(usage, spans) == cpus
+    assert count_wanted_cpus(Usage({**BASE, **figures})) == cpus
+
+
+# Two children that got half of a CPU, beside two burners on two CPUs.
+CHILDREN = {
+    "cpu_limit_cores": 2.0,
+    "job_cpu_avg_cores": 0.54,
+    "job_max_cpu_cores": 0.8,
+    "job_run_delay_pct": 75.3,
+    "job_threads_max": 4.0,
+    "job_voluntary_switches": 60_000.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("processes", "beside_pct", "cpus"),
+    [(2.7, 4.0, 2), (3.0, 75.0, 2), (1.0, 4.0, 2), (1.0, 75.0, 1)],
+)
+def test_only_threads_of_one_process_take_turns(
+    processes: float, beside_pct: float, cpus: int
+) -> None:
+    """Each process has a lock of its own, and threads under one lock share the computing."""
+    told = {"job_processes_avg": processes, "job_ran_beside_pct": beside_pct}
+    assert count_wanted_cpus(Usage({**BASE, **CHILDREN, **told})) == cpus

@@ -29,6 +29,13 @@ def test_what_a_run_says_of_itself(client: MlflowClient, experiment: str) -> Non
     assert run.status == "FINISHED"
 
 
+def test_a_deleted_run_is_named_as_such(client: MlflowClient, experiment: str) -> None:
+    """MLflow still returns a deleted run by its id: what is said of it says so too."""
+    run_id = log_run(client, experiment, document(NODE))
+    client.delete_run(run_id)
+    assert get_run(run_id).label.endswith(f"({run_id[:8]}, deleted)")
+
+
 @pytest.mark.parametrize(
     ("word", "advice", "shown"),
     [

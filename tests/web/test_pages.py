@@ -96,7 +96,7 @@ def test_pages_follow_each_other(client: Any, store: Filled) -> None:
     assert len(seen) == len(set(seen)) == len(store.runs)
 
 
-@pytest.mark.parametrize("path", ["/perf", "/perf/fleet", "/perf/trend", "/perf/scatter"])
+@pytest.mark.parametrize("path", ["/perf", "/perf/trend", "/perf/scatter"])
 def test_pages_of_many_runs_read_no_document(
     client: Any, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,9 +44,17 @@ class Facts:
         return f"{one_decimal(usage.used_cores)} of {cores} CPU{'' if cores == '1' else 's'}"
 
     @property
+    def busy(self) -> str:
+        """How busy the CPUs were, and with the job where others had a part of it."""
+        own = self.usage.busy_pct
+        everyone = max(own, self.usage.node_busy_pct)
+        own_part = f", {own:.0f}% with the job" if everyone - own >= 5 else ""
+        return f"{everyone:.0f}% busy{own_part}"
+
+    @property
     def wanted_cpus(self) -> int:
         """How many CPUs the job can use, as `advise` says."""
-        return count_wanted_cpus(self.usage, self.spans)
+        return count_wanted_cpus(self.usage)
 
 
 def describe_serial(facts: Facts) -> tuple[str, str]:
@@ -78,10 +86,11 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
 
 def describe_saturated(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
-    text = f"The CPUs were {usage.busy_pct:.0f}% busy ({facts.used})"
+    text = f"The CPUs were {facts.busy} ({facts.used})"
     if "gpu_avg_utilization_pct" in usage:
         text += f" while the GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
-    return text, "more cores, or less work per item, would make it faster"
+    more = "more cores may" if facts.wanted_cpus > 1 or usage.cores <= 1 else "more cores cannot"
+    return text, f"less work per item would make it faster, {more}"
 
 
 def describe_contended(facts: Facts) -> tuple[str, str]:
@@ -141,7 +150,7 @@ def describe_disk(facts: Facts) -> tuple[str, str]:
         return f"{text} ({rate})", "use fewer, larger files and requests"
     stall = max(usage["io_stall_pct"], usage["iowait_pct"] * max(usage.cores, 1))
     text = f"{who} waited for disks {min(100.0, stall):.0f}% of the time ({rate}, CPUs "
-    text += f"{usage.busy_pct:.0f}% busy)"
+    text += f"{facts.busy})"
     return text, "use faster or local storage, or fewer, larger requests"
 
 
@@ -176,7 +185,7 @@ def describe_memory_growth(facts: Facts) -> tuple[str, str]:
 
 def describe_gpu(facts: Facts) -> tuple[str, str]:
     busy = facts.usage["gpu_avg_utilization_pct"]
-    text = f"The GPUs were {busy:.0f}% busy and the CPUs {facts.usage.busy_pct:.0f}%"
+    text = f"The GPUs were {busy:.0f}% busy and the CPUs {facts.busy}"
     return text, "more or faster GPUs would make it faster"
 
 
@@ -191,9 +200,7 @@ def describe_idle(facts: Facts) -> tuple[str, str]:
 
 def describe_balanced(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
-    own, everyone = usage.busy_pct, usage.node_busy_pct or usage.busy_pct
-    own_part = f", {own:.0f}% with the job" if everyone - own >= 5 else ""
-    parts = [f"CPUs {everyone:.0f}% busy{own_part}", f"memory peak {usage.mem_pct:.0f}%"]
+    parts = [f"CPUs {facts.busy}", f"memory peak {usage.mem_pct:.0f}%"]
     if "gpu_avg_utilization_pct" in usage:
         parts.append(f"GPUs {usage['gpu_avg_utilization_pct']:.0f}% busy")
     if "io_stall_pct" in usage:

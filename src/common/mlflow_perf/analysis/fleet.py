@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mlflow_perf.analysis.rightsize import right_size
-from mlflow_perf.core.format import format_count, format_for_people, quantity
+from mlflow_perf.core.format import format_count, format_for_people
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
@@ -22,8 +22,9 @@ NO_GROUP = "(none)"
 _WEEK_SEC = 7 * 86_400.0
 _WORSE_PCT = 10.0
 _ADVISED = 3
-RUNS_OF_EACH = 20
-"""How many of a component's newest runs its advice is made from."""
+RUNS_OF_EACH = 10
+"""How many of a component's newest runs its advice is made from: `advise --last 10` says the same,
+and from ten runs on little head-room is needed."""
 
 _DEFAULT_BY = "experiment"
 
@@ -175,7 +176,7 @@ def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:
 
     Args:
         row: The component's sums.
-        runs: Its newest runs.
+        runs: Its newest runs, with their documents: without them the request is a lower bound.
     """
     unused = row.figures["unused_cpu_hours"] or 0.0
     (idle,) = format_for_people([unused], "CPU h", cpu_hours=[row.figures["cpu_hours"] or 0.0])
@@ -191,8 +192,10 @@ def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:
     except MlflowPerfError:  # no figures of nodes: the verdict alone is said
         return f"{text}. {advice}".strip()
     asks = [f"{size.cpus:g} CPU{'s' * (size.cpus != 1)}" if size.cpus else ""]
-    asks.append(quantity(size.memory_mb, "MB") if size.memory_mb else "")
+    asks.append(f"{size.memory_mb:,} MB" if size.memory_mb else "")
     had = size.had.get("cpus")
     of = f" instead of {had:g} CPUs" if had and size.cpus and had > size.cpus else ""
     wanted = " and ".join(filter(None, asks))
-    return f"{text}. Ask for {wanted}{of}. {advice}".strip() if wanted else f"{text}. {advice}"
+    least = "at least " if size.is_lower_bound else ""
+    asked = f" Ask for {least}{wanted}{of}." if wanted else ""
+    return f"{text}.{asked} {advice}".strip()

@@ -19,7 +19,7 @@ class SeenRun:
 
     Attributes:
         label: Name for people.
-        peak_mb: The most memory that it used, in MB; 0.0 if unknown.
+        peak_mb: The most memory that it needed, mlflow-perf's included, in MB; 0.0 if unknown.
         duration_sec: How long it took.
         inputs: Numbers that may predict its peak.
         failed_mb: Memory that it had when it was killed for lack of memory; 0.0 if it was not.

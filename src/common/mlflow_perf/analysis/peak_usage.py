@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mlflow_perf.analysis.time_shares import average_demand, read_spans
+from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage, read_positive
 from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
 from mlflow_perf.model.document import NodeDocument
@@ -24,7 +24,9 @@ class PeakUsage:
     Attributes:
         where: Name of the node and its run, for people.
         cores: Peak of busy cores; None if unknown.
-        memory_mb: Peak memory in MB of 2^20 bytes; None if unknown.
+        memory_mb: Peak memory in MB of 2^20 bytes, that of mlflow-perf included, which counts
+            against the same limit; None if unknown.
+        job_memory_mb: Peak memory of the job alone; 0.0 if unknown.
         gpus: GPUs that did any work.
         owned_cores: CPUs that the job could use; 0.0 if unknown.
         owned_memory_mb: Memory that the job could use; 0.0 if unknown.
@@ -32,7 +34,6 @@ class PeakUsage:
         usage: The node's summary.
         tasks: Ranks on the node.
         job_cores: Whether `cores` counts the job alone, not everything on the node.
-        job_memory: Whether `memory_mb` counts the job alone.
         wanted_cores: CPUs that the job can use: more than `cores` where it waited for CPUs.
         demand_cores: CPUs that it would have used with the node to itself, on average.
     """
@@ -40,6 +41,7 @@ class PeakUsage:
     where: str
     cores: float | None
     memory_mb: float | None
+    job_memory_mb: float
     gpus: int
     owned_cores: float
     owned_memory_mb: float
@@ -47,7 +49,6 @@ class PeakUsage:
     usage: Usage
     tasks: int
     job_cores: bool
-    job_memory: bool
     wanted_cores: float
     demand_cores: float
 
@@ -55,6 +56,11 @@ class PeakUsage:
     def is_serial(self) -> bool:
         """Whether the job ran on one CPU and could use no more."""
         return self.wanted_cores == 1.0 and self.usage["job_cpu_avg_cores"] >= 0.5
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether figures are missing that only whole documents hold, as among a run's metrics."""
+        return self.job_memory_mb > 0 and "perf_mem_mb" not in self.usage
 
     @property
     def is_tight(self) -> bool:
@@ -100,11 +106,11 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
         # After a command has ended, its wrapper loads MLflow: then it needs `own_mb` alone.
         memory_mb = max(job_mb + beside_mb, own_mb) if job_mb else 0.0
         used_gpus, owned_gpus = usage.count_gpus()
-        spans = read_spans(document)
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
             memory_mb=memory_mb or of_cgroup or of_node or None,
+            job_memory_mb=job_mb,
             gpus=used_gpus,
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,
@@ -112,9 +118,8 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             usage=usage,
             tasks=tasks,
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
-            job_memory=job_mb > 0,
-            wanted_cores=find_wanted_cores(usage, spans),
-            demand_cores=average_demand(spans),
+            wanted_cores=find_wanted_cores(usage),
+            demand_cores=summarise_time(usage).demand,
         )
         found.append(peak)
     return found

@@ -15,8 +15,9 @@ from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_me
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import RunNotFoundError, SettingError
-from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG, TAG, PerfRun
 
 MEMORY_STEP_MB = 64
 MEMORY_MIN_MB = 128
@@ -40,13 +41,14 @@ class RightSize:
         tasks_per_node: Ranks per node, so that all nodes together run as many as before.
         minutes: A time limit, from the longest run; None if unknown.
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
-        peak: The largest that they used, with the same keys.
+        peak: The largest that they used, with the same keys; of memory, without mlflow-perf's.
         p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
             that was given.
         runs: How many runs the memory was learned from.
         method: How the memory was found.
         predictor: Name of the input that predicts the memory; None if no input is used.
         seen: The runs, oldest first, as the memory was learned from them.
+        is_lower_bound: Whether runs without a whole document may have needed more.
     """
 
     cpus: int | None
@@ -63,6 +65,7 @@ class RightSize:
     method: str = ""
     predictor: str | None = None
     seen: tuple[SeenRun, ...] = ()
+    is_lower_bound: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recommendation as plain data: the output of `advise --json`."""
@@ -102,17 +105,15 @@ def right_size(
     measured = [(run, found) for run, found in usage_of if found]
     if not measured:
         raise RunNotFoundError(f"{_explain_missing(runs)}: there is nothing to advise.")
-    usages = [found for _, found in measured]
-    peaks = _Peaks([run for run, _ in measured], usages)
+    sources, usages = zip(*measured, strict=True)
+    peaks = _Peaks(sources, usages)
     check_inputs(inputs or {}, (read_inputs(run) for run in peaks.sources))
     cpus, cpu_evidence = _advise_cpus(peaks)
     memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct, risk, inputs or {})
     taught = None if learned is None else learned.suggestion
-    evidence = [*cpu_evidence, *memory_evidence, *peaks.explain_nodes(), *peaks.explain_gpus()]
-    if len(runs) > 1:
-        left_out = len(runs) - len(usages)
-        without = f"; {left_out} without figures left out" if left_out else ""
-        evidence.insert(0, f"From {len(usages)} runs, the worst of them counts{without}.")
+    bounds = peaks.explain_bounds()
+    evidence = [*peaks.explain_sources(len(runs)), *cpu_evidence, *memory_evidence]
+    evidence += [*peaks.explain_nodes(), *peaks.explain_gpus(), *bounds]
     longest = max(peak.usage["duration_sec"] for peak in peaks.all)
     spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
     minutes = _round_up(longest / 60.0 * (1 + spare_pct / 100.0), _TIME_STEP_MIN)
@@ -129,8 +130,9 @@ def right_size(
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
         seen=tuple(peaks.list_seen_runs()),
+        is_lower_bound=bool(bounds),
         had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
-        peak=peaks.find_most(lambda p: (p.cores or 0, p.memory_mb or 0, p.gpus)),
+        peak=peaks.find_most(lambda p: (p.cores or 0, p.job_memory_mb or p.memory_mb or 0, p.gpus)),
     )
 
 
@@ -197,7 +199,7 @@ class _Peaks:
         their bandwidth.
         """
         had = len(run)
-        known = all(peak.job_cores and peak.job_memory and peak.owned_cores for peak in run)
+        known = all(peak.job_cores and peak.job_memory_mb and peak.owned_cores for peak in run)
         if had == 1 or not known or any(peak.is_tight for peak in run):
             return had
         limits = [
@@ -232,6 +234,13 @@ class _Peaks:
             found.append(seen)
         return found
 
+    def explain_sources(self, count: int) -> list[str]:
+        """Return from how many of so many given runs the advice is; nothing for one run."""
+        left_out = count - len(self.sources)
+        without = f"; {left_out} without figures left out" if left_out else ""
+        of_all = f"From {len(self.sources)} runs, the worst of them counts{without}."
+        return [of_all] if count > 1 else []
+
     def explain_nodes(self) -> list[str]:
         """Return why so many nodes are asked for; nothing for one node."""
         had = max(map(len, self.runs))
@@ -251,6 +260,18 @@ class _Peaks:
         busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in self.all)
         did = f"GPU: {worst.gpus} of {owned} per node did any work"
         return [f"{did}, {busy:.0f}% busy on average ({worst.where})."]
+
+    def explain_bounds(self) -> list[str]:
+        """Return why more may be needed than was seen; nothing where the runs have all figures."""
+        pairs = zip(self.sources, self.runs, strict=True)
+        # What was imported did not run beside mlflow-perf.
+        ours = [found for run, found in pairs if IMPORTED_TAG not in run.tags]
+        partial = sum(any(peak.is_partial for peak in found) for found in ours)
+        if not partial:
+            return []
+        which = format_count(partial, "run")
+        held = "the memory that mlflow-perf held"
+        return [f"Ask for at least this: {which} without a whole document cannot tell {held}."]
 
 
 def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
@@ -288,9 +309,13 @@ def _advise_memory(
     if all(peak.memory_mb is None for peak in peaks.all):
         return None, None, ["No run says how much memory was used: there is no advice on memory."]
     used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
-    user = "the job" if worst.job_memory else "everything on the node (the job's own is unknown)"
+    run = next(run for run in peaks.runs if worst in run)
+    job_mb = peaks.total(run, lambda peak: peak.job_memory_mb)
+    user = "the job" if job_mb else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_memory_mb:,.0f}" if worst.owned_memory_mb else ""
-    peaked = f"Memory: {user} peaked at {used:,.0f}{had} MB ({worst.where})"
+    peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({worst.where})"
+    if job_mb and used >= job_mb + 1:
+        peaked += f", {used:,.0f} MB with mlflow-perf"
     seen = peaks.list_seen_runs()
     learned = None
     if headroom_pct is None:

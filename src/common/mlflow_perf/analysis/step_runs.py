@@ -92,9 +92,7 @@ def collect_steps(run: PerfRun, children: Iterable[PerfRun]) -> StepRuns:
     steps = run.split() if run.has_figures else []
     steps += [child for child in children if child.has_figures]
     if not steps and run.status == "RUNNING":
-        raise RunNotFoundError(
-            f"The run {run.label} is still going: it holds no performance data yet."
-        )
+        raise RunNotFoundError(run.explain_missing_end())
     if not steps:
         raise RunNotFoundError(
             f"The run {run.label} holds no performance data, nor does any child of it."

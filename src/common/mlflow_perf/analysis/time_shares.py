@@ -135,12 +135,13 @@ def read_spans(document: NodeDocument) -> list[Span]:
     At most a hundred spans are made, so that the cost does not grow with the job's length.
     """
     usage = Usage(document.summary, document.node)
-    whole = _make_summary_span(usage)
+    whole = summarise_time(usage)
     spans = list(_make_report_spans(document, usage, whole)) if whole.own else []
     return spans or [whole]
 
 
-def _make_summary_span(usage: Usage) -> Span:
+def summarise_time(usage: Usage) -> Span:
+    """Return the whole time of a node as one span, from its summary alone."""
     seconds = usage["duration_sec"]
     cores = usage.cores or 1.0
     used = usage.used_cores if usage.cores else usage.node_busy_pct / 100.0
@@ -157,6 +158,7 @@ def _make_summary_span(usage: Usage) -> Span:
         own="job_cpu_avg_cores" in usage,
         run_delay=usage["job_run_delay_pct"] / 100.0 if "job_run_delay_pct" in usage else None,
         peak_used=max(used, usage["job_max_cpu_cores"]),
+        processes=usage["job_processes_avg"],
         cpu_stall=usage["cpu_stall_pct"] / 100.0,
         io_stall=max(usage["io_stall_pct"], usage["iowait_pct"] * max(cores, 1)) / 100.0,
         mem_stall=usage["mem_stall_pct"] / 100.0,
@@ -167,8 +169,9 @@ def _make_summary_span(usage: Usage) -> Span:
         takes_turns=_find_turns(
             used,
             usage["job_threads_max"],
-            1.0,
+            usage["job_processes_avg"],
             usage["job_voluntary_switches"] / seconds if seconds > 0 else 0.0,
+            usage["job_ran_beside_pct"] / 100.0 if "job_ran_beside_pct" in usage else 1.0,
         ),
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
@@ -246,12 +249,12 @@ def _find_turns(
     Args:
         used: CPUs that the job kept busy.
         threads: Threads of the job, idle ones included.
-        processes: Processes of the job.
+        processes: Processes of the job, each of which has a lock of its own; 0.0 if unknown.
         switches: How often per second they give up their CPU.
         beside: The share of the computing that others than the busiest did; 1.0 if unknown.
     """
-    is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3)
-    return is_one * ramp(switches, 50, 150) if threads >= 3 and processes <= 1 else 0.0
+    is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3) * (1.0 - ramp(processes, 1, 2))
+    return is_one * ramp(switches, 50, 150) if threads >= 3 else 0.0
 
 
 def average_demand(spans: Sequence[Span]) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from mlflow_perf.analysis.time_shares import Span, average_demand
+from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage
 
 CPU_TOLERANCE = 0.05
@@ -32,9 +31,12 @@ def is_serial(usage: Usage, demand: float) -> bool:
     )
 
 
-def find_wanted_cores(usage: Usage, spans: Sequence[Span]) -> float:
-    """Return how many CPUs a job can use: its peak, plus the CPUs that it could not get."""
-    demand = average_demand(spans)
+def find_wanted_cores(usage: Usage) -> float:
+    """Return how many CPUs a job can use: its peak, plus the CPUs that it could not get.
+
+    It reads the summary alone, so that a run whose curves were not read gets the same number.
+    """
+    demand = summarise_time(usage).demand
     peak = usage.peak_cores or 0.0
     cores = usage.cores or peak
     if (throttled := usage["cpu_throttled_pct"]) >= 10:
@@ -43,6 +45,6 @@ def find_wanted_cores(usage: Usage, spans: Sequence[Span]) -> float:
     return 1.0 if is_serial(usage, demand) else min(max(peak, min(demand, cores)), 1e15)
 
 
-def count_wanted_cpus(usage: Usage, spans: Sequence[Span]) -> int:
+def count_wanted_cpus(usage: Usage) -> int:
     """Return the whole number of CPUs to ask for."""
-    return max(1, math.ceil(find_wanted_cores(usage, spans) - CPU_TOLERANCE))
+    return max(1, math.ceil(find_wanted_cores(usage) - CPU_TOLERANCE))

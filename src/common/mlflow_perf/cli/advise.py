@@ -219,6 +219,11 @@ def _show_steps(sizes: Mapping[str, RightSize], choices: Mapping[str, MachineCho
             _tables.paragraph(_tables.clean(name), size.evidence)
     else:
         click.echo("\nThe evidence: --component NAME, --html FILE or --json")
+        if bounds := sum(size.is_lower_bound for size in sizes.values()):
+            click.echo(
+                f"{bounds} of them are lower bounds, made without documents of runs: "
+                "--component NAME reads those."
+            )
     click.echo("\nLines to paste: --for " + ", --for ".join(LINES))
 
 

@@ -74,7 +74,7 @@ def build_plot(size: RightSize, inputs: Mapping[str, float]) -> AdvicePlot | Non
         if run.failed_mb:
             text = f"killed for lack of memory with {quantity(run.failed_mb, 'MB')}"
         else:
-            text = f"peak {quantity(run.peak_mb, 'MB')}"
+            text = f"needed {quantity(run.peak_mb, 'MB')}"
         kind = "killed" if run.failed_mb else "fits"
         dots.append(draw(place, height, kind, f"{run.label}: {text}"))
     asked = quantity(float(size.memory_mb), "MB")

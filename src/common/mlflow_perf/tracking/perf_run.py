@@ -88,8 +88,9 @@ class PerfRun:
         info, data = run.info, run.data
         name = info.run_name or data.tags.get("mlflow.runName")
         metrics = data._metric_objs  # noqa: SLF001 - no other way to their times without a request
+        gone = ", deleted" if info.lifecycle_stage == "deleted" else ""
         return cls(
-            f"{name or 'run'} ({info.run_id[:8]})",
+            f"{name or 'run'} ({info.run_id[:8]}{gone})",
             run_id=info.run_id,
             name=name,
             experiment_id=info.experiment_id,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from flask import current_app, request
@@ -44,9 +44,6 @@ from mlflow_perf.web.table import (
     query_runs,
     query_steps,
 )
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
 
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
@@ -149,7 +146,7 @@ class Access:
         experiments: Sequence[str],
         choice: Choice,
         components: Sequence[str],
-        keys: Sequence[str],
+        keys: Sequence[str] | None,
     ) -> dict[str, list[PerfRun]]:
         """Return the newest runs of each component: `limit` of the choice for each.
 
@@ -157,7 +154,7 @@ class Access:
             experiments: Ids that `experiments` returned.
             choice: Which runs.
             components: The components.
-            keys: The metrics to read.
+            keys: The metrics to read; None for all, and all parameters and tags.
         """
         if not components:
             return {}
@@ -166,7 +163,8 @@ class Access:
             found = query_newest(_open_store(), experiments, choice, components, keys)
         if found is None:
             equal = [{**choice.equal, "component": name} for name in components]
-            pages = [self.runs(experiments, replace(choice, equal=one), keys) for one in equal]
+            chosen = [replace(choice, equal=one) for one in equal]
+            pages = [self.runs(experiments, one, keys or ()) for one in chosen]
             found = {name: page.runs for name, page in zip(components, pages, strict=True)}
         return found
 
@@ -194,8 +192,7 @@ class Access:
             NotAllowedError: When there is none, or the user may not read it.
         """
         self._api("runs/get", {"run_id": run_id})
-        run: Run = _open_store().get_run(run_id)
-        found = [PerfRun.from_mlflow(run)]
+        found = [PerfRun.from_mlflow(_open_store().get_run(run_id))]
         return drop_foreign_parents(_open_store(), found, self._may_read)[0]
 
     def live_nodes(self, run: PerfRun) -> list[NodeDocument]:

@@ -129,7 +129,7 @@ def query_newest(
     experiments: Sequence[str],
     choice: Choice,
     components: Sequence[str],
-    keys: Sequence[str],
+    keys: Sequence[str] | None,
 ) -> dict[str, list[PerfRun]] | None:
     """Return the newest runs of each component, in one query for all; None as `query_runs`.
 
@@ -138,7 +138,7 @@ def query_newest(
         experiments: Ids of the experiments that the user may read.
         choice: The user's choice without a component; `limit` counts for each component.
         components: The components.
-        keys: The metrics to read.
+        keys: The metrics to read; None for all, and all parameters and tags.
     """
     if load_models(store) is None or (choice.query and not can_search(store)):
         return None
@@ -152,16 +152,18 @@ def query_newest(
 
 
 def _read_runs(
-    session: Any, rows: Sequence[Any], keys: Sequence[str], components: Sequence[str]
+    session: Any, rows: Sequence[Any], keys: Sequence[str] | None, components: Sequence[str]
 ) -> list[PerfRun]:
-    """Return the runs of rows with their tags and some metrics, those of components included."""
+    """Return the runs of rows with their tags and metrics, those of components included."""
     from mlflow.store.tracking.dbmodels import models
 
     ids = [row.run_uuid for row in rows]
-    tags = _read_values(session, models.SqlTag, ids, _TAGS)
-    names = [*keys]
-    if any(COMPONENTS_TAG in own for own in tags.values()):
-        names += [prefix_keys(component) + key for component in components for key in keys]
+    tags = _read_values(session, models.SqlTag, ids, None if keys is None else _TAGS)
+    params = _read_values(session, models.SqlParam, ids, None) if keys is None else {}
+    names = keys
+    if keys is not None and any(COMPONENTS_TAG in own for own in tags.values()):
+        prefixes = ["", *(prefix_keys(component) for component in components)]
+        names = [prefix + key for prefix in prefixes for key in keys]
     metrics = _read_values(session, models.SqlLatestMetric, ids, names)
     found = []
     for row in rows:
@@ -177,6 +179,7 @@ def _read_runs(
             started=None if row.start_time is None else row.start_time / 1000,
             ended=row.end_time / 1000 if row.end_time else None,
             metrics=metrics.get(row.run_uuid, {}),
+            params=params.get(row.run_uuid, {}),
             tags=own_tags,
         )
         found.append(run)
@@ -344,15 +347,17 @@ def _split(ids: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _read_values(
-    session: Any, table: Any, ids: Sequence[str], keys: Sequence[str]
+    session: Any, table: Any, ids: Sequence[str], keys: Sequence[str] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return run → key → value."""
+    """Return run → key → value, for some keys or for all."""
     from sqlalchemy import select
 
     found: dict[str, dict[str, Any]] = {}
     for some in _split(ids):
         query = select(table.run_uuid, table.key, table.value)
-        query = query.where(table.run_uuid.in_(some), table.key.in_(keys))
+        query = query.where(table.run_uuid.in_(some))
+        if keys is not None:
+            query = query.where(table.key.in_(keys))
         if hasattr(table, "is_nan"):
             query = query.where(*hold_figures(table))
         # Without the ORM, whose rows take four times as long to make.

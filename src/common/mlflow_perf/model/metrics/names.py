@@ -21,6 +21,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "cpu_hours": "CPU time held",
         "node_cpu_hours": "CPU time held",
         "job_threads_max": "threads, most",
+        "job_processes_avg": "processes",
+        "job_ran_beside_pct": "computed by other threads",
         "job_runnable_threads_avg": "threads that could run",
         "job_voluntary_switches": "switches to wait",
         "job_involuntary_switches": "switches forced",

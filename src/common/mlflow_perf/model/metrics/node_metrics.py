@@ -172,6 +172,12 @@ METRICS: tuple[Metric, ...] = (
            by.growth_per_min("job_mem_mb")),
     Metric("job_threads_max", "", "processes", "max over time of `job_threads`",
            "Most threads of the job's own processes at any sample.", by.peak("job_threads")),
+    Metric("job_processes_avg", "", "processes", "time-weighted mean of `job_processes`",
+           "Processes of the job, on average.", by.mean("job_processes")),
+    Metric("job_ran_beside_pct", "%", "processes", "`job_ran_beside_sec` / `job_ran_sec`",
+           "Share of the computing that others than the busiest thread of each process did: "
+           "much where threads take turns under Python's lock, none with one busy thread.",
+           by.ratio_pct("job_ran_beside_sec", "job_ran_sec")),
     Metric("job_runnable_threads_avg", "", "processes",
            "`job_cpu_avg_cores` / (1 − `job_run_delay_pct` / 100)",
            "Threads of the job that ran or waited for a CPU, on average.", by.runnable_threads),
