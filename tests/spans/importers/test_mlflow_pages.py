@@ -8,6 +8,7 @@ from typing import Any
 
 import mlflow
 import pytest
+from mlflow.entities import Run, RunData, RunInfo, RunTag
 
 from mlflow_perf import spans
 from mlflow_perf.errors import RunNotFoundError
@@ -21,17 +22,12 @@ class _Page(list[Any]):
         self.token = str(at + 2) if at + 2 < len(items) else None
 
 
-def _run(run_id: str, parent: str | None = None) -> Any:
-    info = SimpleNamespace(
-        run_id=run_id,
-        experiment_id="1",
-        start_time=1,
-        end_time=2,
+def _run(run_id: str, parent: str | None = None) -> Run:
+    info = RunInfo(
+        run_id, "1", "me", "FINISHED", start_time=1, end_time=2, lifecycle_stage="active",
         run_name=run_id,
-        status="FINISHED",
-    )
-    tags = {"mlflow.parentRunId": parent} if parent else {}
-    return SimpleNamespace(info=info, data=SimpleNamespace(tags=tags, metrics={}, params={}))
+    )  # fmt: skip
+    return Run(info, RunData(tags=[RunTag("mlflow.parentRunId", parent)] if parent else []))
 
 
 def _trace(number: int) -> Any:
