@@ -334,6 +334,20 @@ def test_a_held_window_outlasts_the_block_before_it() -> None:
     assert _seconds(live.end(window), "third") > 0.0
 
 
+def test_a_block_may_begin_between_the_end_of_another_and_of_its_window() -> None:
+    """In a pool of threads: the one before is still being written."""
+    before = live.begin(None, None)
+    asleep()
+    live.note_end(before)
+    window = live.begin(None, None, held=True)
+    live.release(window)
+    third()
+    first, second = live.end(before), live.end(window)
+    assert _seconds(first, "asleep") > 0.0
+    assert _seconds(first, "third") == 0.0
+    assert _seconds(second, "third") > 0.0
+
+
 @alone
 def test_a_call_that_keeps_the_lock_from_the_start_of_a_block_has_its_time() -> None:
     """Nobody else runs before it has returned; its time went to nobody, or to what came next."""

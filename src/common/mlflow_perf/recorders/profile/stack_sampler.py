@@ -7,7 +7,6 @@ interval. So the sampler looks at it in the very moment in which it gets the loc
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -107,7 +106,10 @@ class StackSampler(Thread):
     def release(self, window: StackWindow) -> None:
         """Note that the block of a window begins at this moment, in this thread."""
         with self._between_samples():
-            if all(one.begin == math.inf for one in self._windows):
+            if not any(one.is_open for one in self._windows):
+                if self._end is not None:  # of a block whose window is still there
+                    self._finish()
+                    self._end = None
                 # A call into C may keep the interpreter's lock from now on: at the first sample,
                 # a thread's clock now is all that tells how much of its time was the block's.
                 self._hot = threading.get_ident()
@@ -122,7 +124,7 @@ class StackSampler(Thread):
     def note_end(self, window: StackWindow) -> None:
         """Take no further sample, if nobody else needs one: the window's block ends now."""
         if self._is_only(window):
-            self._end = self._end or read_monotonic()
+            self._end = window.end = read_monotonic()
             return
         with self._between_samples():
             window.end = self._cut()
@@ -130,12 +132,15 @@ class StackSampler(Thread):
     @contextmanager
     def _between_samples(self) -> Iterator[None]:
         """Let a sample that is under way end first, which takes less than a millisecond."""
-        is_held = self._sampling.acquire(timeout=_PATIENCE_SEC)
+        lock = self._sampling
+        is_held = lock.acquire(timeout=_PATIENCE_SEC)
+        if not is_held:  # a signal handler may have raised where the job's thread had it
+            self._sampling = Lock()
         try:
             yield
         finally:
             if is_held:
-                self._sampling.release()
+                lock.release()
 
     def _cut(self) -> float:
         """Give this thread's time until now to its last stack: a block begins or ends within it."""
@@ -183,7 +188,7 @@ class StackSampler(Thread):
                 blocked = getrusage(RUSAGE_THREAD).ru_nvcsw
                 due = read_monotonic() + (wait := self._next_wait())
                 ended, asked, glimpse = self._wait(wait)
-                with self._sampling:
+                with self._between_samples():
                     used_sec = time.thread_time()
                     # The timer wakes this thread once. If it slept again, it waited for the lock.
                     usage = getrusage(RUSAGE_THREAD)

@@ -37,6 +37,11 @@ class StackWindow:
         self.begin = self.end = math.inf
 
     @property
+    def is_open(self) -> bool:
+        """Whether the recording's block has begun and not ended."""
+        return self.begin < math.inf and self.end == math.inf
+
+    @property
     def source(self) -> str | None:
         """Name of the spool file; None without one."""
         return None if self.spool is None else self.spool.source
