@@ -135,6 +135,7 @@ def print_slowdown() -> None:
         sampler = PausingSampler(asked_hz)
         sampler.begin = time.monotonic()
         sampler.attach(window)
+        sampler.release(window)
         sampler.start()
         found = measure_slowdown(sampler.begin, lambda _: None)
         sampler.detach_last(window)
@@ -175,17 +176,19 @@ def wait_at(depth: int, threads: int) -> Iterator[None]:
 def sample_ours(*, busy: bool) -> float:
     """Return the CPU seconds of one sample of all threads."""
     sampler = StackSampler(RATE_HZ)
-    sampler._windows = (StackWindow(),)
-    sampler._sample(waited=False)
+    window = StackWindow()
+    sampler.attach(window)
+    sampler.release(window)
+    sampler._sample(sampler._wait(0.0)[-1], waited=False)
     costs = []
     for _ in range(300):
         if busy:  # as if each had run since the last sample
             for watched in sampler._watched.values():
                 watched.rests = False
         begin = time.thread_time()
-        sampler._sample(waited=False)
+        sampler._sample(sampler._wait(0.0)[-1], waited=False)
         costs.append(time.thread_time() - begin)
-    sampler.restore_interval()
+    sampler.interval.restore()
     return statistics.median(costs)
 
 
