@@ -31,6 +31,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import Function, RawStacks
 from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.recorders.profile import live
+from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
 from mlflow_perf.recorders.profile.windows import StackWindow
 from mlflow_perf.reports.html import render
@@ -40,11 +41,12 @@ SLICE_SEC = 0.4
 SLICES = 100
 
 
-class PausingSampler(StackSampler):
-    """Samples in every second slice of the time only."""
+class PausingPace(Pace):
+    """Lets a sampler sample in every second slice of the time only."""
 
-    def _next_wait(self) -> float:
-        wait = super()._next_wait()
+    def next_wait(self) -> float:
+        """Return the wait, with the rest of a slice without samples."""
+        wait = super().next_wait()
         slice_number, into = divmod(time.monotonic() - self.begin, SLICE_SEC)
         return wait if slice_number % 2 else SLICE_SEC - into + wait
 
@@ -132,12 +134,12 @@ def print_slowdown() -> None:
     report("none (noise)", measure_slowdown(time.monotonic(), lambda _: None))
     for name, asked_hz in (("default rate", None), (f"{RATE_HZ:g} Hz", RATE_HZ)):
         window = StackWindow()
-        sampler = PausingSampler(asked_hz)
-        sampler.begin = time.monotonic()
+        sampler, pace = StackSampler(asked_hz), PausingPace(asked_hz)
+        sampler._pace, pace.begin = pace, time.monotonic()
         sampler.attach(window)
         sampler.release(window)
         sampler.start()
-        found = measure_slowdown(sampler.begin, lambda _: None)
+        found = measure_slowdown(pace.begin, lambda _: None)
         sampler.detach_last(window)
         rate_hz = sum(cell[5] for cell in window.as_raw().cells) / (SLICES / 2 * SLICE_SEC)
         report(f"ours, {name}", found, f", {rate_hz:.0f} Hz")
@@ -173,20 +175,26 @@ def wait_at(depth: int, threads: int) -> Iterator[None]:
         worker.join()
 
 
+def take_sample(sampler: StackSampler) -> None:
+    """Take one sample of all threads."""
+    with sampler._waited(0.0) as (_, _, glimpse):
+        sampler._sample(glimpse)
+
+
 def sample_ours(*, busy: bool) -> float:
     """Return the CPU seconds of one sample of all threads."""
     sampler = StackSampler(RATE_HZ)
     window = StackWindow()
     sampler.attach(window)
     sampler.release(window)
-    sampler._sample(sampler._wait(0.0)[-1], waited=False)
+    take_sample(sampler)
     costs = []
     for _ in range(300):
         if busy:  # as if each had run since the last sample
             for watched in sampler._watched.values():
                 watched.rests = False
         begin = time.thread_time()
-        sampler._sample(sampler._wait(0.0)[-1], waited=False)
+        take_sample(sampler)
         costs.append(time.thread_time() - begin)
     sampler.interval.restore()
     return statistics.median(costs)

@@ -83,6 +83,19 @@ def test_a_run_without_a_profile_says_why(
     assert why in result.stderr
 
 
+@pytest.mark.parametrize(("cpu_sec", "is_said"), [(2.4, False), (60.0, True)])
+def test_cpu_time_that_no_sample_met_is_said(
+    cli: Call, tmp_path: Path, cpu_sec: float, *, is_said: bool
+) -> None:
+    """A function with 2 of 60 s seemed to have all of the job's CPU time."""
+    path = Path(_write(tmp_path, "a.json", 4.0))
+    data = json.loads(path.read_text())
+    data["nodes"]["0"]["summary"]["job_cpu_hours"] = cpu_sec / 3600
+    path.write_text(json.dumps(data))
+    out = cli("profile", str(path)).stdout
+    assert ("That is 2 s of the job's 1 min of CPU time." in out) is is_said
+
+
 def test_shares_have_their_error(cli: Call, tmp_path: Path) -> None:
     """As the document has it; a header says what `±` means."""
     path = Path(_write(tmp_path, "a.json", 4.0))

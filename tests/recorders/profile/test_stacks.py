@@ -7,11 +7,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from tests.alone import alone
 
-from mlflow_perf.recorders.profile.stacks import find_line, read_stack, read_stack_after
+from mlflow_perf.recorders.profile import stacks
+from mlflow_perf.recorders.profile.stacks import (
+    find_line,
+    find_obstacle,
+    list_idents,
+    read_stack,
+    read_stack_after,
+)
 
 DEPTH = 80
 
@@ -71,6 +79,18 @@ def test_calls_before_a_stack_is_read_are_part_of_the_same_look() -> None:
     returned.clear()
     with pytest.raises(ZeroDivisionError):
         read_stack_after(threading.get_ident(), [(abs, (-1,)), (divmod, (1, 0))], returned)
+    assert returned == [1]
+
+
+def test_nothing_is_read_beside_other_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their threads do not stand still, and Python would give their frames, too."""
+    assert find_obstacle() == ""
+    assert threading.get_ident() in list_idents()
+    monkeypatch.setattr(stacks, "_list_interpreters", partial(list, (0, 1)))
+    assert find_obstacle() == "a process with sub-interpreters"
+    assert list_idents() == []
+    returned: list[int] = []
+    assert read_stack_after(threading.get_ident(), [(abs, (-1,))], returned) == []
     assert returned == [1]
 
 

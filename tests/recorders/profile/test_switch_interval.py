@@ -28,7 +28,7 @@ def test_it_is_short_while_one_thread_works_and_calm_after_a_wait() -> None:
     interval = SwitchInterval()
     interval.choose(1)
     assert (_milliseconds(), interval.is_set) == (0.103, True)
-    sys.setswitchinterval(interval.after_wait())
+    sys.setswitchinterval(interval.CALM_SEC)
     assert _milliseconds() == 5.003
     interval.choose(0)
     assert _milliseconds() == 0.103
@@ -40,10 +40,10 @@ def test_it_is_longer_after_a_wait_for_a_call_into_c() -> None:
     """The sampler would wake up 10,000 times a second."""
     interval = SwitchInterval()
     found = []
-    for late_sec in (0.001, 0.01, 0.1, 0.001):
-        interval.choose(1, late_sec)
+    for wakes in (2, 5000, 500, 10, 2):
+        interval.choose(1, wakes)
         found.append(_milliseconds())
-    assert found == [0.103, 1.003, 5.003, 0.103]
+    assert found == [0.103, 1.003, 5.003, 5.003, 0.103]
     interval.restore()
     assert _milliseconds() == 4.0
 
@@ -53,8 +53,7 @@ def test_with_several_threads_it_is_the_jobs() -> None:
     interval = SwitchInterval()
     interval.choose(1)
     interval.choose(2)
-    assert _milliseconds() == 4.0
-    assert interval.after_wait() == sys.getswitchinterval()
+    assert (_milliseconds(), interval.is_set) == (4.0, False)
 
 
 def test_what_the_job_sets_meanwhile_stays() -> None:
@@ -62,12 +61,23 @@ def test_what_the_job_sets_meanwhile_stays() -> None:
     interval = SwitchInterval()
     interval.choose(1)
     asked = 0.007  # what the sampler found at the end of its wait, and replaced
-    sys.setswitchinterval(interval.after_wait())
+    sys.setswitchinterval(interval.CALM_SEC)
     interval.note(asked)
     assert _milliseconds() == 7.0
     interval.choose(1)
     interval.restore()
     assert _milliseconds() == 7.0
+
+
+def test_what_the_job_sets_before_it_computes_stays() -> None:
+    """The sampler has not set one yet."""
+    interval = SwitchInterval()
+    sys.setswitchinterval(0.02)
+    interval.choose(1)
+    interval.choose(2)
+    interval.choose(1)
+    interval.restore()
+    assert _milliseconds() == 20.0
 
 
 def test_an_interval_that_another_sampler_left_is_not_taken_for_the_jobs() -> None:

@@ -19,6 +19,7 @@ from mlflow_perf.tracking.load import load
 
 _ROWS_MAX = 20
 _PATH_MAX = 28
+_UNMET_LEAST_SEC, _UNMET_LEAST_PART = 0.5, 0.2
 _OWN_MAX, _OWN_LEAST_PCT = 3, 5.0
 
 
@@ -90,6 +91,8 @@ def _show_node(node: NodeDocument, count: int) -> None:
     click.echo(f"{samples:,.0f} samples{of}, {rate_hz:g} a second{inexact}")
     if own := _describe_own(profile):
         click.echo(_tables.wrap(f"CPU time by the job's own functions: {own}"))
+    if unmet := _describe_unmet(node):
+        click.echo(_tables.wrap(unmet))
     rows = [
         [
             row.get("function"),
@@ -103,6 +106,19 @@ def _show_node(node: NodeDocument, count: int) -> None:
     click.echo()
     _tables.table(["function", "where", "self", "total", "computing"], rows, right=3)
     _tables.paragraph("Phases", map(describe_phase, read_phases(node)))
+
+
+def _describe_unmet(node: NodeDocument) -> str:
+    """Return how much of the job's CPU time no sample met, where it is much; or nothing."""
+    met = read_number(node.extra["profile"].get("cpu_s")) or 0.0
+    whole = 3600 * (read_number(node.summary.get("job_cpu_hours")) or 0.0)
+    if whole - met < max(_UNMET_LEAST_SEC, _UNMET_LEAST_PART * whole):
+        return ""
+    return (
+        f"That is {format_duration(met)} of the job's {format_duration(whole)} of CPU time. The "
+        "rest is of threads that began and ended between two samples, of threads and programs that "
+        "are not Python's, or of processes that could not be sampled."
+    )
 
 
 def _shorten(place: str) -> str:

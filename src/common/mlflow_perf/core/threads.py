@@ -31,6 +31,7 @@ Lock: Callable[[], threading.Lock] = _native.allocate_lock
 RLock: Callable[[], threading.RLock] = _native.RLock
 """Returns a new reentrant lock of the interpreter."""
 
+_own_idents: dict[int, int] = {}  # of our threads, and the process of each
 _LOOK_SEC = 0.05
 _STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB
 KERNEL_NAME = b"mlflow-perf"
@@ -163,6 +164,12 @@ class _Started(Event):
         self._waiting.clear()
 
 
+def is_own_thread(ident: int) -> bool:
+    """Return whether a thread is one of ours, also where Python's list of threads is replaced."""
+    # A forked child has none of its parent's threads, and gives their idents to others.
+    return _own_idents.get(ident) == os.getpid()
+
+
 def _say_fault(thread: threading.Thread) -> None:
     error = sys.exc_info()[1]
     _log.warning("The thread %s has ended: %s: %s", thread.name, type(error).__name__, error)
@@ -208,7 +215,12 @@ class Thread(threading.Thread):
         for forget in (original_sys.settrace, original_sys.setprofile):
             if is_native(forget):
                 forget(None)
-        self.work()
+        ident = _native.get_ident()
+        _own_idents[ident] = os.getpid()
+        try:
+            self.work()
+        finally:
+            _own_idents.pop(ident, None)
 
     def work(self) -> None:
         """Call the target; a subclass may do something else."""

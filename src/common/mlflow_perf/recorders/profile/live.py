@@ -12,7 +12,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
-from mlflow_perf.recorders.profile.stacks import can_read_stacks
+from mlflow_perf.recorders.profile.stacks import find_obstacle
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 _log = get_logger(__name__)
@@ -75,11 +75,11 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
 
 
 def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
-    if not can_read_stacks():
+    if obstacle := find_obstacle():
         _log.warning(
-            "The job's stacks are not sampled: in a free-threaded interpreter, reading those of "
-            "other threads can end the process. MLFLOW_PERF_PROFILE=0 silences this."
-        )
+            "The job's stacks are not sampled: in %s, reading those of other threads can end the "
+            "process. MLFLOW_PERF_PROFILE=0 silences this.", obstacle,
+        )  # fmt: skip
         return
     sampler = _live.sampler
     is_new = sampler is None or not sampler.is_alive()

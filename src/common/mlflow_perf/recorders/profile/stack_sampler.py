@@ -16,34 +16,28 @@ from mlflow_perf.core.clock import MONOTONIC_CALL, read_monotonic
 from mlflow_perf.core.originals import os, sys, time
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Lock, Thread
+from mlflow_perf.core.threads import Lock, Thread, is_own_thread
 from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS
+from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_names import StackNames
-from mlflow_perf.recorders.profile.stacks import Call, Place, read_stack, read_stack_after
+from mlflow_perf.recorders.profile.stacks import (
+    Call,
+    Place,
+    find_obstacle,
+    list_idents,
+    read_stack,
+    read_stack_after,
+)
 from mlflow_perf.recorders.profile.switch_interval import SwitchInterval
 from mlflow_perf.recorders.profile.watched import Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
-# A job of 200 ms needs more samples than a second of a job of an hour. Each row: until which age,
-# how often where samples are cheap, and how often at least.
-_PACE = (
-    (0.3, 0.005, 0.005),
-    (20.0, 0.02, 0.05),
-    (120.0, 0.025, 0.1),
-    (float("inf"), 0.05, 0.1),
-)
-_OWN_SHARE = 0.008
-_OWN_SHARE_AT_GIVEN_RATE = 0.1
-# The least pace alone would let a job of 3,000 threads take half as long again: each is looked at
-# while the sampler holds the interpreter's lock. A sample that takes long is followed by a rest.
-_LONG_SEC, _MOST_SHARE, _LONGEST_REST_SEC = 0.0025, 0.05, 2.0
 # To find one thread's stack, the interpreter lists those of all threads.
 _MOST_LISTED, _LEAST_LOOKS = 50_000, 8
-_FIRST_COST_SEC = 1e-4
-_GOLDEN = 0.6180339887498949
 _IDLE_SEC = 1.0
 _SPLIT_UNTIL_SEC = 1.0
 _PATIENCE_SEC = 0.05
+_LEAST_PART = 0.05
 _MOMENT_SEC = 1e-6  # less is what rounding leaves
 
 _log = get_logger(__name__)
@@ -80,11 +74,13 @@ class StackSampler(Thread):
 
     def __init__(self, rate_hz: float | None = None, *, root: str = MAIN_THREAD) -> None:
         super().__init__(name="mlflow-perf-stacks")
-        self._rate_hz = rate_hz
         self._roots = (root, OTHER_THREADS if root == MAIN_THREAD else root)
         main = threading.main_thread()
         # A process that a thread forked ends with that thread, once no other thread runs.
         self._only_with = None if isinstance(main, threading._MainThread) else main  # type: ignore[attr-defined]  # noqa: SLF001
+        # A library that replaces threads by coroutines hides the true main thread.
+        idents = list_idents() or [0]
+        self._main = main.ident if main.ident in idents else idents[-1]
         self._gate = Lock()
         self._gate.acquire()
         self._sampling = Lock()
@@ -93,9 +89,8 @@ class StackSampler(Thread):
         self._watched: dict[int, Watched] = {}
         self._hot = 0
         self.interval = SwitchInterval()
-        self._cost_sec, self._rest_sec = _FIRST_COST_SEC, 0.0
-        self._looks = 0
         self._began = self._last = read_monotonic()
+        self._pace = Pace(rate_hz)
         self._end: float | None = None
         self._epoch = time.time() - self._began
 
@@ -113,7 +108,7 @@ class StackSampler(Thread):
                 # A call into C may keep the interpreter's lock from now on: at the first sample,
                 # a thread's clock now is all that tells how much of its time was the block's.
                 self._hot = threading.get_ident()
-                for ident in [*sys._current_frames()]:  # noqa: SLF001 - documented nevertheless
+                for ident in list_idents():
                     self._find(ident)
                 for watched in [*self._watched.values()]:
                     watched.forget()
@@ -134,8 +129,6 @@ class StackSampler(Thread):
         """Let a sample that is under way end first, which takes less than a millisecond."""
         lock = self._sampling
         is_held = lock.acquire(timeout=_PATIENCE_SEC)
-        if not is_held:  # a signal handler may have raised where the job's thread had it
-            self._sampling = Lock()
         try:
             yield
         finally:
@@ -186,13 +179,18 @@ class StackSampler(Thread):
         try:
             while True:
                 blocked = getrusage(RUSAGE_THREAD).ru_nvcsw
-                due = read_monotonic() + (wait := self._next_wait())
-                ended, asked, glimpse = self._wait(wait)
-                with self._between_samples():
+                due = read_monotonic() + (wait := self._pace.next_wait())
+                with self._waited(wait) as (ended, asked, glimpse):
                     used_sec = time.thread_time()
+                    if obstacle := find_obstacle():
+                        _log.warning(
+                            "The job's stacks are sampled no longer: in %s, reading those of other "
+                            "threads can end it. MLFLOW_PERF_PROFILE=0 silences this.", obstacle,
+                        )  # fmt: skip
                     # The timer wakes this thread once. If it slept again, it waited for the lock.
                     usage = getrusage(RUSAGE_THREAD)
-                    if ended or (self._only_with is not None and not self._only_with.is_alive()):
+                    is_alone = self._only_with is not None and not self._only_with.is_alive()
+                    if ended or is_alone or obstacle:
                         self._finish()
                         return
                     slept = usage.ru_nvcsw - blocked
@@ -200,54 +198,42 @@ class StackSampler(Thread):
                     # Beside our own, those of the thread that let go of the lock and took it again.
                     note_switches(slept + 2 if waited else slept)
                     late = max(0.0, glimpse.now - due - asked)
-                    self._sample(glimpse, waited=waited, late_sec=late if waited else 0.0)
+                    self._sample(glimpse, wakes=slept, late_sec=late if waited else 0.0)
                 used_sec = time.thread_time() - used_sec
-                self._note_work(used_sec)
                 kept = getrusage(RUSAGE_THREAD).ru_nvcsw == usage.ru_nvcsw
-                cost = read_monotonic() - glimpse.now if kept else used_sec
+                cost_sec = read_monotonic() - glimpse.now if kept else used_sec
                 if waited:
                     # The job's thread stood still, too, until one of the two threads had a CPU.
                     # How long that takes shows in how late this thread came, less its request.
-                    cost += min(late, glimpse.idle_sec)
-                # A stack that is new has to be named, once.
-                self._cost_sec += 0.1 * (min(cost, 4 * self._cost_sec) - self._cost_sec)
+                    cost_sec += min(late, glimpse.idle_sec)
+                self._pace.note(used_sec, cost_sec)
         # The job goes on, with fewer samples, whatever its frames and threads are like.
         except Exception:  # noqa: BLE001 - see above
             _log.warning("The job's stacks are sampled no longer.", exc_info=True)
         finally:
             self.interval.restore()
 
-    def _note_work(self, cpu_sec: float) -> None:
-        is_long = cpu_sec > _LONG_SEC
-        self._rest_sec = min(_LONGEST_REST_SEC, cpu_sec / _MOST_SHARE) if is_long else 0.0
-
-    def _next_wait(self) -> float:
-        self._looks += 1
-        if self._rate_hz is not None:
-            period = max(1.0 / self._rate_hz, self._cost_sec / _OWN_SHARE_AT_GIVEN_RATE)
-        else:
-            age = read_monotonic() - self._began
-            shortest, longest = next((a, b) for until, a, b in _PACE if age < until)
-            period = max(shortest, min(longest, self._cost_sec / _OWN_SHARE), self._rest_sec)
-        # Equal periods could always hit the same point of a job that works periodically.
-        return period * (0.5 + self._looks * _GOLDEN % 1.0)
-
-    def _wait(self, wait_sec: float) -> tuple[bool, float, Glimpse]:
+    @contextmanager
+    def _waited(self, wait_sec: float) -> Iterator[tuple[bool, float, Glimpse]]:
         """Wait, and look at the thread that computed last as soon as this one has the lock.
 
-        The other thread asks for it again, and would soon be in its next call into C.
+        The other thread asks for it again, and would soon be in its next call into C. A block that
+        it begins or ends meanwhile waits for the sample.
 
-        Returns:
+        Yields:
             Whether the sampling ends, the switch interval during the wait in seconds, and what is
             seen.
         """
-        watched = self._watched.get(self._hot)
+        watched, lock = self._watched.get(self._hot), self._sampling
         calls: list[Call] = [
             (self._gate.acquire, (True, wait_sec)),
+            (lock.acquire, (True, _PATIENCE_SEC)),
             (sys.getswitchinterval, ()),
-            (sys.setswitchinterval, (self.interval.after_wait(),)),
             MONOTONIC_CALL,
         ]
+        if self.interval.is_set:
+            calls.append((sys.setswitchinterval, (self.interval.CALM_SEC,)))
+        first = len(calls)
         returned: list[Any] = []
         places: list[Place] = []
         if watched is not None and watched.clock is not None:
@@ -255,16 +241,23 @@ class StackSampler(Thread):
         # Without its clock, which goes with the thread, nothing is seen of it.
         with suppress(OSError):
             places = read_stack_after(self._hot, calls, returned)
-        ended, asked, _, now, *cpu = returned
+        ended, is_held, asked, now = returned[:4]
         self.interval.note(asked)
-        if watched is None or not cpu:
-            return ended, asked, Glimpse(now, None, 0.0, [], 0.0)
-        idle_sec = watched.limit(now - self._last, now) - (cpu[0] - watched.at_cpu)
-        return ended, asked, Glimpse(now, watched, cpu[0], places, max(0.0, idle_sec))
+        glimpse = Glimpse(now, None, 0.0, [], 0.0)
+        if watched is not None and (cpu := returned[first:]):
+            idle_sec = watched.limit(now - self._last, now) - (cpu[0] - watched.at_cpu)
+            glimpse = Glimpse(now, watched, cpu[0], places, max(0.0, idle_sec))
+        try:
+            yield ended, asked, glimpse
+        finally:
+            if is_held:
+                lock.release()
+            else:  # a signal handler may have raised where the job's thread had it
+                self._sampling = Lock()
 
-    def _sample(self, glimpse: Glimpse, *, waited: bool, late_sec: float = 0.0) -> None:
-        idents = set(sys._current_frames())  # noqa: SLF001 - documented, in spite of its name
-        if self._end is not None:
+    def _sample(self, glimpse: Glimpse, *, wakes: int = 0, late_sec: float = 0.0) -> None:
+        idents = set(list_idents())
+        if self._end is not None or not idents:
             return
         now = glimpse.now
         wall, self._last = now - self._last, now
@@ -274,8 +267,9 @@ class StackSampler(Thread):
             watched = self._find(ident)
             if watched is None:
                 continue
-            if is_new:
-                watched.cut = now  # it began a moment ago, or an hour ago in code that is not ours
+            if is_new:  # it began since the last sample, or an hour ago in code that is not Python
+                watched.at_cpu = max(0.0, watched.at_cpu - wall)
+                watched.cut = now - (watched.read_cpu() - watched.at_cpu)
             cpu = glimpse.cpu if watched is glimpse.watched else watched.read_cpu()
             used, watched.at_cpu = max(0.0, cpu - watched.at_cpu), cpu
             if used > 0.0 or not watched.rests:
@@ -288,32 +282,32 @@ class StackSampler(Thread):
             for watched, used, _ in busy[looks:]:
                 watched.wall += watched.limit(wall, now)
                 watched.cpu += used
-        self._look_closer(busy[:looks], glimpse, wall, waited=waited, late_sec=late_sec)
+        self._look_closer(busy[:looks], glimpse, wall, waited=wakes > 1, late_sec=late_sec)
         for ident in self._watched.keys() - idents:
             ended = self._watched.pop(ident)
             ended.pay_late()
             self._write(ended, now - wall)
-        working = [(used, ident) for _, used, ident in busy if used > 0.0]
-        if working:
-            self._hot = max(working)[1]
-        self.interval.choose(len(working), late_sec)
+        used_sec, hot = max(((used, ident) for _, used, ident in busy), default=(0.0, 0))
+        if used_sec > 0.0:
+            self._hot = hot
+        # One that wakes up now and then to look at something does not wait for the lock.
+        working = sum(used > _LEAST_PART * used_sec for _, used, _ in busy)
+        self.interval.choose(working, wakes)
 
     def _find(self, ident: int) -> Watched | None:
         """Return a thread of the job; None for one of ours."""
+        if is_own_thread(ident):
+            return None
         watched = self._watched.get(ident)
         # A library that replaces threads by coroutines replaces the list of threads, too.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
         if watched is None or not watched.is_of(thread):
-            if isinstance(thread, Thread) or is_brought(thread):
+            if is_brought(thread):
                 return None
+            is_main = ident == self._main
             # After a fork Python goes on to name the parent's thread.
-            is_main = thread is threading.main_thread()
             native = os.getpid() if is_main else getattr(thread, "native_id", None)
-            if thread is None and not any(
-                one.root == self._roots[0] for one in self._watched.values()
-            ):
-                native = os.getpid()
-            root = self._roots[0 if native == os.getpid() else 1]
+            root = self._roots[0 if is_main else 1]
             if watched is not None:
                 self._write(watched, self._last)
             watched = self._watched[ident] = Watched(thread, native, root)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from itertools import accumulate, chain, compress, repeat, starmap, takewhile, tee
 from operator import attrgetter, methodcaller, truth
 from types import CodeType
@@ -10,18 +13,38 @@ from typing import Any
 
 from mlflow_perf.core.originals import gc, sys
 
+# Before Python 3.12, all interpreters of a process share one lock.
+_list_interpreters: Callable[[], Sequence[object]] = partial(list, (None,))
+if sys.version_info >= (3, 12):
+    # Private; the public module is of Python 3.14, and written in Python.
+    for _name in ("_interpreters", "_xxsubinterpreters"):
+        with suppress(ImportError):
+            _list_interpreters = import_module(_name).list_all
+            break
+
 Place = tuple[CodeType, int]
 """The code of a frame and its last instruction."""
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
 
+_call: Callable[[Callable[[], Any]], Any] = methodcaller("__call__")
 _get_place = attrgetter("f_code", "f_lasti")
 _get: Callable[[Any, Any], Any] = getattr
 
 
-def can_read_stacks() -> bool:
-    """Return whether other threads stand still while one runs: not in a free-threaded build."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+def find_obstacle() -> str:
+    """Return why stacks cannot be read, as words after "in"; nothing where they can.
+
+    Other threads stand still while one runs, but for these: there, to read can end the process.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "a free-threaded interpreter"
+    return "a process with sub-interpreters" if len(_list_interpreters()) > 1 else ""
+
+
+def list_idents() -> list[int]:
+    """Return the idents of Python's threads, the newest first; none where stacks cannot be read."""
+    return [*chain.from_iterable(_list_frames())]
 
 
 def read_stack(ident: int) -> list[Place]:
@@ -51,16 +74,25 @@ def read_stack_after(ident: int, calls: Iterable[Call], returned: list[Any]) -> 
     return _follow(ident, map(returned.append, first))
 
 
+def _list_frames() -> Iterator[dict[int, Any]]:
+    """Return an iterator over one item, the innermost frame of each thread.
+
+    Python lists the threads of all interpreters. So whether there are others is found out within
+    the same call into C.
+    """
+    counts = map(len, starmap(_list_interpreters, ((),)))
+    choices = map({1: sys._current_frames}.get, counts, repeat(dict))  # noqa: SLF001 - documented
+    return map(_call, choices)
+
+
 def _walk(ident: int) -> Iterator[Place]:
     """Return an iterator over the frames' places that runs no Python code."""
-    of_threads = starmap(sys._current_frames, ((),))  # noqa: SLF001 - documented nevertheless
-    innermost: Iterator[Any] = map(methodcaller("get", ident), of_threads)
+    innermost: Iterator[Any] = map(methodcaller("get", ident), _list_frames())
     frames = accumulate(chain(innermost, repeat("f_back")), _get)
     return map(_get_place, takewhile(truth, frames))
 
 
 if sys.version_info[:2] == (3, 11):
-    from operator import call
 
     def _follow(ident: int, first: Iterable[None]) -> list[Place]:
         """Follow the frames while no garbage is collected.
@@ -70,12 +102,12 @@ if sys.version_info[:2] == (3, 11):
         memory of a frame that has ended. Whether the job has switched the collector off is found
         out within the same call into C, where the job cannot change it.
         """
-        was_on, is_on = tee(map(call, (gc.isenabled,)))
-        switch_on = map(call, compress((gc.enable,), is_on))
+        was_on, is_on = tee(map(_call, (gc.isenabled,)))
+        switch_on = map(_call, compress((gc.enable,), is_on))
         try:
             return [
                 *filter(None, chain(
-                    first, map(call, compress((gc.disable,), was_on)), _walk(ident), switch_on
+                    first, map(_call, compress((gc.disable,), was_on)), _walk(ident), switch_on
                 ))
             ]  # fmt: skip
         except BaseException:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from mlflow_perf.core.originals import sys
 
-_QUICK_SEC, _SLOWER_SEC, _CALM_SEC = 1.03e-4, 1.003e-3, 5.003e-3
-_LATE_SEC, _VERY_LATE_SEC = 3e-3, 2e-2
+_OURS_SEC = (1.03e-4, 1.003e-3, 5.003e-3)
+_FEW_WAKES, _MANY_WAKES = 3, 30
 _ROUNDED_SEC = 1.5e-6  # the interpreter keeps whole microseconds
 _USUAL_SEC = 0.005
 
@@ -26,12 +26,16 @@ class SwitchInterval:
     """Sets the interval for one sampler, and gives it back.
 
     Attributes:
+        CALM_SEC: What it is set to while the sampler has the lock, in seconds.
         is_set: Whether the interval is the sampler's, or has been since one thread alone works.
     """
+
+    CALM_SEC = _OURS_SEC[-1]
 
     def __init__(self) -> None:
         now = sys.getswitchinterval()
         self._jobs_sec = _USUAL_SEC if _is_ours(now) else now
+        self._step = 0
         self.is_set = False
 
     def restore(self) -> None:
@@ -40,35 +44,30 @@ class SwitchInterval:
             sys.setswitchinterval(self._jobs_sec)
         self.is_set = False
 
-    def choose(self, working: int, late_sec: float = 0.0) -> None:
+    def choose(self, working: int, wakes: int = 0) -> None:
         """Ask for the lock quickly while nobody else waits for it.
 
         Args:
             working: How many threads of the job compute.
-            late_sec: How long the sampler has just waited for the lock, beyond the interval.
+            wakes: How often the sampler woke up in its last wait for the lock.
         """
         now = sys.getswitchinterval()
         if working > 1:
             self.restore()
-        elif not _is_ours(now) and self.is_set:
-            pass  # the job has set another one: that is the job's
-        else:
-            if not _is_ours(now):
-                self._jobs_sec = now
-                self.is_set = True
-            slower_sec = _SLOWER_SEC if late_sec < _VERY_LATE_SEC else _CALM_SEC
-            sys.setswitchinterval(_QUICK_SEC if late_sec < _LATE_SEC else slower_sec)
-
-    def after_wait(self) -> float:
-        """Return the interval in seconds to set when the sampler gets the lock."""
-        return _CALM_SEC if self.is_set else sys.getswitchinterval()
+        elif _is_ours(now) or abs(now - self._jobs_sec) < _ROUNDED_SEC:
+            if wakes > _MANY_WAKES:
+                self._step = min(self._step + 1, len(_OURS_SEC) - 1)
+            elif wakes <= _FEW_WAKES:
+                self._step = 0
+            sys.setswitchinterval(_OURS_SEC[self._step])
+            self.is_set = True
+        # else the job has set another one: that is the job's
 
     def note(self, interval_sec: float) -> None:
-        """Put back what was set at the end of the wait, if that was the job's, set meanwhile."""
-        if not _is_ours(interval_sec):
+        """Put back what `CALM_SEC` has replaced, if that was the job's, set meanwhile."""
+        if self.is_set and not _is_ours(interval_sec):
             sys.setswitchinterval(interval_sec)
 
 
 def _is_ours(interval_sec: float) -> bool:
-    ours = (_QUICK_SEC, _SLOWER_SEC, _CALM_SEC)
-    return any(abs(interval_sec - one) < _ROUNDED_SEC for one in ours)
+    return any(abs(interval_sec - ours) < _ROUNDED_SEC for ours in _OURS_SEC)
