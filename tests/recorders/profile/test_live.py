@@ -84,6 +84,26 @@ def test_each_way_to_start_a_process_is_sampled(found: dict[str, float], name: s
     assert 0.1 <= found.get(name, 0.0) <= 0.7
 
 
+def test_a_process_has_its_time_until_it_exits(tmp_path: Path) -> None:
+    """Of a thread that waits, up to the last second was lost: the last step seemed to take none."""
+    place = spool.create(tmp_path)
+    live.offer(place, None)
+    live.withdraw()
+    code = (
+        "import time\nfrom pathlib import Path\n"
+        "from mlflow_perf.recorders.profile import live\n"
+        "def early(): time.sleep(0.4)\n"
+        "def late(): time.sleep(0.4)\n"
+        f"live.join(Path({str(place)!r}))\nearly()\nlate()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    [raw] = collect_stacks(place)
+    names = [raw.functions[path[-1]].name for _, _, path in raw.stacks]
+    for name in ("early", "late"):
+        seconds = sum(cell[3] for cell in raw.cells if names[cell[2]] == name)
+        assert seconds == pytest.approx(0.4, rel=0.3)
+
+
 def test_a_process_below_no_session_is_not_sampled(tmp_path: Path) -> None:
     """Without the file in the spool folder nothing starts."""
     live.join(tmp_path)

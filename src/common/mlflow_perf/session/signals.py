@@ -23,6 +23,7 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.session.interrupted import has_interrupted_us, send_again, wait_for_us
 from mlflow_perf.session.own_handlers import OwnHandlers
 from mlflow_perf.session.signal_channel import SignalChannel
 
@@ -33,6 +34,7 @@ _PATIENCE_SEC = 1.0
 # Limits how often we wake up in a job with a signal per millisecond, as from a profiler's timer.
 _REST_SEC = 0.05
 _LONGEST_END_SEC = 60.0
+_MOST_REPEATS = 50  # a second: then it is a long wait of ours, with no lock held
 _GRACE_SEC = 20.0  # as long as a report may take then
 
 _log = get_logger(__name__)
@@ -66,6 +68,7 @@ class SignalWatch:
         numbers = tuple(getattr(signal, name) for name in _ENDING if hasattr(signal, name))
         self._handlers = OwnHandlers(numbers, self._handle, lambda: self._write(_TAKEN))
         self._fatal: int | None = None  # what the main thread is to end of
+        self._repeats = 0
         self._pid = os.getpid()
         self._channel: SignalChannel | None = None
         self._outer: tuple[int, os.stat_result] | None = None
@@ -76,7 +79,7 @@ class SignalWatch:
         self._leader: SignalWatch | None = None
         self._followers: list[SignalWatch] = []
         self._over = Event()
-        self._marked = Event()
+        self._marked, self._held = Event(), Event()
         self._thread = Thread(self._run, name="mlflow-perf-signals")
 
     @property
@@ -235,13 +238,19 @@ class SignalWatch:
         if is_fatal and self._is_deaf:
             self._report(number, fatal=True)
         elif is_fatal:
-            is_over, self._fatal = self._over.is_set(), number
+            is_over, self._fatal = self._over.is_set() and not self._repeats, number
             # The thread may still be busy with an earlier signal, which the job has handled.
             self._over.set()
             self._write(number)
             # Without us the signal would have ended the main thread here, so it is held. At the
             # block's end the thread waits for this one.
             if not is_over:
+                if self._repeats < _MOST_REPEATS and has_interrupted_us():
+                    # The thread would wait for a lock that is held here, and this for the thread.
+                    self._repeats += 1
+                    send_again(number)
+                    return
+                self._held.set()
                 self._thread.join(_GRACE_SEC + _PATIENCE_SEC)
                 if self._thread.is_alive():
                     _die(number)
@@ -306,6 +315,7 @@ class SignalWatch:
         try:
             watches = [*self._followers, self]
             if fatal:
+                wait_for_us(self._held)
                 for watch in watches:
                     watch._on_fatal(number)  # noqa: SLF001 - another object of this class
             elif not self._over.wait(_PATIENCE_SEC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from dataclasses import dataclass
 from json import dumps, loads
 from pathlib import Path
@@ -139,6 +140,14 @@ def join(folder: Path | None = None) -> None:
         is_main = command_of is not None and command_of == os.getppid()
         _start(_live.window, rate_hz, MAIN_THREAD if is_main else CHILD_PROCESSES)
         release(_live.window)
+        atexit.register(_end_joined)
+
+
+def _end_joined() -> None:
+    """Write what this process did since its last sample: it ends now."""
+    window, _live.window = _live.window, None
+    if window is not None:
+        end(window)
 
 
 def _leave_parent() -> None:

@@ -34,7 +34,7 @@ from mlflow_perf.recorders.profile.windows import StackWindow
 
 # To find one thread's stack, the interpreter lists those of all threads.
 _MOST_LISTED, _LEAST_LOOKS = 50_000, 8
-_IDLE_SEC = 1.0
+_IDLE_SEC, _LEAST_IDLE_SEC, _IDLE_SEC_PER_THREAD = 1.0, 0.1, 0.02
 _SPLIT_UNTIL_SEC = 1.0
 _PATIENCE_SEC = 0.05
 _LEAST_PART = 0.05
@@ -269,7 +269,9 @@ class StackSampler(Thread):
                 continue
             if is_new:  # it began since the last sample, or an hour ago in code that is not Python
                 watched.at_cpu = max(0.0, watched.at_cpu - wall)
-                watched.cut = now - (watched.read_cpu() - watched.at_cpu)
+                used = watched.read_cpu() - watched.at_cpu
+                # When is unknown: half of the time is right on average.
+                watched.cut = now - max(used, wall / 2 if watched.has_clock else 0.0)
             cpu = glimpse.cpu if watched is glimpse.watched else watched.read_cpu()
             used, watched.at_cpu = max(0.0, cpu - watched.at_cpu), cpu
             if used > 0.0 or not watched.rests:
@@ -302,7 +304,7 @@ class StackSampler(Thread):
         # A library that replaces threads by coroutines replaces the list of threads, too.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
         if watched is None or not watched.is_of(thread):
-            if is_brought(thread):
+            if isinstance(thread, Thread) or is_brought(thread):
                 return None
             is_main = ident == self._main
             # After a fork Python goes on to name the parent's thread.
@@ -358,7 +360,10 @@ class StackSampler(Thread):
         watched.wall += wall
         watched.cpu += cpu
         watched.count += 1
-        if watched.wall >= _IDLE_SEC or not watched.rests:
+        # A process that is killed loses what a thread has waited since; of many threads, to write
+        # that often would take too long.
+        idle_sec = min(_IDLE_SEC, max(_LEAST_IDLE_SEC, _IDLE_SEC_PER_THREAD * len(self._watched)))
+        if watched.wall >= idle_sec or not watched.rests:
             self._write(watched, end)
 
     def _write(self, watched: Watched, end: float) -> None:

@@ -1,0 +1,62 @@
+"""What a signal has interrupted: code of ours may hold a lock that its own thread needs."""
+
+from __future__ import annotations
+
+import signal
+import sysconfig
+import threading
+from pathlib import Path
+from types import FrameType
+
+from mlflow_perf.core.originals import os, sys, time
+from mlflow_perf.core.threads import Event, Thread
+
+_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+_HANDLERS = tuple(f"{_PACKAGE}session{os.sep}{name}.py" for name in ("signals", "own_handlers"))
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_AGAIN_SEC, _LEAVE_SEC = 0.02, 1.0
+
+
+def has_interrupted_us(frame: FrameType | None = None) -> bool:
+    """Return whether a handler that calls this has interrupted code of ours, or what that calls.
+
+    Args:
+        frame: Where to begin; default: the caller.
+    """
+    found: FrameType | None = sys._getframe(1) if frame is None else frame  # noqa: SLF001
+    while found is not None and found.f_code.co_filename in _HANDLERS:
+        found = found.f_back
+    while found is not None:
+        file = found.f_code.co_filename
+        if file.startswith(_PACKAGE):
+            return True
+        if not file.startswith((*_LIBRARIES, "<frozen ")):
+            return False
+        found = found.f_back
+    return False
+
+
+def wait_for_us(is_held: Event) -> None:
+    """Wait until the main thread has left code of ours, or is held there; for a second at most.
+
+    A report that it is about to send would be lost with the process.
+    """
+    until = time.monotonic() + _LEAVE_SEC
+    while not is_held.is_set() and time.monotonic() < until:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
+        if frame is None or not has_interrupted_us(frame):
+            return
+        del frame
+        is_held.wait(_AGAIN_SEC)
+
+
+def send_again(number: int) -> None:
+    """Send a signal to the main thread once more, in a moment."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def send() -> None:
+        time.sleep(_AGAIN_SEC)
+        signal.pthread_kill(main, number)
+
+    Thread(send, name="mlflow-perf-again").start()
