@@ -116,8 +116,8 @@ def _describe_unmet(node: NodeDocument) -> str:
         return ""
     return (
         f"That is {format_duration(met)} of the job's {format_duration(whole)} of CPU time. The "
-        "rest is of threads that began and ended between two samples, of threads and programs that "
-        "are not Python's, or of processes that could not be sampled."
+        "rest is of interpreters that start, of threads that began and ended between two samples, "
+        "of threads and programs that are not Python's, or of processes that were not sampled."
     )
 
 

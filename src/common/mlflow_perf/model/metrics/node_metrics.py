@@ -243,7 +243,8 @@ METRICS: tuple[Metric, ...] = (
            by.fact("perf_overhead_pct"), "lower", essential=True),
     Metric("perf_mem_mb", "MB", "mlflow-perf", "memory that mlflow-perf added, MLflow included",
            "Memory of mlflow-perf itself, in the job's process or beside its command; not part of "
-           "the job's memory, but the node needs it too.", by.fact("perf_mem_mb"), "lower"),
+           "the job's memory, but the node needs it too. What a command's Python processes need to "
+           "sample themselves is part of the job's.", by.fact("perf_mem_mb"), "lower"),
     Metric("perf_mem_beside_mb", "MB", "mlflow-perf", "memory of the wrappers at the command's end",
            "Memory of `mlflow-perf run` while its command ran; `perf_mem_mb` also counts MLflow, "
            "which is loaded for sending.", by.fact("perf_mem_beside_mb"), "lower"),
