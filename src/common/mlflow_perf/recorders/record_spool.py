@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from json import dumps
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.plain_json import dumps
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.recorders.spool import SpoolWriter
@@ -52,7 +52,7 @@ class RecordSpool:
             return
         try:
             if isinstance(content, list):
-                content = dumps(content, allow_nan=False).encode()
+                content = dumps(content).encode()
             self._writer.append_blob(kind, ident, content)
         except Exception as error:  # noqa: BLE001 - never the job's
             self.give_up(error)

@@ -24,12 +24,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnMap
 from mlflow_perf.core.originals import open_file, os, time
+from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError
 
@@ -161,7 +161,7 @@ class SpoolWriter:
 
         Where that fails, the old file stays.
         """
-        snapshot = dumps(self._snapshot(), allow_nan=False).encode()
+        snapshot = dumps(self._snapshot()).encode()
         start = _HEAD.size + -(-len(snapshot) // 8) * 8
         end = start + max(self._room, _ROOM_PER_SNAPSHOT * len(snapshot))
         begun = self._path.with_name(f".{self._path.name}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import atexit
 from dataclasses import dataclass
-from json import dumps, loads
 from pathlib import Path
 
 from mlflow_perf.core.originals import open_file, os
+from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.profile import Function, RawStacks, Sample
 from mlflow_perf.recorders.record_spool import RecordSpool
