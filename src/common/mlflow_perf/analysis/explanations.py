@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -169,8 +170,11 @@ def build_explanation(run: RunRef, other: RunRef | None = None) -> Explanation:
 
 def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     """Return a run's explanation, and the run."""
+    # The verdict needs the curves, as that in the tags; the documents below have none.
     judge = NodeJudge()
-    side = load_step_runs([get_run(source, judge.visit)], documents=True)[0]
+    run = get_run(source, judge.visit)
+    judges = defaultdict(NodeJudge, {run.run_id: judge})
+    [side] = load_step_runs([run], documents=True, visits=lambda run_id: judges[run_id].visit)
     nodes: list[NodeDocument] = []
     findings: list[Finding] = []
     if side.is_workflow:
@@ -179,22 +183,18 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
         for name, step in side.steps.items():
             if (document := _read_document(step)) is not None:
                 nodes += document.nodes.values()
-                first = findings_of(document)[0]
+                first = _judge(step, document, judges[step.run_id])[0]
                 share = round(first.share * lengths[name] / whole, 4)
                 evidence = f"step {name}: {first.evidence}"
                 findings.append(replace(first, share=share, evidence=evidence))
         findings.sort(key=lambda one: -one.share)
     else:
         [part] = side.steps.values()
-        if part.document is not None:
-            nodes = list(part.document.nodes.values())
-            findings = judge.merge(part.document.nodes)
-        elif (document := _read_document(part)) is not None:
+        if (document := _read_document(part)) is not None:
             nodes = list(document.nodes.values())
-            findings = findings_of(document)
+            findings = _judge(part, document, judges[part.run_id])
         else:
             load(source)  # raises the error that says why the run has no document
-    run = side.run
     longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
     cause = run.tags.get(f"{TAG}cause")
@@ -210,6 +210,14 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
         ),
         run,
     )
+
+
+def _judge(step: PerfRun, document: PerfDocument, judge: NodeJudge) -> list[Finding]:
+    """Return the findings of a step, which is a run or one of its components."""
+    if step.document is None:
+        return findings_of(document)
+    # The run's first component has no name there.
+    return judge.merge(document.nodes, step.component or "") or judge.merge(document.nodes)
 
 
 def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:
