@@ -53,6 +53,23 @@ def test_a_step_has_the_finding_that_it_has_alone(
     assert of_step["evidence"] == f"step fit: {alone['evidence']}"
 
 
+def test_functions_of_a_workflow_are_those_of_a_named_step(cli: Cli, tmp_path: Path) -> None:
+    """Their shares are of the longest step, not of the workflow; those of one run need no name."""
+    long = make_document({}, component="fit").nodes[0]
+    row = {"function": "train", "file": "fit.py", "line": 3, "self_pct": 100.0, "total_pct": 100.0}
+    long.extra["profile"] = {"functions": [row], "own": []}
+    short = make_document({}, component="load").nodes[0]
+    short.duration_sec = 2.0
+    whole = PerfDocument({0: short}, components={"fit": PerfDocument({0: long})})
+    flow = str(whole.save(tmp_path / "flow.json"))
+    assert "### Functions of step fit\n" in cli("explain", flow).stdout
+    [found] = json.loads(cli("explain", flow, "--json").stdout)["functions"]
+    assert (found["function"], found["step"]) == ("train", "fit")
+    alone = str(PerfDocument({0: long}).save(tmp_path / "alone.json"))
+    assert "### Functions\n" in cli("explain", alone).stdout
+    assert "step" not in json.loads(cli("explain", alone, "--json").stdout)["functions"][0]
+
+
 def test_each_component_of_a_run_has_its_own_finding(cli: Cli, tmp_path: Path) -> None:
     """A run's first component and its further ones are explained as steps."""
     whole = make_document({}, component="load")

@@ -52,6 +52,7 @@ class Explanation:
         phases: Its phases, on the node that took longest.
         functions: The functions that took most time, on the same node; first the job's own that
             computed.
+        step: The step of a workflow whose functions they are; empty for a run.
         base: The run that it is compared with.
         comparison: The two side by side.
         changes: What changed, in sentences.
@@ -64,6 +65,7 @@ class Explanation:
     findings: Sequence[Finding]
     phases: Sequence[Phase] = ()
     functions: Sequence[Mapping[str, Any]] = ()
+    step: str = ""
     base: Explanation | None = None
     comparison: Comparison | None = None
     changes: Sequence[str] = field(default=())
@@ -84,7 +86,10 @@ class Explanation:
                 {key: getattr(one, key) for key in keys} for one in self.findings[:_FINDINGS_MAX]
             ],
             "phases": [phase.as_dict() for phase in self.phases[:_PHASES_MAX]],
-            "functions": [dict(row) for row in self.functions[:_FUNCTIONS_MAX]],
+            "functions": [
+                {**row, **({"step": self.step} if self.step else {})}
+                for row in self.functions[:_FUNCTIONS_MAX]
+            ],
         }
         if self.base is not None and self.comparison is not None:
             data["base"] = {"run_id": self.base.run_id, "verdict": self.base.verdict}
@@ -125,7 +130,8 @@ class Explanation:
             lines += ["", "### Phases"]
             lines += [f"- {_say(describe_phase(one))}" for one in self.phases[:_PHASES_MAX]]
         if self.functions:
-            lines += ["", "### Functions"]
+            of_step = f" of step {_say(self.step)}" if self.step else ""
+            lines += ["", f"### Functions{of_step}"]
         for row in self.functions[:_FUNCTIONS_MAX]:
             where = f"{row.get('function')} ({row.get('file')}:{row.get('line')})"
             own, total = (format_share(row, key) for key in ("self", "total"))
@@ -175,14 +181,14 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     run = get_run(source, judge.visit)
     judges = defaultdict(NodeJudge, {run.run_id: judge})
     [side] = load_step_runs([run], documents=True, visits=lambda run_id: judges[run_id].visit)
-    nodes: list[NodeDocument] = []
+    nodes: list[tuple[str, NodeDocument]] = []
     findings: list[Finding] = []
     if side.is_workflow:
         lengths = {name: step.duration_sec or 0.0 for name, step in side.steps.items()}
         whole = sum(lengths.values()) or 1.0
         for name, step in side.steps.items():
             if (document := _read_document(step)) is not None:
-                nodes += document.nodes.values()
+                nodes += [(name, node) for node in document.nodes.values()]
                 first = _judge(step, document, judges[step.run_id])[0]
                 share = round(first.share * lengths[name] / whole, 4)
                 evidence = f"step {name}: {first.evidence}"
@@ -191,11 +197,11 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     else:
         [part] = side.steps.values()
         if (document := _read_document(part)) is not None:
-            nodes = list(document.nodes.values())
+            nodes = [("", node) for node in document.nodes.values()]
             findings = _judge(part, document, judges[part.run_id])
         else:
             load(source)  # raises the error that says why the run has no document
-    longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
+    name, longest = max(nodes, key=lambda pair: pair[1].duration_sec or 0.0, default=("", None))
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
     cause = run.tags.get(f"{TAG}cause")
     return (
@@ -207,6 +213,7 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
             findings,
             () if longest is None or side.is_workflow else read_phases(longest),
             () if longest is None else _rank_functions(longest),
+            name,
         ),
         run,
     )
