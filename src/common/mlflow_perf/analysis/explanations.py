@@ -122,10 +122,9 @@ class Explanation:
         lines += ["", "### Findings"]
         for i, one in enumerate(self.findings[:_FINDINGS_MAX], 1):
             kind = one.kind.replace("_", " ")
-            lines.append(
-                f"{i}. **{kind}**, {one.severity}, {100 * one.share:.0f}% of the time: "
-                f"{_say(one.sentence)}"
-            )
+            verdict = f"**{kind}**, {one.severity}, {100 * one.share:.0f}% of the time: "
+            # Without figures there is no kind and no share.
+            lines.append(f"{i}. {verdict if one.bottleneck else ''}{_say(one.sentence)}")
         if len(self.phases) > 1:
             lines += ["", "### Phases"]
             lines += [f"- {_say(describe_phase(one))}" for one in self.phases[:_PHASES_MAX]]
