@@ -127,7 +127,8 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
 
 
 def describe_waiting(facts: Facts) -> tuple[str, str]:
-    share = 100 * min(1.0, facts.totals["waiting"])
+    # Rounded as the finding's share, which other places print: 87.496 is 87.5, and 88 as that is.
+    share = 100 * round(min(1.0, facts.totals["waiting"]), 4)
     text = (
         f"For {share:.0f}% of the time the job neither computed ({facts.used} used) nor waited for "
         "a CPU, a disk or memory"
