@@ -94,7 +94,7 @@ def test_workflows_are_matched_step_by_step(
         "new": [make_run({**NODE, "duration_sec": 5.0}, component="train")],
     }
     monkeypatch.setattr(
-        "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: steps[run.label]
+        "mlflow_perf.analysis.step_runs.find_children", lambda run, **_: steps[run.label]
     )
     parents = [PerfRun("old", run_id="old"), PerfRun("new", run_id="new")]
     comparison = compare(parents)
@@ -107,9 +107,7 @@ def test_workflows_are_matched_step_by_step(
 
 def test_a_run_without_figures_is_named(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without data cannot be compared; the message says if it still runs."""
-    monkeypatch.setattr(
-        "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: []
-    )
+    monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", lambda run, **_: [])
     with pytest.raises(RunNotFoundError, match="empty holds no performance data"):
         compare([make_run(NODE), PerfRun("empty", run_id="e")])
     with pytest.raises(RunNotFoundError, match="now is RUNNING: its report is logged at the end"):

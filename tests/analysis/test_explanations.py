@@ -234,6 +234,13 @@ def test_private_parts_are_hidden(text: str, clean: str | None) -> None:
     assert hide_private({"a": [text]}) == {"a": [clean or text]}
 
 
+def test_a_run_without_figures_has_no_verdict(tmp_path: Path) -> None:
+    """It is not said to be balanced for all of its time."""
+    node = NodeDocument(duration_sec=60.0, summary={"duration_sec": 60.0})
+    text = explain(PerfDocument({0: node}).save(tmp_path / "run.json"))
+    assert "\n1. The node reported no CPU figures: there is no verdict.\n" in text
+
+
 def test_a_node_that_holds_nonsense_does_not_break_it(tmp_path: Path) -> None:
     """A profile or phases of another shape are left out."""
     extra: dict[str, Any] = {"profile": {"functions": 3}, "phases": "x"}

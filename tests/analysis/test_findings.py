@@ -50,6 +50,13 @@ def test_a_figure_near_a_bound_lowers_the_confidence_and_not_more() -> None:
     assert changes == 1
 
 
+def test_a_sentence_rounds_the_share_of_its_finding() -> None:
+    """87.496% is 87.5% in tables with a digit: 88% both there and in the sentence."""
+    waiting = findings_of(_node(job_cpu_avg_cores=0.12504))[0]
+    assert waiting.share == pytest.approx(0.875)
+    assert waiting.evidence.startswith(f"For {100 * waiting.share:.0f}% of the time")
+
+
 def test_below_a_second_there_is_no_verdict() -> None:
     """33 ms are too short, whatever the disks of the node did."""
     found = findings_of(_node(duration_sec=0.033, io_stall_pct=90.0))

@@ -28,13 +28,32 @@ def test_steady_growth_is_told_with_its_rate() -> None:
     "memory",
     [
         [100, 2000, 4000, 6000, *[6000] * 12],  # loaded, then kept
+        [60, 60, *range(100, 440, 34), *[420] * 4],  # its last fifth is flat
+        [100, 100, 140, 220, 260, 340, 424, 420],
+        [*range(100, 6000, 59), *[6000 + i % 3 for i in range(12)]],  # flat, with noise
         [500.0] * 16,
         [100 + i for i in range(16)],  # a little
         [6000 - 300 * i for i in range(16)],
         [100, 6000],  # too few samples
+        [0.0, float("nan"), 2000, 4000, float("inf"), 6000, 1e300],  # a damaged document
         [],
     ],
 )
 def test_other_shapes_are_no_growth(memory: list[float]) -> None:
     """Loading data, a level, a few MB, falling memory and two samples are nothing at stake."""
     assert read_memory_trend(_node(*memory)).at_stake < 0.05
+
+
+def test_the_rate_is_that_of_the_metric() -> None:
+    """The sentence and the table of `show` have one figure; a short block has no metric."""
+    node = _node(60, 60, *range(160, 1100, 100))
+    assert read_memory_trend(node).mb_per_min == pytest.approx(60 * 100)
+    node.summary["job_mem_growth_mb_per_min"] = 5900.0
+    assert read_memory_trend(node).mb_per_min == 5900.0
+
+
+@pytest.mark.parametrize("end", [[], [100.0]], ids=["kept", "released"])
+def test_growth_in_a_step_for_each_epoch_goes_on_after_the_last_one(end: list[float]) -> None:
+    """Memory that is flat within each epoch is flat within the last one, too."""
+    steps = [100.0 + 500 * (i // 12) for i in range(60)]
+    assert read_memory_trend(_node(*steps, *end)).at_stake > 0.5

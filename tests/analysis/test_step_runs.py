@@ -60,9 +60,7 @@ def test_only_children_with_figures_are_steps(
 ) -> None:
     """A parent without figures is replaced by its children that have figures."""
     found = [make_run({"a": 1.0}, component="prepare"), PerfRun("empty", run_id="e")]
-    monkeypatch.setattr(
-        "mlflow_perf.analysis.step_runs.find_children", lambda run, documents=None: found
-    )
+    monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", lambda run, **_: found)
     (side,) = load_step_runs([PerfRun("flow", run_id="f")])
     assert list(side.steps) == ["prepare"]
     assert side.is_workflow
@@ -75,7 +73,7 @@ def test_many_runs_with_figures_are_not_searched_for_children(
     """Each search is a request, so of many runs only those without figures are searched."""
     searched: list[str] = []
 
-    def search(run: PerfRun, documents: bool | None = None) -> list[PerfRun]:
+    def search(run: PerfRun, **_: object) -> list[PerfRun]:
         searched.append(run.label)
         return [make_run({"a": 1.0})]
 

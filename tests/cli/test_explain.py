@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 from click.testing import Result
+from mlflow import MlflowClient
+from tests.cli.conftest import make_document
+
+from mlflow_perf.model.document import PerfDocument
 
 Cli = Callable[..., Result]
 
@@ -28,6 +33,51 @@ def test_a_workflow_is_explained_by_its_steps(cli: Cli, log_run: Callable[..., s
     parent = log_run()
     log_run({}, component="fit", tags={"mlflow.parentRunId": parent})
     assert "step fit: " in cli("explain", parent).stdout
+
+
+def test_a_step_has_the_finding_that_it_has_alone(
+    cli: Cli, client: MlflowClient, log_run: Callable[..., str]
+) -> None:
+    """A workflow's explanation reads the curves too: growth of memory is seen in nothing else."""
+    parent = log_run()
+    child = log_run({}, component="fit", documents=False, tags={"mlflow.parentRunId": parent})
+    node = make_document({}, component="fit").nodes[0]
+    node.reports = {
+        "elapsed_sec": [float(at) for at in range(61)],
+        "job_mem_mb": [100.0 + 900 * at for at in range(61)],
+    }
+    client.log_text(child, json.dumps(PerfDocument({0: node}).as_dict()), "perf/node-0.json")
+    alone = json.loads(cli("explain", child, "--json").stdout)["findings"][0]
+    [of_step] = json.loads(cli("explain", parent, "--json").stdout)["findings"]
+    assert alone["kind"] == of_step["kind"] == "memory_growth"
+    assert of_step["evidence"] == f"step fit: {alone['evidence']}"
+
+
+def test_functions_of_a_workflow_are_those_of_a_named_step(cli: Cli, tmp_path: Path) -> None:
+    """Their shares are of the longest step, not of the workflow; those of one run need no name."""
+    long = make_document({}, component="fit").nodes[0]
+    row = {"function": "train", "file": "fit.py", "line": 3, "self_pct": 100.0, "total_pct": 100.0}
+    long.extra["profile"] = {"functions": [row], "own": []}
+    short = make_document({}, component="load").nodes[0]
+    short.duration_sec = 2.0
+    whole = PerfDocument({0: short}, components={"fit": PerfDocument({0: long})})
+    flow = str(whole.save(tmp_path / "flow.json"))
+    assert "### Functions of step fit\n" in cli("explain", flow).stdout
+    [found] = json.loads(cli("explain", flow, "--json").stdout)["functions"]
+    assert (found["function"], found["step"]) == ("train", "fit")
+    alone = str(PerfDocument({0: long}).save(tmp_path / "alone.json"))
+    assert "### Functions\n" in cli("explain", alone).stdout
+    assert "step" not in json.loads(cli("explain", alone, "--json").stdout)["functions"][0]
+
+
+def test_each_component_of_a_run_has_its_own_finding(cli: Cli, tmp_path: Path) -> None:
+    """A run's first component and its further ones are explained as steps."""
+    whole = make_document({}, component="load")
+    whole.components["fit"] = make_document({"oom_kills": 1.0}, component="fit")
+    file = str(whole.save(tmp_path / "both.json"))
+    found = json.loads(cli("explain", file, "--json").stdout)["findings"]
+    kinds = {one["evidence"].split(":")[0]: one["kind"] for one in found}
+    assert kinds == {"step fit": "memory", "step load": "balanced"}
 
 
 def test_a_run_without_a_document_is_explained_by_its_metrics(

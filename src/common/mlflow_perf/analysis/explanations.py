@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,6 +52,7 @@ class Explanation:
         phases: Its phases, on the node that took longest.
         functions: The functions that took most time, on the same node; first the job's own that
             computed.
+        step: The step of a workflow whose functions they are; empty for a run.
         base: The run that it is compared with.
         comparison: The two side by side.
         changes: What changed, in sentences.
@@ -63,6 +65,7 @@ class Explanation:
     findings: Sequence[Finding]
     phases: Sequence[Phase] = ()
     functions: Sequence[Mapping[str, Any]] = ()
+    step: str = ""
     base: Explanation | None = None
     comparison: Comparison | None = None
     changes: Sequence[str] = field(default=())
@@ -83,7 +86,10 @@ class Explanation:
                 {key: getattr(one, key) for key in keys} for one in self.findings[:_FINDINGS_MAX]
             ],
             "phases": [phase.as_dict() for phase in self.phases[:_PHASES_MAX]],
-            "functions": [dict(row) for row in self.functions[:_FUNCTIONS_MAX]],
+            "functions": [
+                {**row, **({"step": self.step} if self.step else {})}
+                for row in self.functions[:_FUNCTIONS_MAX]
+            ],
         }
         if self.base is not None and self.comparison is not None:
             data["base"] = {"run_id": self.base.run_id, "verdict": self.base.verdict}
@@ -116,15 +122,15 @@ class Explanation:
         lines += ["", "### Findings"]
         for i, one in enumerate(self.findings[:_FINDINGS_MAX], 1):
             kind = one.kind.replace("_", " ")
-            lines.append(
-                f"{i}. **{kind}**, {one.severity}, {100 * one.share:.0f}% of the time: "
-                f"{_say(one.sentence)}"
-            )
+            verdict = f"**{kind}**, {one.severity}, {100 * one.share:.0f}% of the time: "
+            # Without figures there is no kind and no share.
+            lines.append(f"{i}. {verdict if one.bottleneck else ''}{_say(one.sentence)}")
         if len(self.phases) > 1:
             lines += ["", "### Phases"]
             lines += [f"- {_say(describe_phase(one))}" for one in self.phases[:_PHASES_MAX]]
         if self.functions:
-            lines += ["", "### Functions"]
+            of_step = f" of step {_say(self.step)}" if self.step else ""
+            lines += ["", f"### Functions{of_step}"]
         for row in self.functions[:_FUNCTIONS_MAX]:
             where = f"{row.get('function')} ({row.get('file')}:{row.get('line')})"
             own, total = (format_share(row, key) for key in ("self", "total"))
@@ -169,33 +175,32 @@ def build_explanation(run: RunRef, other: RunRef | None = None) -> Explanation:
 
 def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     """Return a run's explanation, and the run."""
+    # The verdict needs the curves, as that in the tags; the documents below have none.
     judge = NodeJudge()
-    side = load_step_runs([get_run(source, judge.visit)], documents=True)[0]
-    nodes: list[NodeDocument] = []
+    run = get_run(source, judge.visit)
+    judges = defaultdict(NodeJudge, {run.run_id: judge})
+    [side] = load_step_runs([run], documents=True, visits=lambda run_id: judges[run_id].visit)
+    nodes: list[tuple[str, NodeDocument]] = []
     findings: list[Finding] = []
     if side.is_workflow:
         lengths = {name: step.duration_sec or 0.0 for name, step in side.steps.items()}
         whole = sum(lengths.values()) or 1.0
         for name, step in side.steps.items():
             if (document := _read_document(step)) is not None:
-                nodes += document.nodes.values()
-                first = findings_of(document)[0]
+                nodes += [(name, node) for node in document.nodes.values()]
+                first = _judge(step, document, judges[step.run_id])[0]
                 share = round(first.share * lengths[name] / whole, 4)
                 evidence = f"step {name}: {first.evidence}"
                 findings.append(replace(first, share=share, evidence=evidence))
         findings.sort(key=lambda one: -one.share)
     else:
         [part] = side.steps.values()
-        if part.document is not None:
-            nodes = list(part.document.nodes.values())
-            findings = judge.merge(part.document.nodes)
-        elif (document := _read_document(part)) is not None:
-            nodes = list(document.nodes.values())
-            findings = findings_of(document)
+        if (document := _read_document(part)) is not None:
+            nodes = [("", node) for node in document.nodes.values()]
+            findings = _judge(part, document, judges[part.run_id])
         else:
             load(source)  # raises the error that says why the run has no document
-    run = side.run
-    longest = max(nodes, key=lambda node: node.duration_sec or 0.0, default=None)
+    name, longest = max(nodes, key=lambda pair: pair[1].duration_sec or 0.0, default=("", None))
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
     cause = run.tags.get(f"{TAG}cause")
     return (
@@ -207,9 +212,18 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
             findings,
             () if longest is None or side.is_workflow else read_phases(longest),
             () if longest is None else _rank_functions(longest),
+            name,
         ),
         run,
     )
+
+
+def _judge(step: PerfRun, document: PerfDocument, judge: NodeJudge) -> list[Finding]:
+    """Return the findings of a step, which is a run or one of its components."""
+    if step.document is None:
+        return findings_of(document)
+    # The run's first component has no name there.
+    return judge.merge(document.nodes, step.component or "") or judge.merge(document.nodes)
 
 
 def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:

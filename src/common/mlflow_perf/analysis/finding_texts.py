@@ -127,7 +127,8 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
 
 
 def describe_waiting(facts: Facts) -> tuple[str, str]:
-    share = 100 * min(1.0, facts.totals["waiting"])
+    # Rounded as the finding's share, which other places print: 87.496 is 87.5, and 88 as that is.
+    share = 100 * round(min(1.0, facts.totals["waiting"]), 4)
     text = (
         f"For {share:.0f}% of the time the job neither computed ({facts.used} used) nor waited for "
         "a CPU, a disk or memory"
@@ -174,12 +175,12 @@ def describe_memory(facts: Facts) -> tuple[str, str]:
 def describe_memory_growth(facts: Facts) -> tuple[str, str]:
     trend = facts.trend
     text = (
-        f"Memory grew from {trend.first_mb:,.0f} to {trend.last_mb:,.0f} MB and was still growing, "
+        f"Memory grew from {trend.first_mb:,.0f} to {trend.last_mb:,.0f} MB, "
+        f"by {trend.mb_per_min:,.0f} MB a minute, and was still growing"
     )
-    text += f"by {trend.mb_per_min:,.0f} MB a minute"
     if trend.limit_mb:
         left = max(0.0, trend.limit_mb - trend.last_mb) / trend.mb_per_min * 60
-        text += f"; {format_duration(left)} more and it would reach {trend.limit_mb:,.0f} MB"
+        text += f"; at this rate it would reach {trend.limit_mb:,.0f} MB in {format_duration(left)}"
     return text, "look for what is kept, or ask for more memory before it runs longer"
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mlflow_perf.analysis.usage import Usage, ramp, read_positive
+from mlflow_perf.analysis.usage import BEYOND_REASON, Usage, ramp, read_positive
 from mlflow_perf.model.document import NodeDocument
+
+_PARTS = 20
+"""Growth is followed in twentieths: less is noise."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class MemoryTrend:
         at_stake: From 0 to 1: how steadily and how much it grew, and how near its limit is.
         first_mb: Memory near the start.
         last_mb: Memory at the end.
-        mb_per_min: Mean growth.
+        mb_per_min: Mean growth: the metric `job_mem_growth_mb_per_min`, or that of the growing part
+            where the block is too short for it.
         limit_mb: Memory that the job may use; 0.0 if unknown.
     """
 
@@ -32,14 +37,14 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     """Return a node's trend; nothing is at stake without reports of the job's memory.
 
     A job that loads its data and then keeps it does not count: memory has to grow in each third of
-    the run, also in the last.
+    the run, also in the last, and at its end.
     """
     times = document.reports.get("elapsed_sec") or []
     column = document.reports.get("job_mem_mb") or []
     points = [
         (at, value)
         for at, value in zip(times, column, strict=False)
-        if at is not None and value is not None
+        if at is not None and value is not None and max(abs(at), abs(value)) < BEYOND_REASON
     ]
     if len(points) < 4:
         return MemoryTrend()
@@ -59,10 +64,32 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     least = min((later - earlier) / grown for earlier, later in pairwise(marks))
     steady = ramp(least, 0.05, 0.2)
     large = ramp(grown, 100, 400) * ramp(last / max(first, 1.0), 1.2, 2.0)
-    rate = grown / seconds
-    limit = Usage(document.summary, document.node).mem_limit_mb
-    limit = limit or read_positive(document.node.get("mem_total_mb"))
+    if steady * large == 0 or not _is_growing(points, first, grown):
+        return MemoryTrend()
+    usage = Usage(document.summary, document.node)
+    # A block's first report repeats its first sample: growth begins at the last of equal values.
+    start = next(earlier for (earlier, _), (_, later) in pairwise(points) if later > first)
+    top = next(at for at, value in points if value >= last)
+    # It grew in each third, so for a third at least.
+    rate = usage["job_mem_growth_mb_per_min"] or 60.0 * grown / max(top - start, seconds / 3)
+    limit = usage.mem_limit_mb or read_positive(document.node.get("mem_total_mb"))
     # At this rate the limit is some of the run's lengths away; a hundred of them is far.
-    lengths = (limit - last) / (rate * seconds) if limit and rate > 0 else 10.0
+    lengths = (limit - last) / (rate * seconds / 60.0) if limit else 10.0
     near = 1.0 - 0.6 * ramp(lengths, 3.0, 100.0)
-    return MemoryTrend(steady * large * near, first, last, 60.0 * rate, limit)
+    return MemoryTrend(steady * large * near, first, last, rate, limit)
+
+
+def _is_growing(points: Sequence[tuple[float, float]], first_mb: float, grown_mb: float) -> bool:
+    """Return whether memory grew until the end.
+
+    It did not if it stayed near its top for over a tenth of the run, and clearly longer than on the
+    way there. Memory that grows by an equal step in each of a few epochs is flat for a while, too.
+    """
+    levels = [first_mb + grown_mb * part / _PARTS for part in range(1, _PARTS)]
+    reached = [next(i for i, (_, mb) in enumerate(points) if mb >= level) for level in levels]
+    pauses = [points[j - 1][0] - points[i][0] for i, j in pairwise(reached) if j > i]
+    # A job that ends may release its memory before the last sample.
+    until = max(at for at, mb in points if mb >= levels[-1])
+    flat_sec = until - points[reached[-1]][0]
+    seconds = points[-1][0] - points[0][0]
+    return flat_sec <= max(0.1 * seconds, 1.5 * max(pauses, default=0.0))

@@ -13,7 +13,7 @@ from mlflow_perf.core.format import join_some
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_children, get_runs
+from mlflow_perf.tracking.search import Visits, find_children, get_runs
 
 _LOOK_FOR_CHILDREN_MAX = 20
 """With more runs than this, only runs without figures are searched for children: each search is a
@@ -57,12 +57,15 @@ def as_list(runs: Ref | Sequence[Ref]) -> Sequence[Ref]:
     return [runs] if isinstance(runs, (str, os.PathLike, PerfRun, StepRuns)) else runs
 
 
-def load_step_runs(refs: Sequence[Ref], *, documents: bool | None = None) -> list[StepRuns]:
+def load_step_runs(
+    refs: Sequence[Ref], *, documents: bool | None = None, visits: Visits | None = None
+) -> list[StepRuns]:
     """Return the named runs and workflows, in their order.
 
     Args:
         refs: Run ids, paths, folders, runs that were read already, and such with their steps.
         documents: As in `tracking.search.get_runs`.
+        visits: As in `tracking.search.find_children`, for the steps of workflows.
 
     Raises:
         RunNotFoundError: When one does not exist, or neither it nor its children hold figures.
@@ -78,7 +81,7 @@ def load_step_runs(refs: Sequence[Ref], *, documents: bool | None = None) -> lis
         run = ref if isinstance(ref, PerfRun) else next(loaded)
         children: Sequence[PerfRun] = ()
         if len(refs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
-            children = find_children(run, documents=documents)
+            children = find_children(run, documents=documents, visits=visits)
         found.append(collect_steps(run, children))
     return found
 

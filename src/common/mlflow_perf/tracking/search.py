@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 Watch = Callable[[Iterable[Any], int], Iterable[Any]]
 """Takes items and their count and yields the items: a progress bar."""
 
+Visits = Callable[[str], Visit | None]
+"""Takes the id of a run, and returns what is called with each of its documents."""
+
 watch: ContextVar[Watch] = ContextVar("watch", default=lambda items, _count: items)
 """Wraps the runs that are read; the command line sets its progress bar here."""
 
@@ -63,7 +66,8 @@ def get_run(source: RunRef, visit: Visit | None = None) -> PerfRun:
     if not is_run_id(source):
         whole = merge_without_curves(read_documents(source), visit)
         return PerfRun.from_document(str(source), whole)
-    return _read([fetch_run(make_client(), bare_id(source))], documents=True, visit=visit)[0]
+    run = fetch_run(make_client(), bare_id(source))
+    return _read([run], documents=True, visits=lambda _: visit)[0]
 
 
 def get_runs(sources: Sequence[RunRef], *, documents: bool | None = None) -> list[PerfRun]:
@@ -145,18 +149,22 @@ def find_runs(
     return [own for run in runs if (own := run.find_component(component)) is not None]
 
 
-def find_children(run: PerfRun, *, documents: bool | None = None) -> list[PerfRun]:
+def find_children(
+    run: PerfRun, *, documents: bool | None = None, visits: Visits | None = None
+) -> list[PerfRun]:
     """Return the runs whose parent is `run`, sorted by their start.
 
     Args:
         run: A run of MLflow; a run made from a file has no children.
         documents: As in `get_runs`.
+        visits: Returns the `visit` of `get_run` for a child's id; is called in several threads.
     """
     if run.run_id is None or run.experiment_id is None:
         return []
     query = f"tags.`{PARENT_TAG}` = {quote_literal(run.run_id)}"
     found = list(islice(iterate_runs(make_client(), run.step_experiments, query), _CHILDREN_MAX))
-    return sorted(_read(found, documents), key=lambda r: (r.started or 0.0, r.label))
+    children = _read(found, documents, visits)
+    return sorted(children, key=lambda r: (r.started or 0.0, r.label))
 
 
 def quote_literal(text: str) -> str:
@@ -219,10 +227,12 @@ def _read_undamaged(found: Iterator[Run], most: int, documents: bool | None) -> 
     return whole
 
 
-def _read(runs: Sequence[Run], documents: bool | None, visit: Visit | None = None) -> list[PerfRun]:
+def _read(
+    runs: Sequence[Run], documents: bool | None, visits: Visits | None = None
+) -> list[PerfRun]:
     """Return the runs, each with its document if `documents` of `get_runs` asks for it."""
     whole: list[PerfRun] = []
-    for read in _try_to_read(runs, documents, visit):
+    for read in _try_to_read(runs, documents, visits):
         if isinstance(read, DocumentError):
             raise read
         whole.append(read)
@@ -230,7 +240,7 @@ def _read(runs: Sequence[Run], documents: bool | None, visit: Visit | None = Non
 
 
 def _try_to_read(
-    runs: Sequence[Run], documents: bool | None, visit: Visit | None = None
+    runs: Sequence[Run], documents: bool | None, visits: Visits | None = None
 ) -> Iterable[PerfRun | DocumentError]:
     """Return each run as in `_read`, or why its document cannot be read."""
     if not runs:
@@ -246,6 +256,7 @@ def _try_to_read(
         if not wanted:
             return perf_run
         try:
+            visit = visits(run.info.run_id) if visits is not None else None
             return replace(perf_run, document=read_document(client, run, visit))
         except DocumentError as error:
             return error
