@@ -69,6 +69,12 @@ def test_the_peak_of_a_job_that_did_not_finish_is_a_lower_bound(
     assert right_size([cut, whole]).p_fit is not None
 
 
+def test_one_cpu_is_no_plural(make_run: MakeRun) -> None:
+    """The sentence about the CPUs of a node with one CPU says so."""
+    alone = make_run({**SERIAL, "cpu_limit_cores": 1.0})
+    assert "1.02 of 1 CPU busy" in " ".join(right_size([alone]).evidence)
+
+
 def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:
     """One busy thread reads as 1.02 cores, as the kernel counts in ticks: one CPU is enough."""
     size = right_size([make_run(SERIAL)])

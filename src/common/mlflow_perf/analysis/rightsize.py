@@ -289,7 +289,8 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     cores, worst = peaks.find_worst(lambda peak: peak.cores)
     user = "the job" if worst.job_cores else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_cores:g}" if worst.owned_cores else ""
-    evidence = [f"CPU: {user} kept at most {cores:.2f}{had} CPUs busy ({worst.where})."]
+    noun = "CPU" if worst.owned_cores == 1 else "CPUs"
+    evidence = [f"CPU: {user} kept at most {cores:.2f}{had} {noun} busy ({worst.where})."]
     wanted, _ = peaks.find_worst(lambda peak: peak.wanted_cores)
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
     throttled = slowed.usage["cpu_throttled_pct"]
