@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,3 +143,11 @@ def test_two_values_share_the_unit_of_the_larger_one() -> None:
     assert format_pair(0.34, 720.0, "s") == "340 ms → 12 min"
     assert format_pair(600.0, 1200.0, "s") == "10 → 20 min"
     assert format_pair(605.0, 1205.0, "s") == "10 min 05 s → 20 min 05 s"
+
+
+def test_a_job_killed_before_it_was_measured_is_neither_slower_nor_faster(
+    make_run: MakeRun,
+) -> None:
+    """The times of its run in MLflow are a lower bound, which may be a hundredth of the truth."""
+    cut = replace(make_run({}), started=0.0, ended=0.01, tags={"mlflow_perf.cut_off": "True"})
+    assert describe_change(side(make_run(ALONE)), side(cut)) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,27 @@ def test_without_its_document_a_runs_right_size_is_a_lower_bound(make_run: MakeR
     assert "at least this: 1 run without a whole document" in " ".join(size.evidence)
     imported = make_run(metrics=metrics, tags={"mlflow_perf.imported_from": "trace.txt"})
     assert not right_size([known, imported]).is_lower_bound
+
+
+@pytest.mark.parametrize("status", ["KILLED", "FAILED"])
+def test_the_peak_of_a_job_that_did_not_finish_is_a_lower_bound(
+    make_run: MakeRun, status: str
+) -> None:
+    """It says so, and states no chance that the next run fits; one run that finished is enough."""
+    cut, whole = replace(make_run(SERIAL), status=status), make_run(SERIAL)
+    size = right_size([cut])
+    said = " ".join(size.evidence)
+    assert f"so not the figures of the whole work: {cut.label} ({status}). Each peak is a" in said
+    assert "chance" not in said
+    assert size.p_fit is None
+    assert "whole work" not in " ".join(right_size([cut, whole]).evidence)
+    assert right_size([cut, whole]).p_fit is not None
+
+
+def test_one_cpu_is_no_plural(make_run: MakeRun) -> None:
+    """The sentence about the CPUs of a node with one CPU says so."""
+    alone = make_run({**SERIAL, "cpu_limit_cores": 1.0})
+    assert "1.02 of 1 CPU busy" in " ".join(right_size([alone]).evidence)
 
 
 def test_a_one_core_job_on_sixteen_needs_one(make_run: MakeRun) -> None:

@@ -226,3 +226,12 @@ def test_the_job_comes_before_the_node(write_document: Any, cli: Call) -> None:
              "node's CPUs busy"]  # fmt: skip
     places = [output.index(text) for text in order]
     assert places == sorted(places)
+
+
+def test_the_duration_of_a_job_that_was_cut_off_is_a_lower_bound(tmp_path: Path, cli: Call) -> None:
+    """Nobody saw its end: it says "at least"."""
+    path = tmp_path / "cut.json"
+    for known, said in (('"duration_sec": 2.5', "at least 2.5 s"), ('"duration_sec": 0.0', "–")):
+        node = f'{{"component": "a", "status": "KILLED", "started": 1.0, "cut_off": true, {known}}}'
+        path.write_text(f'{{"schema": "mlflow-perf/1", "nodes": {{"0": {node}}}}}')
+        assert cli("show", str(path)).stdout.splitlines()[0] == f"a  KILLED  1 node  {said}"

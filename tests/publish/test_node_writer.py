@@ -289,6 +289,15 @@ def test_an_overview_that_a_person_changed_stays(store: str) -> None:
     assert client.get_run(run_id).data.tags["mlflow.note.content"] == edited
 
 
+def test_a_run_killed_at_its_start_ends_there(store: str) -> None:
+    """Its report may come hours later: that moment is no end of the job."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0", start_time=1_000_000).info.run_id
+    document = NodeDocument(component="a", status="KILLED", started=1000.0, duration_sec=0.0)
+    write_node(Delivery(document, RunHandle(store, run_id=run_id, own_run=True)))
+    assert client.get_run(run_id).info.end_time == 1_000_000
+
+
 def test_an_overview_written_while_our_own_run_went_on_stays(store: str) -> None:
     """A person may describe a run that `report()` started, too: at its end the text is theirs."""
     client = MlflowClient(store)

@@ -86,7 +86,7 @@ def test_a_slow_store_gets_advice_from_fewer_runs(
     monkeypatch.setattr(fleet_views, "_READ_SEC", 0.0)
     text = html.unescape(client.get("/perf/fleet?since=7d").text)
     assert read.count("wrapped") == 1
-    assert "1 of its newest 1 run: cpu. Ask for 2 CPUs and 320 MB. Others" in text
+    assert "verdict on its newest run: cpu. Ask for 2 CPUs and 320 MB. Others" in text
     monkeypatch.setattr(fleet_views, "_MOST_NODES", 0)
     text = html.unescape(client.get("/perf/fleet?since=7d").text)
     assert "3 of its newest 3 runs: cpu. Ask for at least 1 CPU and 128 MB" in text

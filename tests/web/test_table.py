@@ -12,6 +12,7 @@ from mlflow_perf.web import table
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import COLUMNS, read_figure
+from mlflow_perf.web.listing import prepare_runs
 
 
 @pytest.mark.parametrize(
@@ -99,4 +100,29 @@ def test_a_run_of_several_components_is_found_and_sorted_by_each(
                 ]
     finally:
         for run_id in made.values():
+            mlflow.delete_run(run_id)
+
+
+def test_a_workflow_that_logged_only_its_duration_has_the_sums_of_its_steps(
+    client: Any, store: Filled
+) -> None:
+    """So does the parent run of an import: how long a workflow took is no sum of its steps."""
+    from mlflow import MlflowClient
+
+    mlflow, home = MlflowClient(store.uri), store.experiments["forecast"]
+    parent = mlflow.create_run(home, tags={"mlflow_perf.pipeline": "nf"}).info.run_id
+    mlflow.log_metric(parent, "duration_sec", 270.0)
+    made = [parent]
+    for hours in (1.0, 2.0):
+        tags = {"mlflow_perf.component": "ALIGN", "mlflow.parentRunId": parent}
+        made.append(mlflow.create_run(home, tags=tags).info.run_id)
+        mlflow.log_metric(made[-1], "node_cpu_hours", hours)
+    try:
+        with client.application.test_request_context():
+            found = Access("").runs([home], Choice())
+        (whole,) = (run for run in prepare_runs(found) if run.run_id == parent)
+        assert whole.metrics["run_cpu_hours"] == 3.0
+        assert whole.metrics["duration_sec"] == 270.0
+    finally:
+        for run_id in made:
             mlflow.delete_run(run_id)

@@ -89,9 +89,10 @@ def measure_side(side: StepRuns) -> float | None:
 
 
 def measure_run(run: PerfRun) -> float | None:
-    """Return the duration of a run's longest node, in seconds."""
+    """Return the duration of a run's longest node, in seconds; None of a job killed too early."""
     own = max((s["duration_sec"] for s in run.nodes.values() if "duration_sec" in s), default=None)
-    return run.figures.get("run_duration_sec", own) or run.duration_sec
+    of_run = None if run.is_cut_off else run.duration_sec
+    return run.figures.get("run_duration_sec", own) or of_run
 
 
 def _choose_steps(

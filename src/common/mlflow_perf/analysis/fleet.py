@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mlflow_perf.analysis.rightsize import right_size
-from mlflow_perf.core.format import format_count, format_for_people
+from mlflow_perf.core.format import format_for_people
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
@@ -184,7 +184,8 @@ def advise_component(row: FleetRow, runs: Sequence[PerfRun]) -> str:
     words = Counter(run.verdict for run in runs if run.verdict)
     word, count = words.most_common(1)[0] if words else ("", 0)
     if word:
-        text += f"; verdict on {count} of its newest {format_count(len(runs), 'run')}: {word}"
+        newest = "its newest run" if len(runs) == 1 else f"{count} of its newest {len(runs)} runs"
+        text += f"; verdict on {newest}: {word}"
     said = (run.tags.get(f"{TAG}advice", "") for run in runs if run.verdict == word)
     advice = next(filter(None, said), "")
     try:

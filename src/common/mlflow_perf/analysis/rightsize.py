@@ -15,7 +15,7 @@ from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_me
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
-from mlflow_perf.core.format import format_count
+from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import IMPORTED_TAG, TAG, PerfRun
 
@@ -43,7 +43,7 @@ class RightSize:
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
         peak: The largest that they used, with the same keys; of memory, without mlflow-perf's.
         p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
-            that was given.
+            that was given, and where no run finished.
         runs: How many runs the memory was learned from.
         method: How the memory was found.
         predictor: Name of the input that predicts the memory; None if no input is used.
@@ -111,8 +111,9 @@ def right_size(
     cpus, cpu_evidence = _advise_cpus(peaks)
     memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct, risk, inputs or {})
     taught = None if learned is None else learned.suggestion
+    unfinished = peaks.explain_unfinished()
     bounds = peaks.explain_bounds()
-    evidence = [*peaks.explain_sources(len(runs)), *cpu_evidence, *memory_evidence]
+    evidence = [*peaks.explain_sources(len(runs)), *unfinished, *cpu_evidence, *memory_evidence]
     evidence += [*peaks.explain_nodes(), *peaks.explain_gpus(), *bounds]
     longest = max(peak.usage["duration_sec"] for peak in peaks.all)
     spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
@@ -125,7 +126,7 @@ def right_size(
         tuple(evidence),
         tasks_per_node=max(max(p.tasks for p in run) * peaks.consolidated(run) for run in usages),
         minutes=minutes if longest else None,
-        p_fit=None if taught is None else taught.p_fit,
+        p_fit=None if taught is None or unfinished else taught.p_fit,
         runs=len(usages) if taught is None else taught.runs,
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
@@ -241,6 +242,14 @@ class _Peaks:
         of_all = f"From {len(self.sources)} runs, the worst of them counts{without}."
         return [of_all] if count > 1 else []
 
+    def explain_unfinished(self) -> list[str]:
+        """Return that no run did the whole work, so that more may be needed; nothing if one did."""
+        if any(run.status in (None, "FINISHED") for run in self.sources):
+            return []
+        named = join_some(f"{run.label} ({run.status})" for run in self.sources)
+        whole = f"Not finished, so not the figures of the whole work: {named}."
+        return [f"{whole} Each peak is a lower bound."]
+
     def explain_nodes(self) -> list[str]:
         """Return why so many nodes are asked for; nothing for one node."""
         had = max(map(len, self.runs))
@@ -280,7 +289,8 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     cores, worst = peaks.find_worst(lambda peak: peak.cores)
     user = "the job" if worst.job_cores else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_cores:g}" if worst.owned_cores else ""
-    evidence = [f"CPU: {user} kept at most {cores:.2f}{had} CPUs busy ({worst.where})."]
+    noun = "CPU" if worst.owned_cores == 1 else "CPUs"
+    evidence = [f"CPU: {user} kept at most {cores:.2f}{had} {noun} busy ({worst.where})."]
     wanted, _ = peaks.find_worst(lambda peak: peak.wanted_cores)
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
     throttled = slowed.usage["cpu_throttled_pct"]
@@ -328,8 +338,9 @@ def _advise_memory(
         spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
-        fits = f"the next one fits with a chance of {100 * found.p_fit:.0f}%"
-        evidence = [f"{peaked}; {spare}, {fits} ({found.method})."]
+        if not peaks.explain_unfinished():
+            spare += f", the next one fits with a chance of {100 * found.p_fit:.0f}%"
+        evidence = [f"{peaked}; {spare} ({found.method})."]
     else:
         spare_pct = headroom_pct or 0.0
         wanted = max(used * (1 + spare_pct / 100.0), failed_mb * _OOM_FACTOR)

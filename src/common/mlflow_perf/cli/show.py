@@ -92,6 +92,8 @@ def _show_run(run: PerfRun, findings: Sequence[Finding]) -> None:
     duration = run.figures.get("run_duration_sec", run.duration_sec)
     count = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
     took = format_for_people([duration], "s")[0]
+    if run.is_cut_off:
+        took = f"at least {took}" if duration else MISSING
     _print_title(run.component or run.name or run.label, run.status, count, took)
     _show_findings(run, findings)
     if run.run_id:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,19 +95,27 @@ def add_recorded(
         document.summary.update(steps.summary_metrics())
 
 
-def add_profile(document: NodeDocument, folder: Path) -> None:
-    """Put the samples of a killed job's processes into its document, and judge it again.
+def add_left_over(document: NodeDocument, folder: Path | None, written: float | None) -> None:
+    """Put into a killed job's document what it left beside its samples, and judge it again.
+
+    Without samples it lasted at least until a sample of its stacks, or a write into its journal.
 
     Args:
         document: The node.
         folder: The job's spool folder.
+        written: Unix time of the journal's last write.
     """
-    if document.started is None or document.duration_sec is None:
+    document.extra["cut_off"] = True
+    if (started := document.started) is None:
         return
+    stacks = [] if folder is None else collect_stacks(folder)
+    if document.duration_sec is None:
+        now, seen = time.time(), [cell[0] for raw in stacks for cell in raw.cells]
+        known = (at for at in (written or started, *seen) if started <= at <= now)
+        document.duration_sec = max(known, default=started) - started
     # Reports reach the journal's file within four seconds, and samples of stacks at once.
     duration_sec = document.duration_sec + _LAST_SEC
-    stacks = collect_stacks(folder)
-    profile = build_profile(stacks, started=document.started, duration_sec=duration_sec)
+    profile = build_profile(stacks, started=started, duration_sec=duration_sec)
     if profile is not None:
         document.extra["profile"] = profile
         judge_document(document)
@@ -128,7 +137,7 @@ def judge_document(document: NodeDocument) -> None:
 def tag_document(document: NodeDocument) -> dict[str, str]:
     """Return the tags with which a run says what its document says."""
     tags = {"mlflow_perf.status": document.status or "KILLED"}
-    for name in ("bottleneck", "advice", "cause", "elsewhere", "overlapping_runs"):
+    for name in ("bottleneck", "advice", "cause", "cut_off", "elsewhere", "overlapping_runs"):
         if name in document.extra:
             tags[f"mlflow_perf.{name}"] = str(document.extra[name])
     return tags

@@ -389,7 +389,8 @@ class _NodeWriter:
             run = self._client.get_run(self._run_id)
             is_ours = RECORDING_TAG in run.data.tags and run.info.status != "RUNNING"
         if is_ours:
-            ends = [n.started + n.duration_sec for n in nodes if n.started and n.duration_sec]
+            ends = [n.started + n.duration_sec for n in nodes
+                    if n.started and n.duration_sec is not None]  # fmt: skip
             status = worst_status(node.status or "" for node in nodes) or "FINISHED"
             now = time.time()
             ended = max(ends, default=now)

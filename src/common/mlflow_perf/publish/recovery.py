@@ -33,7 +33,7 @@ from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills
 from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import (
     CAUSE_TAG,
-    add_profile,
+    add_left_over,
     add_recorded,
     judge_document,
     make_final_document,
@@ -108,7 +108,7 @@ def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
 
 
 def read_journal(
-    data: bytes, *, name: str = "journal", spooled: Path | None = None
+    data: bytes, *, name: str = "journal", spooled: Path | None = None, written: float | None = None
 ) -> tuple[Delivery, str]:
     """Return the report in a journal, up to its first damage, and why the job did not send it.
 
@@ -116,6 +116,7 @@ def read_journal(
         data: The journal's bytes.
         name: The journal's name in a warning.
         spooled: Folder with the operations that the job's processes had written.
+        written: Unix time of the journal's last write; None if unknown.
 
     Raises:
         DocumentError: When its first line cannot be read, or has a later version.
@@ -143,8 +144,7 @@ def read_journal(
             if damaged and cause == _UNKNOWN:
                 cause = _DAMAGED.format(len(lines) + 1)
             document = _rebuild_document(lines, cause, operations, named, steps)
-            if spooled is not None:
-                add_profile(document, spooled)
+            add_left_over(document, spooled, written)
         else:
             cause = _explain_unsent(last)
             document = NodeDocument.from_dict(final)
@@ -347,7 +347,8 @@ def _send_journal(
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(None, None, why, "other host")
-    delivery, cause = read_journal(data, name=str(path), spooled=spooled)
+    written = path.stat().st_mtime
+    delivery, cause = read_journal(data, name=str(path), spooled=spooled, written=written)
     uri = delivery.run.tracking_uri
     check_credentials(uri)
     if is_refused(uri):

@@ -180,6 +180,12 @@ class PerfRun:
         return TOO_SHORT if is_short else word
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether `recover` stored what a killed process left: its durations are lower bounds."""
+        nodes = () if self.document is None else self.document.nodes.values()
+        return f"{TAG}cut_off" in self.tags or any(node.extra.get("cut_off") for node in nodes)
+
+    @property
     def step_experiments(self) -> list[str]:
         """The experiments with the run's steps: its own, and those that its tags name."""
         tags = (key for key in self.tags if key.startswith(STEPS_TAG))

@@ -28,8 +28,8 @@ _MOST_READ_STEPS = 100
 _MOST_OWN_METRICS = 50
 _FIRST_REFRESH_SEC, _REFRESH_SEC = 5, 30
 _NO_FIGURES_YET = (
-    "The job runs and has sent no figures yet. With live=True, or MLFLOW_PERF_LIVE=true, they come "
-    "every 5 s; without, the report comes when the job ends."
+    "No figures have come yet. With live=True, or MLFLOW_PERF_LIVE=true, they come every 5 s; "
+    "without, the report comes when the job ends."
 )
 
 
@@ -62,7 +62,7 @@ def run(access: Access) -> Response:
     if is_live:
         # What a part of the job looks like is no verdict on the whole.
         report.verdict, report.findings, report.asked = {}, [], None
-        report.notes.append("The job still runs: these are its metrics in MLflow so far.")
+        report.notes.append("These are the job's metrics in MLflow so far.")
         further = [*one.components]
         users = (k for k in sorted(one.metrics) if is_users_metric(k, further))
         own = [(key, f"{one.metrics[key]:,.6g}") for key in users]

@@ -254,7 +254,7 @@ def query_steps(
     """Return the steps with performance data of each run that is a workflow, by the run's id.
 
     A step is a child in its parent's own experiment, or in one that the parent's tags name. The
-    steps have figures, and a verdict, only if the workflow has none of its own.
+    steps have figures, and a verdict, only if the workflow has none of its own but its duration.
 
     Args:
         store: The server's tracking store.
@@ -289,7 +289,9 @@ def query_steps(
             if (home := parents.get(step.value)) is not None
             and ((own := str(step.experiment_id)) == home or may_read(own))
         }
-        silent = {run.run_id for run in runs if not run.metrics.keys() & _FIGURES}
+        # An import logs how long the workflow took, and nothing else of it.
+        figures = {*_FIGURES} - {"duration_sec", "run_duration_sec"}
+        silent = {run.run_id for run in runs if not run.metrics.keys() & figures}
         unsummed = [run_id for run_id, step in steps.items() if step.value in silent]
         metrics = _read_values(session, models.SqlLatestMetric, unsummed, _STEP_KEYS)
         unjudged = {run.run_id for run in runs if _VERDICT[0] not in run.tags}
