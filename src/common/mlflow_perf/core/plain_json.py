@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from json.decoder import JSONDecoder
-from json.encoder import JSONEncoder
+from json import JSONDecoder, JSONEncoder
 from typing import Any
 
 _encode = JSONEncoder(allow_nan=False).encode

@@ -95,15 +95,15 @@ def add_recorded(
         document.summary.update(steps.summary_metrics())
 
 
-def add_left_over(document: NodeDocument, folder: Path | None, written: float | None) -> None:
+def add_left_over(document: NodeDocument, folder: Path | None) -> None:
     """Put into a killed job's document what it left beside its samples, and judge it again.
 
-    Without samples it lasted at least until a sample of its stacks, or a write into its journal.
+    Without samples it lasted at least until the last sample of its stacks. When its journal was
+    written is not asked: a copy of the file says when it was copied.
 
     Args:
         document: The node.
-        folder: The job's spool folder.
-        written: Unix time of the journal's last write.
+        folder: The job's spool folder; None where there is none.
     """
     document.extra["cut_off"] = True
     if (started := document.started) is None:
@@ -111,7 +111,7 @@ def add_left_over(document: NodeDocument, folder: Path | None, written: float | 
     stacks = [] if folder is None else collect_stacks(folder)
     if document.duration_sec is None:
         now, seen = time.time(), [cell[0] for raw in stacks for cell in raw.cells]
-        known = (at for at in (written or started, *seen) if started <= at <= now)
+        known = (at for at in seen if started <= at <= now)
         document.duration_sec = max(known, default=started) - started
     # Reports reach the journal's file within four seconds, and samples of stacks at once.
     duration_sec = document.duration_sec + _LAST_SEC

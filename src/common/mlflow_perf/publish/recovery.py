@@ -108,7 +108,7 @@ def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
 
 
 def read_journal(
-    data: bytes, *, name: str = "journal", spooled: Path | None = None, written: float | None = None
+    data: bytes, *, name: str = "journal", spooled: Path | None = None
 ) -> tuple[Delivery, str]:
     """Return the report in a journal, up to its first damage, and why the job did not send it.
 
@@ -116,7 +116,6 @@ def read_journal(
         data: The journal's bytes.
         name: The journal's name in a warning.
         spooled: Folder with the operations that the job's processes had written.
-        written: Unix time of the journal's last write; None if unknown.
 
     Raises:
         DocumentError: When its first line cannot be read, or has a later version.
@@ -144,7 +143,7 @@ def read_journal(
             if damaged and cause == _UNKNOWN:
                 cause = _DAMAGED.format(len(lines) + 1)
             document = _rebuild_document(lines, cause, operations, named, steps)
-            add_left_over(document, spooled, written)
+            add_left_over(document, spooled)
         else:
             cause = _explain_unsent(last)
             document = NodeDocument.from_dict(final)
@@ -347,8 +346,7 @@ def _send_journal(
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(None, None, why, "other host")
-    written = path.stat().st_mtime
-    delivery, cause = read_journal(data, name=str(path), spooled=spooled, written=written)
+    delivery, cause = read_journal(data, name=str(path), spooled=spooled)
     uri = delivery.run.tracking_uri
     check_credentials(uri)
     if is_refused(uri):

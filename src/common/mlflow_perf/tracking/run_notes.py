@@ -7,11 +7,11 @@ for each run there. This module imports no other library, because `import mlflow
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
 
+from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.tracking.run_events import StartedRun, listen
 
@@ -61,7 +61,7 @@ def _write(name: str, told: dict[str, object]) -> None:
     with contextlib.suppress(OSError):
         if _folder is not None:
             fresh = _folder / f".{name}-{os.getpid()}"
-            fresh.write_text(json.dumps(told), encoding="utf-8")
+            fresh.write_text(dumps(told), encoding="utf-8")
             fresh.replace(_folder / f"{name}{_SUFFIX}")
 
 
@@ -70,7 +70,7 @@ def read_started_runs(folder: Path | None) -> list[StartedRun]:
     runs = []
     for path in sorted(folder.glob(f"{_STARTED}*{_SUFFIX}")) if folder is not None else ():
         with contextlib.suppress(OSError, ValueError, TypeError):
-            runs.append(StartedRun(**json.loads(path.read_text(encoding="utf-8"))))
+            runs.append(StartedRun(**loads(path.read_text(encoding="utf-8"))))
     return sorted(runs, key=lambda run: run.start_ms)
 
 
