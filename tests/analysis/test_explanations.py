@@ -234,6 +234,15 @@ def test_private_parts_are_hidden(text: str, clean: str | None) -> None:
     assert hide_private({"a": [text]}) == {"a": [clean or text]}
 
 
+def test_a_killed_jobs_duration_is_a_lower_bound(tmp_path: Path) -> None:
+    """Of its last seconds nothing is known."""
+    node = NodeDocument(duration_sec=2.5, summary={"duration_sec": 2.5}, status="KILLED")
+    for cut_off, took in ((False, ", 2.5 s."), (True, ", at least 2.5 s.")):
+        node.extra = {"cut_off": True} if cut_off else {}
+        path = PerfDocument({0: node}).save(tmp_path / "node-0.json")
+        assert took in explain(str(path)).splitlines()[1]
+
+
 def test_a_run_without_figures_has_no_verdict(tmp_path: Path) -> None:
     """It is not said to be balanced for all of its time."""
     node = NodeDocument(duration_sec=60.0, summary={"duration_sec": 60.0})

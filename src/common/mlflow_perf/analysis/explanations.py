@@ -53,6 +53,7 @@ class Explanation:
         functions: The functions that took most time, on the same node; first the job's own that
             computed.
         step: The step of a workflow whose functions they are; empty for a run.
+        is_cut_off: Whether its duration is a lower bound, as that of a killed job.
         base: The run that it is compared with.
         comparison: The two side by side.
         changes: What changed, in sentences.
@@ -66,6 +67,7 @@ class Explanation:
     phases: Sequence[Phase] = ()
     functions: Sequence[Mapping[str, Any]] = ()
     step: str = ""
+    is_cut_off: bool = False
     base: Explanation | None = None
     comparison: Comparison | None = None
     changes: Sequence[str] = field(default=())
@@ -103,7 +105,8 @@ class Explanation:
 
     def to_markdown(self) -> str:
         """Return the explanation as Markdown of at most 2,000 tokens."""
-        took = "" if self.duration_sec is None else f", {format_duration(self.duration_sec)}"
+        least = "at least " * self.is_cut_off
+        took = "" if not self.duration_sec else f", {least}{format_duration(self.duration_sec)}"
         lines = [f"## {_say(self.label)}: {self.verdict}", f"{_say(self.status)}{took}."]
         if self.base is not None:
             lines[0] = f"## {_say(self.base.label)} → {_say(self.label)}"
@@ -213,6 +216,7 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
             () if longest is None or side.is_workflow else read_phases(longest),
             () if longest is None else _rank_functions(longest),
             name,
+            run.is_cut_off,
         ),
         run,
     )
