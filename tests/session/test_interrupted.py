@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import pytest
 
 import mlflow_perf
@@ -47,6 +48,9 @@ def _stack(*files: str) -> FrameType:
         (("/home/me/job.py", f"{_PACKAGE}/session/report.py"), False),
         ((json.__file__, "/home/me/job.py", f"{_PACKAGE}/session/report.py"), False),
         ((f"{_PACKAGE}/session/signals.py", "/home/me/job.py"), False),
+        (("/v/site-packages/job.py", f"{_PACKAGE}/session/report.py"), False),
+        ((json.__file__, "/v/site-packages/job.py", f"{_PACKAGE}/session/report.py"), False),
+        ((psutil.__file__, f"{_PACKAGE}/sampling/windows.py", "/home/me/job.py"), True),
         ((f"{_PACKAGE}/session/own_handlers.py", f"{_PACKAGE}/core/threads.py"), True),
     ],
 )

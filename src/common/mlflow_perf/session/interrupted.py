@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sysconfig
 import threading
@@ -13,7 +14,10 @@ from mlflow_perf.core.threads import Event, Thread
 
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _HANDLERS = tuple(f"{_PACKAGE}session{os.sep}{name}.py" for name in ("signals", "own_handlers"))
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_STDLIB = sysconfig.get_path("stdlib")
+# What is installed may be the job. These are what code of ours calls.
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?!psutil|mlflow|sqlalchemy|urllib3)")
+_LIBRARIES = (_STDLIB, "<frozen ")
 _AGAIN_SEC, _LEAVE_SEC = 0.02, 1.0
 
 
@@ -30,7 +34,7 @@ def has_interrupted_us(frame: FrameType | None = None) -> bool:
         file = found.f_code.co_filename
         if file.startswith(_PACKAGE):
             return True
-        if not file.startswith((*_LIBRARIES, "<frozen ")):
+        if _INSTALLED.match(file) or not ("-packages" in file or file.startswith(_LIBRARIES)):
             return False
         found = found.f_back
     return False

@@ -139,6 +139,7 @@ class SignalWatch:
         if not self._is_set_up or self._pid != os.getpid():
             return
         self._over.set()
+        self._held.set()
         self._write(_STOP)
         self._thread.join(_LONGEST_END_SEC)
         _armed = None
