@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports.asked_view import build_asked_view
+from mlflow_perf.tracking.perf_run import PerfRun
 
 FIGURES = {
     "duration_sec": 60.0,
@@ -27,6 +28,17 @@ def test_had_used_and_advised_stand_beside_lines_to_paste() -> None:
     assert "#SBATCH --mem=" in texts["Slurm"]
     assert {"Kubernetes", "Azure ML"} <= set(texts)
     assert view.evidence
+
+
+def test_a_failed_run_is_no_sample_of_the_next_one() -> None:
+    """As `advise` says of it: its peak is a lower bound, and no chance is told."""
+    node = NodeDocument({"index": 0}, summary=FIGURES, status="FAILED")
+    for run in (None, PerfRun("failed", status="FAILED")):
+        view = build_asked_view({0: node}, run)
+        assert view is not None
+        evidence = " ".join(view.evidence)
+        assert "Not finished, so not the figures of the whole work: this run (FAILED)." in evidence
+        assert "chance" not in evidence
 
 
 def test_without_figures_nothing_is_advised() -> None:

@@ -42,8 +42,9 @@ def build_asked_view(nodes: Mapping[int, NodeDocument], run: PerfRun | None) -> 
     made = PerfRun.from_document("this run", document)
     if run is not None:
         made = PerfRun(
-            "this run", tags=run.tags, params=run.params, document=document, started=made.started
-        )
+            "this run", status=made.status or run.status, tags=run.tags, params=run.params,
+            document=document, started=made.started,
+        )  # fmt: skip
     try:
         size = right_size([made])
     except MlflowPerfError:
