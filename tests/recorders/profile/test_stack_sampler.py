@@ -318,7 +318,13 @@ def test_a_thread_has_its_cpu_time_from_its_start_on() -> None:
     sampler.attach(window)
     sampler.release(window)
     done, over = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: [_burn(0.1), done.set(), over.wait(60)])
+
+    def work() -> None:
+        _burn(0.1)
+        done.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=work)
     thread.start()
     assert done.wait(60)
     with sampler._waited(0.0) as (_, _, glimpse):
