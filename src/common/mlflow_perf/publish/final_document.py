@@ -96,10 +96,10 @@ def add_recorded(
 
 
 def add_left_over(document: NodeDocument, folder: Path | None) -> None:
-    """Put into a killed job's document what it left beside its samples, and judge it again.
+    """Put into a killed job's document what its journal does not hold, and judge it again.
 
-    Without samples it lasted at least until the last sample of its stacks. When its journal was
-    written is not asked: a copy of the file says when it was copied.
+    A journal without a second sample does not say how long the job lasted: then it was at least
+    until the last sample of its stacks. The time of the file would be that of a copy.
 
     Args:
         document: The node.

@@ -1,4 +1,4 @@
-"""What a signal has interrupted: code of ours may hold a lock that its own thread needs."""
+"""Whether a signal has interrupted code of ours, which may hold a lock that its report needs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from mlflow_perf.core.threads import Event, Thread
 
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _HANDLERS = tuple(f"{_PACKAGE}session{os.sep}{name}.py" for name in ("signals", "own_handlers"))
-_STDLIB = sysconfig.get_path("stdlib")
+_LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
 # What is installed may be the job. These are what code of ours calls.
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?!psutil|mlflow|sqlalchemy|urllib3)")
-_LIBRARIES = (_STDLIB, "<frozen ")
 _AGAIN_SEC, _LEAVE_SEC = 0.02, 1.0
 
 

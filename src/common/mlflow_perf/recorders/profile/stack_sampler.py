@@ -236,7 +236,7 @@ class StackSampler(Thread):
         first = len(calls)
         returned: list[Any] = []
         places: list[Place] = []
-        if watched is not None and watched.clock is not None:
+        if watched is not None and watched.has_clock:
             calls.append((time.clock_gettime, (watched.clock,)))
         # Without its clock, which goes with the thread, nothing is seen of it.
         with suppress(OSError):
@@ -304,6 +304,7 @@ class StackSampler(Thread):
         # A library that replaces threads by coroutines replaces the list of threads, too.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001
         if watched is None or not watched.is_of(thread):
+            # One of ours that only begins is known by its class alone.
             if isinstance(thread, Thread) or is_brought(thread):
                 return None
             is_main = ident == self._main
