@@ -48,10 +48,15 @@ def test_after_a_kill_more_is_asked_for_than_was_had() -> None:
 
 
 def test_a_run_that_failed_otherwise_teaches_nothing() -> None:
-    """It may have ended before it needed much; it counts where no other run is known."""
+    """It may have ended before it needed much; it counts where no other run had as much."""
     failed = SeenRun("failed", 10.0, 1.0, ended_well=False)
     learned = learn_memory([*_runs(*[1000.0] * 3), *[failed] * 30])
     assert learned is not None
     assert learned.suggestion.runs == 3
     assert learn_memory([failed]) is not None
+    larger = SeenRun("larger", 4000.0, 1.0, ended_well=False)
+    of_larger = learn_memory([*_runs(*[1000.0] * 3), larger])
+    assert of_larger is not None
+    assert larger in of_larger.teachers
+    assert of_larger.wanted_mb > 4000.0
     assert learn_memory([]) is None

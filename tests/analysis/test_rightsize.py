@@ -69,6 +69,24 @@ def test_the_peak_of_a_job_that_did_not_finish_is_a_lower_bound(
     assert right_size([cut, whole]).p_fit is not None
 
 
+@pytest.mark.parametrize("headroom_pct", [None, 20.0])
+def test_an_unfinished_run_with_the_largest_peak_is_named(
+    make_run: MakeRun, headroom_pct: float | None
+) -> None:
+    """It gets a head-room of its own, and no chance is told: it may have needed still more."""
+    cut = make_run({**SERIAL, "job_max_mem_mb": 5000.0}, label="fat")
+    size = right_size(
+        [make_run(SERIAL, label="whole"), replace(cut, status="FAILED")], headroom_pct=headroom_pct
+    )
+    said = " ".join(size.evidence)
+    assert "with more memory than any that finished: fat (FAILED). Each peak is a lower" in said
+    assert "whole (" not in said
+    assert "chance" not in said
+    assert size.p_fit is None
+    assert size.memory_mb is not None
+    assert size.memory_mb > 5000.0 * 1.1
+
+
 def test_one_cpu_is_no_plural(make_run: MakeRun) -> None:
     """The sentence about the CPUs of a node with one CPU says so."""
     alone = make_run({**SERIAL, "cpu_limit_cores": 1.0})

@@ -42,11 +42,13 @@ class LearnedMemory:
         suggestion: What the sizer suggests.
         wanted_mb: The suggestion, or the largest peak where nothing says that less is enough.
         failed_mb: The largest memory with which a run that still counts was killed; 0.0 if none.
+        teachers: The runs that it was learned from, oldest first.
     """
 
     suggestion: Suggestion
     wanted_mb: float
     failed_mb: float
+    teachers: Sequence[SeenRun]
 
 
 def learn_memory(
@@ -58,9 +60,9 @@ def learn_memory(
 ) -> LearnedMemory | None:
     """Return how much memory the next run needs; None if no run has a peak and none was killed.
 
-    A run that failed for another reason than memory teaches nothing: it may have ended early. It
-    counts if no run ended well. Without an input that predicts less, and without a change of the
-    component, the largest peak is never undercut.
+    A run that failed for another reason than memory may have ended early: it counts only if no run
+    that ended well had as much memory. Without an input that predicts less, and without a change
+    of the component, the largest peak is never undercut.
 
     Args:
         seen: The runs, oldest first.
@@ -71,27 +73,36 @@ def learn_memory(
     Raises:
         SettingError: When the risk or an input cannot be used.
     """
-    known = [run for run in seen if run.peak_mb > 0 and not run.failed_mb]
-    finished = [run for run in known if run.ended_well] or known
+    teachers = list_teachers(seen)
     sizer = Sizer(risk)
-    for run in finished[-_NEWEST:]:
+    for run in teachers[-_NEWEST:]:
         sizer.observe(
             peak_mb=min(run.peak_mb, _MOST_MB),
             duration_sec=min(run.duration_sec, _MOST_SEC),
             inputs=run.inputs,
         )
     counting: Sequence[SeenRun] = seen
-    if finished:
+    if teachers:
         found = sizer.suggest(inputs=inputs)
         if found.after_change:
-            first = finished[-found.runs]
-            counting = seen[next(i for i, run in enumerate(seen) if run is first) :]
+            teachers = teachers[-found.runs :]
+            counting = seen[next(i for i, run in enumerate(seen) if run is teachers[0]) :]
     # A run that was killed needed more than it had; what was seen of it is no peak.
     failed = max([failed_mb, *(max(r.failed_mb, r.peak_mb) for r in counting if r.failed_mb)])
-    if not finished and not failed:
+    if not teachers and not failed:
         return None
     found = sizer.suggest(inputs=inputs, failed_mb=min(failed, _MOST_MB) or None)
     wanted = found.memory_mb
     if found.predictor is None:
         wanted = max([wanted, *(run.peak_mb for run in counting)])
-    return LearnedMemory(found, wanted, failed)
+    return LearnedMemory(found, wanted, failed, teachers)
+
+
+def list_teachers(seen: Sequence[SeenRun]) -> list[SeenRun]:
+    """Return the runs from which memory is learned, oldest first.
+
+    Those that did not end well are among them where none that did had as much memory.
+    """
+    known = [run for run in seen if run.peak_mb > 0 and not run.failed_mb]
+    most_mb = max((run.peak_mb for run in known if run.ended_well), default=0.0)
+    return [run for run in known if run.ended_well or run.peak_mb > most_mb]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
-from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory
+from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory, list_teachers
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
@@ -43,7 +43,7 @@ class RightSize:
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
         peak: The largest that they used, with the same keys; of memory, without mlflow-perf's.
         p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
-            that was given, and where no run finished.
+            that was given, and where a run that did not finish had most.
         runs: How many runs the memory was learned from.
         method: How the memory was found.
         predictor: Name of the input that predicts the memory; None if no input is used.
@@ -111,7 +111,7 @@ def right_size(
     cpus, cpu_evidence = _advise_cpus(peaks)
     memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct, risk, inputs or {})
     taught = None if learned is None else learned.suggestion
-    unfinished = peaks.explain_unfinished()
+    unfinished = peaks.explain_unfinished(learned)
     bounds = peaks.explain_bounds()
     evidence = [*peaks.explain_sources(len(runs)), *unfinished, *cpu_evidence, *memory_evidence]
     evidence += [*peaks.explain_nodes(), *peaks.explain_gpus(), *bounds]
@@ -242,12 +242,18 @@ class _Peaks:
         of_all = f"From {len(self.sources)} runs, the worst of them counts{without}."
         return [of_all] if count > 1 else []
 
-    def explain_unfinished(self) -> list[str]:
-        """Return that no run did the whole work, so that more may be needed; nothing if one did."""
-        if any(run.status in (None, "FINISHED") for run in self.sources):
+    def explain_unfinished(self, learned: LearnedMemory | None) -> list[str]:
+        """Return which runs without the whole work the advice rests on, as more may be needed."""
+        seen = self.list_seen_runs()
+        which, counting = "", [not run.ended_well for run in seen]
+        if not all(counting):
+            teachers = list_teachers(seen) if learned is None else learned.teachers
+            counting = [run in teachers and not run.ended_well for run in seen]
+            which = ", yet with more memory than any that finished"
+        unfinished = compress(self.sources, counting)
+        if not (named := join_some(f"{run.label} ({run.status})" for run in unfinished)):
             return []
-        named = join_some(f"{run.label} ({run.status})" for run in self.sources)
-        whole = f"Not finished, so not the figures of the whole work: {named}."
+        whole = f"Not finished, so not the figures of the whole work{which}: {named}."
         return [f"{whole} Each peak is a lower bound."]
 
     def explain_nodes(self) -> list[str]:
@@ -338,7 +344,7 @@ def _advise_memory(
         spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
-        if not peaks.explain_unfinished():
+        if not peaks.explain_unfinished(learned):
             spare += f", the next one fits with a chance of {100 * found.p_fit:.0f}%"
         evidence = [f"{peaked}; {spare} ({found.method})."]
     else:
