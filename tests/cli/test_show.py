@@ -235,3 +235,6 @@ def test_the_duration_of_a_job_that_was_cut_off_is_a_lower_bound(tmp_path: Path,
         node = f'{{"component": "a", "status": "KILLED", "started": 1.0, "cut_off": true, {known}}}'
         path.write_text(f'{{"schema": "mlflow-perf/1", "nodes": {{"0": {node}}}}}')
         assert cli("show", str(path)).stdout.splitlines()[0] == f"a  KILLED  1 node  {said}"
+    summary = '"duration_sec": 2.5, "summary": {"duration_sec": 2.5}'
+    path.write_text(path.read_text().replace('"duration_sec": 0.0', summary))
+    assert "≥ 2.5 s" in cli("show", str(path)).stdout

@@ -19,6 +19,14 @@ def test_missing_data_is_mentioned() -> None:
     assert "had not ended" in notes
 
 
+def test_the_duration_of_a_job_that_was_cut_off_is_a_lower_bound() -> None:
+    """Nobody saw its end."""
+    for extra, said in (({}, "2.5 s"), ({"cut_off": True}, "≥ 2.5 s")):
+        node = NodeDocument(duration_sec=2.5, summary={"duration_sec": 2.5}, extra=extra)
+        [tile] = [t for t in build_run_page(PerfDocument({0: node})).tiles if t.label == "Duration"]
+        assert tile.value == said
+
+
 def test_nodes_may_come_one_by_one() -> None:
     """An iterator of nodes gives the same page as the document that holds them."""
     document = samples.document(3, rows=20)

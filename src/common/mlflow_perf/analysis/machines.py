@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlflow_perf.analysis.rightsize import RightSize
 from mlflow_perf.core.foreign_files import read_foreign
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 
 USABLE = 0.9
@@ -124,8 +125,8 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
         machines: The machines to choose from.
     """
     enough = [machine for machine in machines if machine.holds(size)]
-    gpus = f", {size.gpus} GPUs" if size.gpus else ""
-    wanted = f"{size.cpus or 1} CPUs, {(size.memory_mb or 0) / _GIB:.3g} GiB{gpus}"
+    gpus = f", {format_count(size.gpus, 'GPU')}" if size.gpus else ""
+    wanted = f"{format_count(size.cpus or 1, 'CPU')}, {(size.memory_mb or 0) / _GIB:.3g} GiB{gpus}"
     if not enough:
         reason = f"None of the {len(machines)} machines has {wanted} to spare."
         return MachineChoice(None, size.nodes, None, reason)

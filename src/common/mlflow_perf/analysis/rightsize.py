@@ -48,7 +48,7 @@ class RightSize:
         method: How the memory was found.
         predictor: Name of the input that predicts the memory; None if no input is used.
         seen: The runs, oldest first, as the memory was learned from them.
-        is_lower_bound: Whether runs without a whole document may have needed more.
+        is_lower_bound: Whether the runs may have needed more than was seen, as the evidence says.
     """
 
     cpus: int | None
@@ -131,7 +131,7 @@ def right_size(
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
         seen=tuple(peaks.list_seen_runs()),
-        is_lower_bound=bool(bounds),
+        is_lower_bound=bool(bounds or unfinished),
         had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
         peak=peaks.find_most(lambda p: (p.cores or 0, p.job_memory_mb or p.memory_mb or 0, p.gpus)),
     )

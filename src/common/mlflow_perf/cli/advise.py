@@ -221,8 +221,8 @@ def _show_steps(sizes: Mapping[str, RightSize], choices: Mapping[str, MachineCho
         click.echo("\nThe evidence: --component NAME, --html FILE or --json")
         if bounds := sum(size.is_lower_bound for size in sizes.values()):
             click.echo(
-                f"{bounds} of them are lower bounds, made without documents of runs: "
-                "--component NAME reads those."
+                f"{bounds} of them are lower bounds, made without documents of runs or from runs "
+                "that did not finish: --component NAME says which."
             )
     click.echo("\nLines to paste: --for " + ", --for ".join(LINES))
 

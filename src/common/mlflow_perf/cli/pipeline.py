@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.uris import is_http
 from mlflow_perf.errors import MlflowPerfError, StepFailedError
 
@@ -186,7 +187,8 @@ def _run_graph(
     sizes = find_sizes() if find_sizes is not None else {}
     for step, size in sizes.items():
         memory = "unknown" if size.memory_mb is None else f"{size.memory_mb:,} MB"
-        _say(f"size of {step}: {memory}, {size.cpus or 1} CPUs ({size.method})")
+        cpus = format_count(size.cpus or 1, "CPU")
+        _say(f"size of {step}: {memory}, {cpus} ({size.method})")
     pythons = find_pythons()
     base = place.folder or Path("pipeline-runs")
     name = re.sub(r"[^\w-]", "-", graph.name)

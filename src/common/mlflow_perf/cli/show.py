@@ -102,14 +102,17 @@ def _show_run(run: PerfRun, findings: Sequence[Finding]) -> None:
         for name, ranks in read_loops(run.document.nodes.values()).items():
             click.echo(_tables.wrap(describe_loop(_tables.clean(name), ranks)))
     click.echo()
-    _show_figures(_make_columns(run))
+    _show_figures(_make_columns(run), is_cut_off=run.is_cut_off)
     _show_operations(run)
     if not run.nodes:
         click.echo(_tables.wrap("The nodes' documents are missing: only the run's figures remain."))
 
 
-def _show_figures(columns: Mapping[str, Mapping[str, float]]) -> None:
-    """Print the figures in groups; those of the run and of its nodes with one name share a row."""
+def _show_figures(columns: Mapping[str, Mapping[str, float]], *, is_cut_off: bool) -> None:
+    """Print the figures in groups; those of the run and of its nodes with one name share a row.
+
+    The duration of a run that was cut off is a lower bound.
+    """
     keys = {
         key
         for column in columns.values()
@@ -129,6 +132,8 @@ def _show_figures(columns: Mapping[str, Mapping[str, float]]) -> None:
     groups: dict[str, list[list[str]]] = {}
     for (group, name, unit), values in found.items():
         cells = format_for_people(values, unit, cpu_hours=cpu_hours)
+        if is_cut_off and name == "duration":
+            cells = [cell if cell == MISSING else f"≥ {cell}" for cell in cells]
         groups.setdefault(group, []).append([f"  {name}", *cells])
     rows, styles = [], []
     for title in [*(name for name in GROUPS if name in groups), *(groups.keys() - GROUPS.keys())]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mlflow_perf.analysis.resource_lines import find_azure_size
 from mlflow_perf.analysis.rightsize import RightSize
+from mlflow_perf.core.format import format_count
 from mlflow_perf.pipelines.step_sizes import StepSize
 
 _BY_TASK = ("WorkQueueExecutor", "TaskVineExecutor")
@@ -78,4 +79,5 @@ def ask_azure(job: Any, sizes: Mapping[str, StepSize], *, say: Callable[[str], o
             node.resources["instance_type"] = machine.name
         else:
             node.resources.instance_type = machine.name
-        say(f"step {name}: {machine.name} for {size.memory_mb:,} MB and {size.cpus or 1} CPUs")
+        cpus = format_count(size.cpus or 1, "CPU")
+        say(f"step {name}: {machine.name} for {size.memory_mb:,} MB and {cpus}")

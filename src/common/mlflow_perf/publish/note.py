@@ -95,7 +95,11 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
     """
     nodes = [document.nodes[index] for index in sorted(document.nodes)]
     name = next((node.component for node in nodes if node.component), None) or "run"
-    tiles = build_tiles([node.summary for node in nodes], document.run_summary)
+    tiles = build_tiles(
+        [node.summary for node in nodes],
+        document.run_summary,
+        is_cut_off=any(node.extra.get("cut_off") for node in nodes),
+    )
     findings = _judge(document)
     verdict = choose_verdict(findings, (node.extra for node in nodes)).get("advice", "")
     others = [finding.sentence for finding in findings[1:_MOST_FINDINGS]]

@@ -150,7 +150,7 @@ class _Reader:
             self.details.append((f"Node {index}", list_facts(node)))
         if can_be_judged(node):
             self.findings[index] = findings_of(node)
-        self.extras.append({k: node.extra.get(k) for k in ("bottleneck", "advice")})
+        self.extras.append({k: node.extra.get(k) for k in ("bottleneck", "advice", "cut_off")})
         self.component = self.component or node.component or ""
         self.run_id = self.run_id or node.run_id or ""
         if node.started is not None:
@@ -235,7 +235,11 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         status=worst_status(fact["status"] for fact in reader.facts),
         run_id=reader.run_id,
         started=clock_time(min(reader.starts)) if reader.starts else "",
-        tiles=build_tiles(reader.summaries, summarise_run(reader.summaries)),
+        tiles=build_tiles(
+            reader.summaries,
+            summarise_run(reader.summaries),
+            is_cut_off=any(extra["cut_off"] for extra in reader.extras),
+        ),
         verdict={**verdict, "bottleneck": findings[0].word} if is_judged else verdict,
         findings=build_finding_rows(findings),
         nodes=build_node_table(reader.facts, reader.summaries),

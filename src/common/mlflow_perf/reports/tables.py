@@ -77,26 +77,29 @@ def _highest(nodes: Iterable[Mapping[str, float]], key: str) -> float | None:
     return max((node[key] for node in nodes if key in node), default=None)
 
 
-def build_tiles(nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]) -> list[Tile]:
+def build_tiles(
+    nodes: Sequence[Mapping[str, float]], run: Mapping[str, float], *, is_cut_off: bool = False
+) -> list[Tile]:
     """Return the headline figures that a run has: the job's own first, the nodes' named as such.
 
     Args:
         nodes: The summary of each node.
         run: The figures of the run as a whole.
+        is_cut_off: Whether the duration is a lower bound, as that of a killed job.
     """
     return [
-        *_build_cpu_tiles(nodes, run),
+        *_build_cpu_tiles(nodes, run, "≥ " * is_cut_off),
         *_build_memory_tiles(nodes, run),
         *_build_traffic_tiles(nodes),
     ]
 
 
 def _build_cpu_tiles(
-    nodes: Sequence[Mapping[str, float]], run: Mapping[str, float]
+    nodes: Sequence[Mapping[str, float]], run: Mapping[str, float], least: str
 ) -> Iterator[Tile]:
     if "run_duration_sec" in run:
         count = format_count(int(run.get("run_node_count", 1)), "node")
-        took = quantity(run["run_duration_sec"], "s")
+        took = least + quantity(run["run_duration_sec"], "s")
         yield Tile("Duration", took, count, explain_metric("run_duration_sec"))
     share = add_cpu_shares(read_cpu_share(node) for node in nodes)
     busy = run.get("run_cpu_avg_utilization_pct", _highest(nodes, "cpu_avg_utilization_pct"))
