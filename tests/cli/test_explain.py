@@ -32,7 +32,8 @@ def test_a_workflow_is_explained_by_its_steps(cli: Cli, log_run: Callable[..., s
     """Each finding of a workflow's parent names its step."""
     parent = log_run()
     log_run({}, component="fit", tags={"mlflow.parentRunId": parent})
-    assert "step fit: " in cli("explain", parent).stdout
+    said = cli("explain", parent).stdout
+    assert "of the steps' time: step fit: " in said
 
 
 def test_a_step_has_the_finding_that_it_has_alone(

@@ -52,7 +52,8 @@ class Explanation:
         phases: Its phases, on the node that took longest.
         functions: The functions that took most time, on the same node; first the job's own that
             computed.
-        step: The step of a workflow whose functions they are; empty for a run.
+        step: The step of a workflow whose functions they are; empty for a run. The findings' shares
+            are of the time of all steps together then.
         is_cut_off: Whether its duration is a lower bound, as that of a killed job.
         base: The run that it is compared with.
         comparison: The two side by side.
@@ -123,9 +124,10 @@ class Explanation:
             if len(lines) == 4:
                 lines.append("- Nothing that counts.")
         lines += ["", "### Findings"]
+        of_time = "steps' time" if self.step else "time"
         for i, one in enumerate(self.findings[:_FINDINGS_MAX], 1):
             kind = one.kind.replace("_", " ")
-            verdict = f"**{kind}**, {one.severity}, {100 * one.share:.0f}% of the time: "
+            verdict = f"**{kind}**, {one.severity}, {100 * one.share:.0f}% of the {of_time}: "
             # Without figures there is no kind and no share.
             lines.append(f"{i}. {verdict if one.bottleneck else ''}{_say(one.sentence)}")
         if len(self.phases) > 1:
