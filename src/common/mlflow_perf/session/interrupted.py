@@ -11,6 +11,7 @@ from types import FrameType
 
 from mlflow_perf.core.originals import os, sys, time
 from mlflow_perf.core.threads import Event, Thread
+from mlflow_perf.recorders.profile.stacks import find_obstacle
 
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _HANDLERS = tuple(f"{_PACKAGE}session{os.sep}{name}.py" for name in ("signals", "own_handlers"))
@@ -42,10 +43,11 @@ def has_interrupted_us(frame: FrameType | None = None) -> bool:
 def wait_for_us(is_held: Event) -> None:
     """Wait until the main thread has left code of ours, or is held there; for a second at most.
 
-    A report that it is about to send would be lost with the process.
+    A report that it is about to send would be lost with the process. Where frames cannot be read,
+    nobody knows where it is.
     """
     until = time.monotonic() + _LEAVE_SEC
-    while not is_held.is_set() and time.monotonic() < until:
+    while not find_obstacle() and not is_held.is_set() and time.monotonic() < until:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
         if frame is None or not has_interrupted_us(frame):
             return
