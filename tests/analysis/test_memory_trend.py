@@ -52,6 +52,15 @@ def test_the_rate_is_that_of_the_metric() -> None:
     assert read_memory_trend(node).mb_per_min == 5900.0
 
 
+def test_memory_that_is_released_at_the_end_has_the_rate_of_its_growth() -> None:
+    """The line through all samples, the metric, would be flatter than what is told of."""
+    node = _node(*range(100, 900, 80), 110)
+    node.summary["job_mem_growth_mb_per_min"] = 1700.0
+    trend = read_memory_trend(node)
+    assert (trend.is_released, trend.last_mb) == (True, 820)
+    assert trend.mb_per_min == pytest.approx(60 * 80)
+
+
 @pytest.mark.parametrize("end", [[], [100.0]], ids=["kept", "released"])
 def test_growth_in_a_step_for_each_epoch_goes_on_after_the_last_one(end: list[float]) -> None:
     """Memory that is flat within each epoch is flat within the last one, too."""

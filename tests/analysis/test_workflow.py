@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,15 @@ def test_without_noted_dependencies_the_order_of_time_counts() -> None:
     workflow = built(step("a", 100, 120), step("b", 100, 110), step("c", 120.2, 160))
     assert workflow.critical_path == ("a", "c")
     assert workflow.steps[-1].waited_sec == pytest.approx(0.2)
+
+
+def test_a_step_waits_only_since_it_was_submitted() -> None:
+    """Two jobs of a cluster that have nothing to do with each other."""
+    late = step("b", 150.0, 160.0)
+    late = replace(late, tags={"mlflow_perf.submitted": "145.000"})
+    assert [one.waited_sec for one in built(step("a", 100.0, 110.0), late).steps] == [0.0, 5.0]
+    odd = replace(late, tags={"mlflow_perf.submitted": "soon"})
+    assert built(step("a", 100.0, 110.0), odd).steps[1].waited_sec == 40.0
 
 
 def test_steps_that_run_beside_each_other_do_not_wait_for_each_other() -> None:

@@ -113,6 +113,25 @@ def test_a_store_without_tables_gets_the_same_runs(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("by_tables", [True, False])
+def test_jobs_without_times_begin_together(
+    cli_json: Any, cli: Call, monkeypatch: pytest.MonkeyPatch, *, by_tables: bool
+) -> None:
+    """Nobody waited, whatever the store; without the number of CPUs there is no verdict on them."""
+    if not by_tables:
+        monkeypatch.setattr(bulk_runs, "_find_tables", lambda *_: None)
+    Path("jobs.txt").write_text(
+        "JobID|JobName|User|State|Elapsed|TotalCPU\n"
+        "1|a|ann|COMPLETED|2-00:00:00|6-00:00:00\n2|b|bob|COMPLETED|05:00:00|\n"
+    )
+    (done,) = cli_json("import", "jobs.txt")
+    said = cli("show", done["run_id"]).stdout
+    assert "2 steps  2 d" in said
+    assert "Waiting took" not in said
+    assert "waiting" not in cli("explain", done["run_id"]).stdout
+    assert {"ann", "bob"} <= {group["group"] for group in cli_json("fleet", "--by", "user")}
+
+
 def test_bad_input_is_one_line(cli: Call) -> None:
     """With the file's line and exit code 2."""
     Path("bad.txt").write_text(HEADER + "1\tx\n")

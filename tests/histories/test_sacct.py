@@ -37,6 +37,17 @@ def test_a_job_has_the_peak_of_its_steps(tmp_path: Path) -> None:
     assert (at_once.out_of_memory, at_once.peak_mb, at_once.duration_sec) == (True, None, 0.0)
 
 
+def test_a_job_has_its_user_and_waits_since_it_was_submitted(tmp_path: Path) -> None:
+    """The user of MLflow's run is the job's, not who imports it."""
+    path = tmp_path / "jobs.txt"
+    row = "1|a|COMPLETED|01:00:00|ann|2026-11-20T10:00:00|2026-11-20T10:00:05"
+    path.write_text(f"JobID|JobName|State|Elapsed|User|Submit|Start\n{row}\n")
+    ((task,),) = (workflow.tasks for workflow in read_histories([path]))
+    assert task.tags["mlflow.user"] == "ann"
+    assert task.started is not None
+    assert task.submitted == task.started - 5.0
+
+
 def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
     """`sacct --parsable` ends each line with a separator."""
     path = tmp_path / "jobs.txt"

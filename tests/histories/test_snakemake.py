@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def test_rules_are_found_by_column_folder_or_name(tmp_path: Path) -> None:
     missing = next(t for t in workflow.tasks if t.duration_sec == 2.0)
     assert set(missing.metrics) == {"duration_sec"}
     assert len({t.key for t in workflow.tasks}) == 5
+
+
+def test_repeats_ran_one_after_the_other(tmp_path: Path) -> None:
+    """The file is written after the last one."""
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{HEADER}\n{LINE}\n{LINE.replace('1.93', '5.0')}\n")
+    os.utime(path, (100.0, 100.0))
+    (workflow,) = read_histories([path])
+    assert [(t.started, t.duration_sec) for t in workflow.tasks] == [(93.07, 1.93), (95.0, 5.0)]
 
 
 @pytest.mark.parametrize("sizes", ["9" * 400, "{'a': 1e999}", "(" * 3000, "{'a': 'b'}", "1j"])

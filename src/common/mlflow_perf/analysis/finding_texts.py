@@ -174,9 +174,10 @@ def describe_memory(facts: Facts) -> tuple[str, str]:
 
 def describe_memory_growth(facts: Facts) -> tuple[str, str]:
     trend = facts.trend
+    until = "until the end, when it was released" if trend.is_released else "and was still growing"
     text = (
         f"Memory grew from {trend.first_mb:,.0f} to {trend.last_mb:,.0f} MB, "
-        f"by {trend.mb_per_min:,.0f} MB a minute, and was still growing"
+        f"by {trend.mb_per_min:,.0f} MB a minute, {until}"
     )
     if trend.limit_mb:
         left = max(0.0, trend.limit_mb - trend.last_mb) / trend.mb_per_min * 60

@@ -300,7 +300,9 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
     spans = read_spans(document)
     shares = [split_time(span) for span in spans]
     totals = average_shares(spans, shares)
-    known = {"cpu_avg_utilization_pct", "job_cpu_avg_cores"} & document.summary.keys()
+    # Of how many CPUs the job used some is in no import without such a column.
+    key = "job_cpu_avg_cores" if usage.cores else "cpu_avg_utilization_pct"
+    known = {"cpu_avg_utilization_pct", key} & document.summary.keys()
     if not known:
         totals = {kind: share for kind, share in totals.items() if kind in ("disk", "gpu")}
     elif not spans[0].own:

@@ -22,8 +22,9 @@ class MemoryTrend:
         first_mb: Memory near the start.
         last_mb: Memory at the end.
         mb_per_min: Mean growth: the metric `job_mem_growth_mb_per_min`, or that of the growing part
-            where the block is too short for it.
+            where the block is too short for it or the memory was released at its end.
         limit_mb: Memory that the job may use; 0.0 if unknown.
+        is_released: Whether over half of the growth was gone in the last sample.
     """
 
     at_stake: float = 0.0
@@ -31,6 +32,7 @@ class MemoryTrend:
     last_mb: float = 0.0
     mb_per_min: float = 0.0
     limit_mb: float = 0.0
+    is_released: bool = False
 
 
 def read_memory_trend(document: NodeDocument) -> MemoryTrend:
@@ -71,12 +73,15 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     start = next(earlier for (earlier, _), (_, later) in pairwise(points) if later > first)
     top = next(at for at, value in points if value >= last)
     # It grew in each third, so for a third at least.
-    rate = usage["job_mem_growth_mb_per_min"] or 60.0 * grown / max(top - start, seconds / 3)
+    rate = 60.0 * grown / max(top - start, seconds / 3)
+    is_released = points[-1][1] < first + grown / 2
+    if not is_released:
+        rate = usage["job_mem_growth_mb_per_min"] or rate
     limit = usage.mem_limit_mb or read_positive(document.node.get("mem_total_mb"))
     # At this rate the limit is some of the run's lengths away; a hundred of them is far.
     lengths = (limit - last) / (rate * seconds / 60.0) if limit else 10.0
     near = 1.0 - 0.6 * ramp(lengths, 3.0, 100.0)
-    return MemoryTrend(steady * large * near, first, last, rate, limit)
+    return MemoryTrend(steady * large * near, first, last, rate, limit, is_released)
 
 
 def _is_growing(points: Sequence[tuple[float, float]], first_mb: float, grown_mb: float) -> bool:

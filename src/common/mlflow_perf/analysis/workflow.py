@@ -92,7 +92,7 @@ def build_workflow(
     marked = tuple(
         replace(
             step,
-            waited_sec=max(0.0, step.started - ready[step.name]),
+            waited_sec=max(0.0, step.started - max(ready[step.name], step.submitted)),
             critical=step.name in path,
         )
         for step in found
@@ -141,6 +141,7 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         advice=run.tags.get("mlflow_perf.advice", ""),
         bottleneck=run.verdict,
         params=dict(run.params),
+        submitted=run.submitted or 0.0,
     )
 
 

@@ -60,7 +60,7 @@ class Step:
         duration_sec: How long it ran; until now if it still runs.
         run_id: Its run in MLflow.
         status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None if unknown.
-        waited_sec: From the end of its dependencies to its start.
+        waited_sec: From the end of its dependencies to its start, and only since it was submitted.
         nodes: Its nodes, by index.
         figures: Its run-level metrics.
         critical: Whether it is on the critical path.
@@ -68,6 +68,7 @@ class Step:
         advice: The verdict's sentence.
         bottleneck: The verdict.
         params: The parameters of its run.
+        submitted: Unix time, in seconds; 0.0 where only its dependencies tell when it could begin.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Step:
     advice: str = ""
     bottleneck: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
+    submitted: float = 0.0
 
     @property
     def ended(self) -> float:

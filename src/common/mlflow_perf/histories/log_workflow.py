@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, TAG
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, SUBMITTED_TAG, TAG
 
 _KEY = f"{TAG}imported_key"
 
@@ -74,7 +75,9 @@ def log_workflow(
     parents = (known[key].data.tags.get(PARENT_TAG) for key in keys if key in known)
     parent = next(filter(None, parents), None)
     tasks = workflow.tasks
-    began = min((t.started for t in tasks if t.started is not None), default=0.0)
+    # Where the source has no times, all began together, and the longest has ended now.
+    latest = time.time() - max(task.duration_sec for task in tasks)
+    began = min((t.started for t in tasks if t.started is not None), default=latest)
     ended = max((t.started or began) + t.duration_sec for t in tasks)
     if parent is None:
         tags = {
@@ -103,6 +106,8 @@ def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
     nodes = [task.metrics] * task.nodes if task.nodes > 1 else []
     of_run = {m.key: value for m in RUN_METRICS if (value := m.compute(nodes)) is not None}
     of_run.pop("run_imbalance_pct", None)  # the source has the mean of the nodes only
+    if task.submitted is not None:
+        tags = {**tags, SUBMITTED_TAG: f"{task.submitted:.3f}"}
     return FinishedRun(
         task.name,
         task.status,

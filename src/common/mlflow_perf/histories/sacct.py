@@ -28,7 +28,7 @@ _STATUS = {
 }
 _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
-_TASK_TAGS = {"User": "user", "Partition": "partition", "NodeList": "hostname", "JobID": "job_id"}
+_TASK_TAGS = {"Partition": "partition", "NodeList": "hostname", "JobID": "job_id"}
 
 
 def is_accounting(table: Table) -> bool:
@@ -78,6 +78,7 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     cpu_sec = job.seconds("TotalCPU", "UserCPU")
     submitted = job.text("Submit") or job.text("Start")
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
+    tags["mlflow.user"] = job.text("User")
     peaks = []
     for row in rows:
         largest_mb = row.size_mb("MaxRSS")
@@ -94,6 +95,7 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
         status=status,
         duration_sec=ran,
         started=job.time("Start", "Submit"),
+        submitted=job.time("Submit"),
         nodes=nodes,
         cpus=cpus,
         cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any

@@ -32,7 +32,7 @@ def read_benchmarks(tables: Sequence[Table]) -> list[Workflow]:
     Raises:
         SettingError: A line cannot be read; the message names file and line.
     """
-    tasks = []
+    tasks: list[Task] = []
     left_out = 0
     loose = [t for t in tables if _PLAIN_FOLDERS.fullmatch(t.path.resolve().parent.name)]
     # The rule in `A.sort`, `B.sort`, … is the part that varies least.
@@ -40,19 +40,24 @@ def read_benchmarks(tables: Sequence[Table]) -> list[Workflow]:
     places = range(min(map(len, names), default=0))
     place = min(places, key=lambda place: len({parts[place] for parts in names}), default=0)
     for table in tables:
-        for repeat, row in enumerate(table.rows(), 1):
-            task = _read_task(table, row, repeat, place)
+        ended = table.path.stat().st_mtime
+        repeats = []
+        # They ran one after the other, and the file was written after the last one.
+        for repeat, row in reversed([*enumerate(table.rows(), 1)]):
+            task = _read_task(table, row, repeat, place, ended)
             if task is None:
                 left_out += 1
             else:
-                tasks.append(task)
+                repeats.append(task)
+                ended -= task.duration_sec
+        tasks += reversed(repeats)
     folder = tables[0].path.resolve().parent
     while _PLAIN_FOLDERS.fullmatch(folder.name) or any(t.component == folder.name for t in tasks):
         folder = folder.parent
     return [Workflow("snakemake", folder.name or "snakemake", tuple(tasks), left_out)]
 
 
-def _read_task(table: Table, row: Row, repeat: int, place: int) -> Task | None:
+def _read_task(table: Table, row: Row, repeat: int, place: int, ended: float) -> Task | None:
     ran = row.seconds("s")
     if ran is None:
         return None
@@ -60,7 +65,6 @@ def _read_task(table: Table, row: Row, repeat: int, place: int) -> Task | None:
     stem = _SUFFIXES.sub("", path.name)
     of_folder = "" if _PLAIN_FOLDERS.fullmatch(path.parent.name) else path.parent.name
     rule = row.text("rule_name") or of_folder or [*stem.split("."), ""][place]
-    written = path.stat().st_mtime
     params = {"threads": row.number("threads")}
     # The sizes of the input files: `{'a.txt': 1.5, 'b.txt': 2.0}`, or a number.
     with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -74,7 +78,7 @@ def _read_task(table: Table, row: Row, repeat: int, place: int) -> Task | None:
         name=f"{rule} ({stem})" if stem != rule else rule,
         status="FINISHED",  # Snakemake writes a benchmark for jobs that ended well
         duration_sec=ran,
-        started=max(0.0, written - ran),
+        started=max(0.0, ended - ran),
         cpus=params["threads"],
         cpu_sec=row.seconds("cpu_time"),
         peak_mb=row.number("max_rss"),

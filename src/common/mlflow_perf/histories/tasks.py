@@ -19,6 +19,7 @@ class Task:
         status: `FINISHED`, `FAILED` or `KILLED`.
         duration_sec: How long it ran.
         started: Unix time of its start, in seconds.
+        submitted: Unix time from which it waited for its start, in seconds.
         nodes: On how many nodes it ran.
         cpus: CPUs that it held on all nodes.
         cpu_sec: CPU time that it used.
@@ -37,6 +38,7 @@ class Task:
     status: str
     duration_sec: float
     started: float | None = None
+    submitted: float | None = None
     nodes: int = 1
     cpus: float | None = None
     cpu_sec: float | None = None

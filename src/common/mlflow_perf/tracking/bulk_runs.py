@@ -171,7 +171,7 @@ class _Rows:
             "source_type": "LOCAL",
             "source_name": "",
             "entry_point_name": "",
-            "user_id": self._user,
+            "user_id": run.tags.get("mlflow.user", self._user),
             "status": run.status,
             "start_time": int(1000 * run.started),
             "end_time": ended_ms,
@@ -181,7 +181,7 @@ class _Rows:
             "experiment_id": self._experiment,
         }
         self.runs.append(row)
-        tags = {**run.tags, "mlflow.runName": name, "mlflow.user": self._user}
+        tags = {"mlflow.user": self._user, **run.tags, "mlflow.runName": name}
         for key, text in tags.items():
             value = clean_text(text, _TAG_CHARS)
             self.tags.append({"key": key[:_KEY_CHARS], "value": value, "run_uuid": run_id})

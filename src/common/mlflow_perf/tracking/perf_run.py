@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_metric_key, duration
-from mlflow_perf.core.json_io import from_json
+from mlflow_perf.core.json_io import from_json, read_number
 from mlflow_perf.core.uris import redact_param
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 
@@ -23,6 +24,9 @@ PARENT_TAG = "mlflow.parentRunId"
 
 IMPORTED_TAG = f"{TAG}imported_from"
 """Tag of a run that was imported; its figures are the mean of its nodes."""
+
+SUBMITTED_TAG = f"{TAG}submitted"
+"""Tag of an imported run: the Unix time from which it waited for its start, in seconds."""
 
 TOO_SHORT = "too short"
 """The verdict on a block of less than a second; its tag says `balanced`, and its advice this."""
@@ -208,6 +212,13 @@ class PerfRun:
         if names is None:
             return None
         return tuple(name.strip() for name in names.split(",") if name.strip())
+
+    @property
+    def submitted(self) -> float | None:
+        """Unix time from which it waited for its start, in seconds; None where nobody noted it."""
+        with suppress(ValueError):
+            return read_number(float(self.tags.get(SUBMITTED_TAG, "")))
+        return None
 
     @property
     def nodes(self) -> dict[int, dict[str, float]]:
