@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mlflow_perf.analysis.findings import findings_of
-from mlflow_perf.analysis.slow_nodes import describe_slow_nodes, find_slow_nodes
+from mlflow_perf.analysis.slow_nodes import describe_slow_nodes, find_slow_nodes, read_durations
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.perf_run import PerfRun
 
 TWELVE = {i: 33.1 if i == 7 else 22.0 for i in range(12)}
 
@@ -25,6 +26,26 @@ def test_small_differences_and_single_nodes_are_no_stragglers() -> None:
     assert find_slow_nodes({0: 0.1, 1: 0.9}) == []
     assert find_slow_nodes({0: 10.0}) == []
     assert describe_slow_nodes({}) is None
+
+
+def test_beside_a_node_that_was_killed_no_other_one_is_slow() -> None:
+    """Slurm ends the other ranks seconds later: nobody waited for them."""
+    ends = {0: ("KILLED", 9.0, "signal SIGTERM"), 1: ("KILLED", 2.0, "signal SIGKILL")}
+    nodes = {
+        index: NodeDocument(
+            {"index": index},
+            status=status,
+            started=100.0,
+            duration_sec=took,
+            summary={"duration_sec": took, "cpu_avg_utilization_pct": 50},
+            extra={"cause": cause},
+        )
+        for index, (status, took, cause) in ends.items()
+    }
+    assert read_durations([*nodes.items(), (2, NodeDocument(duration_sec=3.0))]) == {2: 3.0}
+    assert all(one.kind != "straggler" for one in findings_of(PerfDocument(nodes)))
+    run = PerfRun.from_document("killed", PerfDocument(nodes))
+    assert run.cause == "signal SIGKILL, node 1"
 
 
 def test_it_is_a_finding_of_the_run() -> None:

@@ -238,3 +238,5 @@ def test_the_duration_of_a_job_that_was_cut_off_is_a_lower_bound(tmp_path: Path,
     summary = '"duration_sec": 2.5, "summary": {"duration_sec": 2.5}'
     path.write_text(path.read_text().replace('"duration_sec": 0.0', summary))
     assert "≥ 2.5 s" in cli("show", str(path)).stdout
+    path.write_text(path.read_text().replace('"cut_off": true', '"cause": "signal SIGKILL"'))
+    assert cli("show", str(path)).stdout.splitlines()[1] == "Ended by: signal SIGKILL"

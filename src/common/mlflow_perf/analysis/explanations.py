@@ -21,7 +21,7 @@ from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions
 from mlflow_perf.tracking.load import RunRef, load
-from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import get_run
 
 TOKENS_MAX = 2000
@@ -207,12 +207,11 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
             load(source)  # raises the error that says why the run has no document
     name, longest = max(nodes, key=lambda pair: pair[1].duration_sec or 0.0, default=("", None))
     seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
-    cause = run.tags.get(f"{TAG}cause")
     return (
         Explanation(
             side.label,
             run.run_id,
-            f"{run.status or 'unknown'} ({cause})" if cause else str(run.status or "unknown"),
+            f"{run.status or 'unknown'} ({run.cause})" if run.cause else run.status or "unknown",
             seconds,
             findings,
             () if longest is None or side.is_workflow else read_phases(longest),

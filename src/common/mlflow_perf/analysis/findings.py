@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf.analysis.finding_places import find_function, name_phase
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
-from mlflow_perf.analysis.slow_nodes import describe_slow_nodes
+from mlflow_perf.analysis.slow_nodes import describe_slow_nodes, read_durations
 from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
 from mlflow_perf.analysis.time_shares import Span, average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import Usage, ramp
@@ -167,9 +167,9 @@ class NodeJudge:
         if not found:
             return []
         ordered = [(index, nodes[index]) for index in sorted(nodes)]
-        durations = {i: n.duration_sec for i, n in ordered if n.duration_sec is not None}
         by_node = {index: found[index] for index in sorted(found)}
-        return merge_findings(by_node, read_loops(node for _, node in ordered), durations)
+        loops = read_loops(node for _, node in ordered)
+        return merge_findings(by_node, loops, read_durations(ordered))
 
 
 def judge_part(spans: Sequence[Span], start_sec: float, end_sec: float) -> str:
@@ -206,7 +206,7 @@ def merge_findings(
     Args:
         nodes: Node index → the findings of that node.
         loops: Loop → rank of any node → its steps.
-        durations: Node index → how long it took, in seconds.
+        durations: Node index → how long it took, in seconds, of those that finished.
     """
     if len(nodes) == 1:
         return list(next(iter(nodes.values())))

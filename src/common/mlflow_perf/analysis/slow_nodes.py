@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mlflow_perf.core.format import duration, join_some
+from mlflow_perf.model.document import NodeDocument
 
 _FACTOR = 1.25
 _LEAST_SEC = 1.0
@@ -22,6 +23,21 @@ def find_slow_nodes(durations: Mapping[int, float]) -> list[int]:
     middle = statistics.median_low(durations.values())
     late = [i for i, took in durations.items() if took > max(_FACTOR * middle, middle + _LEAST_SEC)]
     return sorted(late, key=lambda index: -durations[index])
+
+
+def read_durations(nodes: Iterable[tuple[int, NodeDocument]]) -> dict[int, float]:
+    """Return how long each node took, in seconds, but for those that did not finish.
+
+    Beside a node that was killed after a moment, no other one is slow.
+
+    Args:
+        nodes: Indexes and nodes.
+    """
+    return {
+        index: node.duration_sec
+        for index, node in nodes
+        if node.duration_sec is not None and node.status in (None, "", "FINISHED")
+    }
 
 
 def describe_slow_nodes(durations: Mapping[int, float]) -> tuple[float, str] | None:

@@ -95,6 +95,8 @@ def _show_run(run: PerfRun, findings: Sequence[Finding]) -> None:
     if run.is_cut_off:
         took = f"at least {took}" if duration else MISSING
     _print_title(run.component or run.name or run.label, run.status, count, took)
+    if run.cause:
+        click.echo(_tables.wrap(f"Ended by: {_tables.clean(run.cause)}"))
     _show_findings(run, findings)
     if run.run_id:
         click.echo(_tables.paint(f"run {_tables.clean(run.run_id)}", "dim"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
-from mlflow_perf.analysis.slow_nodes import find_slow_nodes
+from mlflow_perf.analysis.slow_nodes import find_slow_nodes, read_durations
 from mlflow_perf.core.format import clock_time, quantity
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.errors import DocumentError
@@ -126,6 +126,7 @@ class _Reader:
         self.places = operation_rows.Places()
         self.slim: dict[int, NodeDocument] = {}
         self.durations: dict[int, float] = {}
+        self.longest_sec = 0.0
 
     def add(self, index: int, node: NodeDocument) -> None:
         """Keep the data of a node that the page shows."""
@@ -133,8 +134,8 @@ class _Reader:
         timed = operation_rows.read_figures(node, "ops")
         self.operations.append(timed)
         self.places.add(node)
-        if node.duration_sec is not None:
-            self.durations[index] = node.duration_sec
+        self.durations |= read_durations([(index, node)])
+        self.longest_sec = max(self.longest_sec, node.duration_sec or 0.0)
         if len(self.slim) < _MOST_ADVISED:
             extra = {k: v for k, v in node.extra.items() if k not in ("profile", "phases")}
             self.slim[index] = replace(node, reports={}, operations={}, extra=extra)
@@ -247,7 +248,7 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
             reader.operations,
             reader.places,
             started=min(reader.starts, default=0.0),
-            duration_sec=max(durations.values(), default=0.0),
+            duration_sec=reader.longest_sec,
         ),
         slow_nodes=find_slow_nodes(durations),
         loops=build_loop_views(loops),

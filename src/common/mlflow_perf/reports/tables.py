@@ -30,6 +30,7 @@ _NODE_COLUMNS = (
 _LONGEST_FACT = 1000
 _JUDGED_BY = ("cpu_avg_utilization_pct", "job_cpu_avg_cores")
 _FACT_LABELS = {
+    "ended_by": "Ended by",
     "hostname": "Host",
     "cpu_count": "CPUs of the node",
     "cpu_limit_cores": "CPUs of the job",
@@ -299,7 +300,8 @@ def build_metric_rows(summaries: Sequence[Mapping[str, float]]) -> list[dict[str
 
 def list_facts(node: NodeDocument) -> list[tuple[str, str]]:
     """Return the known facts of a node as label and text, the most important first."""
-    facts = {k: v for k, v in node.node.items() if v not in (None, "") and k != "index"}
+    known = {**node.node, "ended_by": node.extra.get("cause")}
+    facts = {k: v for k, v in known.items() if v not in (None, "") and k != "index"}
     found = []
     for key in [k for k in _FACT_LABELS if k in facts] + sorted(facts.keys() - _FACT_LABELS.keys()):
         value = facts[key]
