@@ -35,9 +35,14 @@ def test_the_least_and_the_largest_figures_have_a_scale(values: list[float], is_
         (Scale(0.0, 5.0), "", ["0", "1", "2", "3", "4", "5"]),
         (Scale(1.0, 1000.0, is_log=True), "", ["1", "10", "100", "1,000"]),
         (Scale(0.0, 4 * 86400.0), "time", ["Jan 01", "Jan 02", "Jan 03", "Jan 04", "Jan 05"]),
+        (
+            Scale(0.0, 43 * 3600.0),
+            "time",
+            ["Jan 01 00:00", "Jan 01 12:00", "Jan 02 00:00", "Jan 02 12:00"],
+        ),
         (Scale(100.0, 100.4), "", ["100"]),  # the same text twice would tell nothing
         (Scale(0.0, 90.0), "time", ["00:00", "00:01"]),
-    ],
+    ],  # fmt: skip
 )
 def test_marks_are_round(scale: Scale, unit: str, texts: list[str]) -> None:
     """Times have marks at whole minutes and days, figures at 1, 2 and 5."""

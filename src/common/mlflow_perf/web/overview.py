@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlflow_perf.analysis.fleet import NO_GROUP, FleetRow, add_rows, build_rows, find_worse
-from mlflow_perf.core.format import MISSING, format_change, format_for_people
+from mlflow_perf.core.format import MISSING, format_change, format_count, format_for_people
 from mlflow_perf.reports.digest import build_columns
 from mlflow_perf.reports.tables import Tile
 from mlflow_perf.tracking.fleet_sums import Sums
@@ -160,9 +160,8 @@ def _build_weeks(rows: Sequence[FleetRow]) -> list[Week]:
         hours = [
             format_for_people([value], "CPU h", cpu_hours=[most])[0] for value in (held, unused)
         ]
-        text = (
-            f"{hours[0]} held, {hours[1]} used by nobody; {row.runs:,} runs, {row.failed:,} failed"
-        )
+        runs = f"{format_count(row.runs, 'run')}, {row.failed:,} failed"
+        text = f"{hours[0]} held, {hours[1]} used by nobody; {runs}"
         scale = 100.0 / most if most else 0.0
         weeks.append(Week(row.group, scale * (held - unused), scale * unused, text))
     return weeks

@@ -165,7 +165,9 @@ def _choose_text(unit: str, step: float) -> Callable[[float], str]:
     """Return what turns a value of an axis into its text."""
     if unit != "time":
         return lambda value: quantity(value, unit) if unit else number(value).replace("\u202f", ",")
-    shape = "%H:%M" if step < _DAY else "%Y-%m-%d" if step > 91 * _DAY else "%b %d"
+    # Marks six hours apart may be of two days.
+    day = "%Y-%m-%d" if step > 91 * _DAY else "%b %d"
+    shape = day if step >= _DAY else "%b %d %H:%M" if step >= 6 * _HOUR else "%H:%M"
 
     def say(value: float) -> str:
         return datetime.fromtimestamp(value, tz=timezone.utc).strftime(shape)
