@@ -42,7 +42,7 @@ def test_the_least_and_the_largest_figures_have_a_scale(values: list[float], is_
         ),
         (Scale(100.0, 100.4), "", ["100"]),  # the same text twice would tell nothing
         (Scale(0.0, 90.0), "time", ["00:00", "00:01"]),
-    ],  # fmt: skip
+    ],
 )
 def test_marks_are_round(scale: Scale, unit: str, texts: list[str]) -> None:
     """Times have marks at whole minutes and days, figures at 1, 2 and 5."""
