@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -138,6 +139,38 @@ def test_an_out_of_memory_kill_asks_for_more_than_there_was(make_run: MakeRun) -
     text = " ".join(size.evidence)
     assert "killed" in text
     assert "0 runs" not in text  # nothing is learned from a run whose peak is unknown
+
+
+def test_a_kill_is_told_with_the_memory_that_the_killed_run_had(make_run: MakeRun) -> None:
+    """A later run had more, so that "what there was" would be read as that run's memory."""
+    killed = {**SERIAL, "mem_limit_mb": 4096.0, "job_max_mem_mb": 4000.0, "oom_kills": 1.0}
+    less = {**killed, "mem_limit_mb": 2048.0, "job_max_mem_mb": 2000.0}
+    enough = {**SERIAL, "mem_limit_mb": 8192.0, "job_max_mem_mb": 5000.0}
+    runs = [make_run(less, label="less"), make_run(killed, label="first"), make_run(enough)]
+    text = " ".join(right_size(runs).evidence)
+    assert "for want of it (first): the true peak is unknown" in text
+    assert re.search(r"[\d.]+ times the 4,096 MB with which they were killed is advised", text)
+
+
+def test_a_guess_far_beyond_all_runs_has_no_chance(make_run: MakeRun) -> None:
+    """Neither the figures nor the sentence say how probably it fits; a near input has a chance."""
+    runs = [
+        make_run({**SERIAL, "job_max_mem_mb": 100.0 + 10 * i}, params={"rows": str(i)})
+        for i in range(1, 31)
+    ]
+    far, near = (right_size(runs, inputs={"rows": rows}) for rows in (1e6, 15.0))
+    assert far.as_dict()["p_fit"] is None
+    assert "chance" not in " ".join(far.evidence)
+    assert "cut to 50 times the largest peak" in " ".join(far.evidence)
+    assert near.p_fit is not None
+
+
+def test_no_chance_is_told_as_certain(make_run: MakeRun) -> None:
+    """A chance of 99.6% is not rounded to 100%."""
+    size = right_size([make_run(SERIAL)] * 100)
+    assert size.p_fit is not None
+    assert 0.995 < size.p_fit < 1
+    assert "the next one fits with a chance of over 99% (" in " ".join(size.evidence)
 
 
 def test_a_throttled_job_gets_more_than_its_quota(make_run: MakeRun) -> None:

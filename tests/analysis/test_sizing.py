@@ -41,6 +41,8 @@ def test_few_runs_say_so() -> None:
     assert "1 run is little evidence" in one.method
     assert "little evidence" not in many.method
     assert (one.runs, many.runs) == (1, 50)
+    assert one.p_fit is not None
+    assert many.p_fit is not None
     assert one.p_fit < many.p_fit < 1
 
 
@@ -67,7 +69,7 @@ def test_less_than_the_newest_run_used_is_explained() -> None:
         sizer.observe(peak_mb=10.0 * read, duration_sec=1.0, inputs={"read_mb": float(read)})
     found = sizer.suggest(inputs={"read_mb": 5.0})
     assert found.memory_mb < 1000
-    assert "below the newest run's 1000 MB because read_mb predicts less" in found.method
+    assert "read_mb predicts less than the newest run's 1000 MB" in found.method
 
 
 @settings(max_examples=40, deadline=None)
@@ -82,8 +84,8 @@ def test_suggestions_keep_their_promises(
     found = sizer.suggest(inputs={"read_mb": read})
     assert math.isfinite(found.memory_mb)
     assert math.isfinite(found.duration_sec)
-    assert 0 <= found.p_fit < 1
-    assert found.memory_mb >= runs[-1][0] or "below the newest run" in found.method
+    assert found.p_fit is None or 0 <= found.p_fit < 1
+    assert found.memory_mb >= runs[-1][0] or "less than the newest run" in found.method
     again = sizer.suggest(inputs={"read_mb": read}, failed_mb=failed)
     assert again.memory_mb > failed
     assert again.memory_mb >= found.memory_mb
@@ -242,4 +244,32 @@ def test_an_input_far_beyond_all_runs_is_called_a_guess() -> None:
     far = sizer.suggest(inputs={"rows": 300.0})
     assert far.memory_mb >= 1600
     assert "a guess: 300 is 10 times the largest rows so far (30)" in far.method
-    assert "a guess" not in sizer.suggest(inputs={"rows": 45.0}).method
+    assert far.p_fit is None
+    near = sizer.suggest(inputs={"rows": 45.0})
+    assert "a guess" not in near.method
+    assert near.p_fit is not None
+
+
+@pytest.mark.parametrize("rows", [5e5, 1e6, 1e30])
+def test_a_size_that_is_cut_off_says_so(rows: float) -> None:
+    """No suggestion goes beyond 50 times the largest peak; it has no chance, and names the cap."""
+    sizer = Sizer()
+    for i in range(60):
+        value = 100.0 * (7 * i % 50)
+        sizer.observe(peak_mb=100 + value / 50, duration_sec=60.0, inputs={"rows": value})
+    found = sizer.suggest(inputs={"rows": rows})
+    assert "cut to 50 times the largest peak so far" in found.method
+    assert found.p_fit is None
+    assert "cut to" not in sizer.suggest(inputs={"rows": 1e5}).method
+
+
+def test_a_size_is_cut_off_near_the_runs_too() -> None:
+    """A steep line reaches the cap although the input is less than twice the largest."""
+    sizer = Sizer()
+    for i in range(30):
+        more = 7 * i % 30
+        sizer.observe(peak_mb=100.0 + more, duration_sec=60.0, inputs={"rows": 1e4 + more})
+    found = sizer.suggest(inputs={"rows": 1.9e4})
+    assert "a guess" not in found.method
+    assert "cut to 50 times" in found.method
+    assert found.p_fit is None

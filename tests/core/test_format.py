@@ -10,6 +10,7 @@ from mlflow_perf.core.format import (
     clock_time,
     cpu_time,
     duration,
+    format_chance,
     format_change,
     format_count,
     join_some,
@@ -48,6 +49,12 @@ def test_a_figure_of_any_size_is_short() -> None:
 def test_a_count_has_its_noun() -> None:
     """One is singular, all other counts are plural."""
     assert [format_count(n, "run") for n in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+
+
+def test_an_estimated_chance_is_never_certain() -> None:
+    """It is rounded down, and from 99% on it is "over 99%"."""
+    assert [format_chance(x) for x in (0.0, 0.858, 0.99)] == ["0%", "85%", "99%"]
+    assert [format_chance(x) for x in (0.996, 0.99999)] == ["over 99%"] * 2
 
 
 def test_spaces_that_nobody_sees_are_shown() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.reports import html_samples as samples
 
 from mlflow_perf.analysis.compare import compare
-from mlflow_perf.analysis.sizing import Sizer
+from mlflow_perf.analysis.sizing import Sizer, Suggestion
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.reports.notebook import show
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -35,6 +35,9 @@ def test_a_suggested_size_is_a_small_table() -> None:
     assert "MB" in text
     assert "5 runs" in text
     assert text.startswith("<table>")
+    assert "Chance that it fits" in text
+    guess = Suggestion(800.0, 60.0, None, 5, "a guess")
+    assert "–" in guess._repr_html_()
 
 
 def test_other_things_have_no_page() -> None:

@@ -63,6 +63,11 @@ class PeakUsage:
         return self.job_memory_mb > 0 and "perf_mem_mb" not in self.usage
 
     @property
+    def had_mb(self) -> float:
+        """Memory that the job had: what it could use, or its peak where more was seen."""
+        return max(self.owned_memory_mb, self.memory_mb or 0.0)
+
+    @property
     def is_tight(self) -> bool:
         """Whether the node waited for disks, network, memory or its quota, or ran out of memory."""
         stalls = ("io_stall_pct", "mem_stall_pct", "cpu_throttled_pct")

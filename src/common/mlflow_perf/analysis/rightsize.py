@@ -15,7 +15,7 @@ from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_me
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
-from mlflow_perf.core.format import format_count, join_some
+from mlflow_perf.core.format import format_chance, format_count, join_some
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import IMPORTED_TAG, TAG, PerfRun
 
@@ -43,7 +43,8 @@ class RightSize:
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
         peak: The largest that they used, with the same keys; of memory, without mlflow-perf's.
         p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
-            that was given, and where a run that did not finish had most.
+            that was given, where a run that did not finish had most, and for a guess far beyond
+            all runs.
         runs: How many runs the memory was learned from.
         method: How the memory was found.
         predictor: Name of the input that predicts the memory; None if no input is used.
@@ -229,7 +230,7 @@ class _Peaks:
                 self.total(usage, lambda peak: peak.memory_mb),
                 max(peak.usage["duration_sec"] for peak in usage),
                 read_inputs(run),
-                max((max(p.owned_memory_mb, p.memory_mb or 0.0) for p in killed), default=0.0),
+                max((peak.had_mb for peak in killed), default=0.0),
                 run.status in (None, "FINISHED"),
             )
             found.append(seen)
@@ -344,18 +345,20 @@ def _advise_memory(
         spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
-        if not peaks.explain_unfinished(learned):
-            spare += f", the next one fits with a chance of {100 * found.p_fit:.0f}%"
+        if found.p_fit is not None and not peaks.explain_unfinished(learned):
+            spare += f", the next one fits with a chance of {format_chance(found.p_fit)}"
         evidence = [f"{peaked}; {spare} ({found.method})."]
     else:
         spare_pct = headroom_pct or 0.0
         wanted = max(used * (1 + spare_pct / 100.0), failed_mb * _OOM_FACTOR)
         evidence = [f"{peaked}; {spare_pct:g}% head-room added."]
     if failed_mb:
-        killed = next(peak for peak in peaks.all if peak.usage["oom_kills"] > 0)
+        killed = [peak for peak in peaks.all if peak.usage["oom_kills"] > 0]
+        most = max(killed, key=lambda peak: (peak.had_mb <= failed_mb, peak.had_mb))
         evidence.append(
-            f"Memory: the kernel killed processes for want of it ({killed.where}): the true "
-            f"peak is unknown, so {wanted / failed_mb:.2g} times what there was is advised."
+            f"Memory: the kernel killed processes for want of it ({most.where}): the true peak is "
+            f"unknown, so {wanted / failed_mb:.2g} times the {failed_mb:,.0f} MB with which they "
+            "were killed is advised."
         )
     return max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB)), learned, evidence
 

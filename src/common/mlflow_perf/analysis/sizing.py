@@ -14,6 +14,7 @@ from mlflow_perf.analysis.correlation import bound_correlation, correlate_logs
 from mlflow_perf.analysis.sizing_experts import (
     EXPERTS,
     EXTRAPOLATES,
+    FARTHEST,
     NEEDS_INPUT,
     compress,
     predict_peaks,
@@ -74,7 +75,7 @@ class Suggestion:
     Attributes:
         memory_mb: Memory to ask for, in MB.
         duration_sec: How long the run will probably take, in seconds.
-        p_fit: Estimated chance that the memory is enough.
+        p_fit: Estimated chance that the memory is enough; None for a guess far beyond all runs.
         runs: How many runs this was learned from.
         method: How the memory was found, and every reservation that a reader has to know.
         predictor: Name of the input that predicts the peak; None if no input is used.
@@ -83,7 +84,7 @@ class Suggestion:
 
     memory_mb: float
     duration_sec: float
-    p_fit: float
+    p_fit: float | None
     runs: int
     method: str
     predictor: str | None = None
@@ -192,18 +193,18 @@ class Sizer:
         memory = float(self._add_headroom(expected)[expert, spread])
         uses_input = bool(NEEDS_INPUT[expert])
         newest = self._runs[-1].peak_mb
-        notes = self._describe(int(expert), memory / expected[expert], value)
+        guess = self._explain_guess(expected[expert], value) if uses_input else []
+        notes = [self._describe(int(expert), memory / expected[expert]), *guess]
         if memory < newest and uses_input:
-            notes.append(
-                f"below the newest run's {newest:.4g} MB because {self._predictor} predicts less"
-            )
+            # The caller may round the size up, so this is said of the prediction.
+            notes.append(f"{self._predictor} predicts less than the newest run's {newest:.4g} MB")
         elif memory < newest:
             memory = newest
             notes.append("raised to the newest run's peak")
         # A pair is chosen because it has not failed, so its own past does not prove that it will
         # not.
         failures = float(self._failures[expert, spread]) + 0.3
-        p_fit = 1.0 - failures / (self._judged + 8.0)
+        p_fit = None if guess else 1.0 - failures / (self._judged + 8.0)
         if failed is not None:
             retry = 2.0 * failed if failed >= self._largest else 1.3 * failed
             memory = max(memory, retry, 1.1 * self._largest)
@@ -218,15 +219,22 @@ class Sizer:
         method = "; ".join(notes)
         return Suggestion(memory, duration, p_fit, self._count, method, name, self._changed)
 
-    def _describe(self, expert: int, headroom: float, value: float) -> list[str]:
-        """Return how a size was found, and a note if the input is far beyond that of all runs."""
-        runs, name = format_count(self._count, "run"), self._predictor
-        notes = [f"{EXPERTS[expert].format(runs=runs, predictor=name)} × {headroom:.4g}"]
-        if NEEDS_INPUT[expert]:
-            largest = float(np.nanmax(self._inputs[name or ""]))
-            if 0 < 2.0 * largest < value:
-                times = f"{value / largest:.3g} times the largest {name} so far ({largest:.4g})"
-                notes.append(f"a guess: {value:.4g} is {times}")
+    def _describe(self, expert: int, headroom: float) -> str:
+        """Return how a size was found."""
+        runs = format_count(self._count, "run")
+        found_by = EXPERTS[expert].format(runs=runs, predictor=self._predictor)
+        return f"{found_by} × {headroom:.4g}"
+
+    def _explain_guess(self, expected: float, value: float) -> list[str]:
+        """Return why a size is a guess: an input far beyond that of all runs, or a size cut off."""
+        name, notes = self._predictor or "", []
+        largest = float(np.nanmax(self._inputs[name]))
+        if 0 < 2.0 * largest < value:
+            times = f"{value / largest:.3g} times the largest {name} so far ({largest:.4g})"
+            notes.append(f"a guess: {value:.4g} is {times}")
+        if expected > (1.0 - 1e-9) * FARTHEST * self._largest:
+            most = f"{FARTHEST:g} times the largest peak so far"
+            notes.append(f"cut to {most}, as no prediction goes further: it may need more")
         return notes
 
     def _relearn(self, runs: int, predictor: str | None) -> None:

@@ -32,7 +32,7 @@ EXTRAPOLATES = np.array(["its largest residual" in expert for expert in EXPERTS]
 _NEWEST = 20
 _NEIGHBOURS = (3, 7, 15)
 _FIT_MIN = 3
-_FARTHEST = 50.0
+FARTHEST = 50.0
 """No fit says more than so many times the largest peak."""
 
 
@@ -68,7 +68,7 @@ def predict_peaks(peaks: Array, inputs: Array, value: float, largest: float) -> 
         unit = max(float(np.abs(inputs).max()), abs(value))
         line = _extrapolate(inputs / unit, peaks, value / unit, math.inf)
         power = _extrapolate(logs, np.log(peaks), at, 1.5)
-        farthest = _FARTHEST * largest
+        farthest = FARTHEST * largest
         found[7] = min(max(line, float(ordered[0])), farthest)
         found[8] = math.exp(min(power, math.log(farthest)))
     covered = logs <= at + 1e-9

@@ -187,6 +187,11 @@ def format_change(change_pct: float | None) -> str:
     return f"{round(change_pct, 1) + 0.0:+.1f}%"  # + 0.0 turns -0.0 into 0.0
 
 
+def format_chance(chance: float) -> str:
+    """Return a chance that is estimated, and so never certain: `85%`, `over 99%`."""
+    return "over 99%" if chance > 0.99 else f"{math.floor(100 * chance)}%"
+
+
 def format_count(count: int, noun: str) -> str:
     """Return a number with its noun: `1 run`, `1,200 runs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
-from mlflow_perf.core.format import show_spaces
+from mlflow_perf.core.format import format_chance, show_spaces
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def load_templates() -> jinja2.Environment:
     )
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     env.filters["sentence"] = _mark_code
+    env.filters["chance"] = format_chance
     env.filters["spaced"] = show_spaces
     env.globals.update(no_address=lambda _index: "")
     env.globals.update(asset=_read_asset, script_hash=_hash_script, version=__version__)

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 from mlflow_perf.analysis.compare import Comparison
 from mlflow_perf.analysis.sizing import Suggestion
 from mlflow_perf.analysis.workflow import Workflow
-from mlflow_perf.core.format import duration, format_count, quantity
+from mlflow_perf.core.format import MISSING, duration, format_chance, format_count, quantity
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.reports.compared_curves import read_nodes
 from mlflow_perf.reports.html import render, render_comparison
@@ -49,7 +49,9 @@ def _(suggestion: Suggestion) -> str:
     rows = {
         "Memory": quantity(suggestion.memory_mb, "MB"),
         "Time": duration(suggestion.duration_sec),
-        "Chance that it fits": f"{100 * suggestion.p_fit:.1f}%",
+        "Chance that it fits": MISSING
+        if suggestion.p_fit is None
+        else format_chance(suggestion.p_fit),
         "Learned from": format_count(suggestion.runs, "run"),
         "How": suggestion.method,
     }
