@@ -57,6 +57,34 @@ def test_columns_may_have_other_usual_names_and_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cell", "memory_mb"),
+    [
+        ("16", 16384.0), ("16 GB", 16384.0), ("16g", 16384.0), ("512 MB", 512.0), ("512MiB", 512.0),
+        ("1 TB", 1048576.0), ("0.5 TiB", 524288.0), ("4096 KB", 4.0), ("3221225472 B", 3072.0),
+        ("1e3 MB", 1000.0),
+    ],
+)  # fmt: skip
+def test_memory_has_the_unit_of_its_cell(tmp_path: Path, cell: str, memory_mb: float) -> None:
+    """A factor is one of 1024, with `B` and `iB` alike; without a unit it is GiB."""
+    table = f"name,cpus,memory,price\na,4 vCPUs,{cell},1\n"
+    assert read_machines(_write(tmp_path, table))[0].memory_mb == memory_mb
+
+
+@pytest.mark.parametrize(
+    ("cell", "price"),
+    [
+        ("$0.19", 0.19), ("0.19 USD", 0.19), ("USD 0.19", 0.19), ("€ 0.19", 0.19),
+        ("US$0.19", 0.19), ("$0.19 per hour", 0.19), ("0.19 EUR/h", 0.19), ("0.19 hourly", 0.19),
+        ("1e-2", 0.01), ("0", 0.0),
+    ],
+)  # fmt: skip
+def test_a_price_is_that_of_an_hour(tmp_path: Path, cell: str, price: float) -> None:
+    """A currency and the word hour say nothing else; a machine of one's own may cost nothing."""
+    (machine,) = read_machines(_write(tmp_path, f"name,cpus,memory,price\na,4,8,{cell}\n"))
+    assert machine.price == price
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("name,cpus,memory_gb\na,1,2\n", "no column with the price.*call it price_per_hour.*name"),
@@ -66,6 +94,16 @@ def test_columns_may_have_other_usual_names_and_units(tmp_path: Path) -> None:
         ("name,cpus,memory_gb,price\na,nan,2,3\n", "line 2: cpus is 'nan'"),
         ("name,cpus,memory_gb,price\na,1,2\n", "line 2: price is ''"),
         ("name,cpus,memory_gb,price\na,.,2,3\n", "line 2: cpus is '.'"),
+        ("name,cpus,memory,price\na,1,2,$70.08 monthly\n", "'.70.08 monthly', .* price of an"),
+        ("name,cpus,memory,price\na,1,2,3 cents\n", "price is '3 cents', but must be the price of"),
+        ("name,cpus,memory,price\na,1,2,monthly 70\n", "price is 'monthly 70'"),
+        ("name,cpus,memory,price\na,1,2,0.3/month\n", "price is '0.3/month'"),
+        ("name,cpus,memory,price\na,1,2,-1\n", "price is '-1'.* 0 or more"),
+        ("name,cpus,memory,price\na,1,3 Gbit,1\n", "memory is '3 Gbit', .* the unit B, KB"),
+        ("name,cpus,memory,price\na,1,3 iB,1\n", "memory is .3 iB."),
+        ("name,cpus,memory,price\na,1,0,1\n", "memory is '0', but must be a number above zero"),
+        ("name,cpus,memory,price\na,4 k,2,3\n", "line 2: cpus is '4 k'"),
+        ("name,cpus,memory,price,gpus\na,4,2,3,-1\n", "line 2: gpus is '-1', but .* 0 or more"),
         ("name,cpus,memory_gb,price\n,1,2,3\n", "line 2: the machine has no name"),
         ("name,cpus,memory_gb,price\n", "names no machine"),
         ("", "no column"),

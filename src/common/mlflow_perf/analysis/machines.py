@@ -35,7 +35,27 @@ _NAMES = {
 """What a column may be called, the name to recommend first."""
 
 _FOR_PEOPLE = {"name": "name", "cpus": "number of CPUs", "memory": "memory", "price": "price"}
-_NUMBER = re.compile(r"[^\d.eE+-]*(-?[\d.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\W*")
+_NUMBER = r"(?P<number>-?[\d.]+(?:e[+-]?\d+)?)"
+_CURRENCY = (
+    r"(?:US|[$€£¥₹₩₽₺₪₫]|AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|HUF|ILS|INR|JPY|KRW|MXN|NOK|NZD|"
+    r"PLN|SEK|SGD|TRY|TWD|USD|ZAR|\s)*"
+)
+_HOURLY = r"(?:(?:/|per|an)\s*(?:hour|hr|h)|hourly)?"
+_CELLS = {
+    "cpus": (rf"{_NUMBER}\s*(?:v?cpus?|cores?)?", "a number above zero"),
+    "memory": (
+        rf"{_NUMBER}\s*(?P<unit>[kmgt](?:i?b)?|b)?",
+        "a number above zero, alone or with the unit B, KB, MB, GB or TB",
+    ),
+    "price": (
+        rf"{_CURRENCY}{_NUMBER}{_CURRENCY}{_HOURLY}",
+        "the price of an hour, a number of 0 or more with or without its currency",
+    ),
+    "gpus": (rf"{_NUMBER}\s*(?:gpus?)?", "a number of 0 or more"),
+}
+"""What each column's cells are, as a pattern and in words."""
+
+_UNITS_MB = {"b": 1 / 1024**2, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
 
 
 @dataclass(frozen=True)
@@ -88,11 +108,12 @@ class MachineChoice:
 def read_machines(path: Path) -> list[Machine]:
     """Return the machines of a CSV file with a column each for name, CPUs, memory and price.
 
-    Memory is in GiB, unless the column's name or the value says MB. A column of GPUs may be there.
+    Memory is in GiB, unless the column's name says MB or the value has a unit: MB is MiB, and so
+    on. A price is that of an hour. A column of GPUs may be there.
 
     Raises:
-        SettingError: The file cannot be read, a column is missing, or a value is no number above
-            zero; the message names the column or the line.
+        SettingError: The file cannot be read, a column is missing, or a value is out of range or
+            in another unit; the message names the column or the line.
     """
     try:
         text = read_foreign(path, most_mb=_MOST_MB).decode("utf-8-sig")
@@ -167,18 +188,20 @@ def _read_machine(row: Mapping[str, str | None], columns: Mapping[str, str], whe
         text = (row.get(name) or "").strip() if name is not None else "0"
         if key == "gpus" and not text:
             text = "0"
-        match = _NUMBER.fullmatch(text)
+        pattern, wanted = _CELLS[key]
+        match = re.fullmatch(pattern, text, re.IGNORECASE)
         try:
-            value = float(match[1]) if match else math.nan
+            value = float(match["number"]) if match else math.nan
         except ValueError:  # 1.2.3, or a point alone
             value = math.nan
         least = 0.0 if key in ("gpus", "price") else 1e-9
         if not (math.isfinite(value) and value >= least):
-            raise SettingError(f"{where}: {name} is {text!r}, but must be a number above zero.")
-        unit = (match[2] if match else "").lower()
-        of_column = (name or "").lower().rstrip(" )]")
-        in_mb = unit.startswith("m") if unit else of_column.endswith(("mb", "mib"))
-        numbers[key] = value * _GIB if key == "memory" and not in_mb else value
+            raise SettingError(f"{where}: {name} is {text!r}, but must be {wanted}.")
+        if key == "memory":
+            in_mb = (name or "").lower().rstrip(" )]").endswith(("mb", "mib"))
+            unit = (match and match["unit"]) or ("m" if in_mb else "g")
+            value *= _UNITS_MB[unit[0].lower()]
+        numbers[key] = value
     title = (row.get(columns["name"]) or "").strip()
     if not title:
         raise SettingError(f"{where}: the machine has no name.")
