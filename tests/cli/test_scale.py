@@ -48,3 +48,6 @@ def test_bad_use_is_one_line(log_run: Any, cli: Call) -> None:
     assert "All runs of alone had 1 node: scaling needs runs" in result.stderr
     assert "whole numbers" in cli("scale", run, "--nodes", "many").stderr
     assert cli("scale").exit_code == 2
+    unknown = cli("scale", "--component", "alonee")
+    assert unknown.exit_code == 2
+    assert "No run of the component 'alonee' holds performance data: did you mean" in unknown.stderr

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from mlflow_perf.analysis.component_history import find_component_runs
 from mlflow_perf.analysis.scaling_runs import (
     ScalingPoint,
     ScalingStudy,
@@ -17,7 +18,6 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_runs
 
 _MOST_RUNS = 1000
 
@@ -49,7 +49,7 @@ def command(
         raise SettingError(f"--nodes takes whole numbers such as 16,32, not {nodes!r}.") from None
     _options.prepare()
     if component is not None:
-        found = find_runs(component, max_results=_MOST_RUNS, documents=False)
+        found = find_component_runs(component, last=_MOST_RUNS, documents=False)
     else:
         sides = load_step_runs([run for text in runs for run in _options.split(text)])
         found = [run for side in sides for run in side.steps.values()]
