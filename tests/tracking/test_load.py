@@ -72,6 +72,7 @@ def test_a_missing_run_file_or_folder_says_so(
     log_run(client, experiment, document(NODE), tags={"mlflow.parentRunId": parent})
     for source, message in [
         ("0" * 32, "does not exist in the tracking store"),
+        ("", "The name of a run is empty"),
         (str(tmp_path / "no.json"), "There is no run, file or folder"),
         (str(tmp_path), "holds no node-*.json"),
         (empty, "is RUNNING"),

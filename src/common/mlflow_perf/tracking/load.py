@@ -86,6 +86,8 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
         RunNotFoundError: When there is no such run or file, or it holds no performance data.
         DocumentError: When a file cannot be read, or is no document that this version reads.
     """
+    if source == "":  # as a path, it would be the current folder: an unset variable in a script
+        raise RunNotFoundError("The name of a run is empty: give a run id, a file or a folder.")
     if not is_run_id(source):
         yield from _read_files(_find_files(Path(source)))
         return
@@ -93,8 +95,7 @@ def read_documents(source: RunRef) -> Iterator[PerfDocument]:
     run = fetch_run(client, bare_id(source))
     documents = _read_run(client, run)
     if (first := next(documents, None)) is not None:
-        yield first
-        yield from documents
+        yield from chain([first], documents)
         return
     missing = f"The run {run.info.run_id!r} holds no performance document"
     query = f"tags.`{PARENT_TAG}` = '{run.info.run_id}'"
@@ -150,8 +151,7 @@ def _find_files(path: Path) -> list[Path]:
             raise RunNotFoundError(f"There is no run, file or folder {str(path)!r}.")
         return [path]
     for folder in (path, path / _ARTIFACT_PATH):
-        files = _sort_by_node(folder.glob(_NODE_FILES))
-        if files:
+        if files := _sort_by_node(folder.glob(_NODE_FILES)):
             return files + _sort_by_node(folder.glob(f"*/{_NODE_FILES}"))
     raise RunNotFoundError(f"The folder {str(path)!r} holds no {_NODE_FILES}.")
 
