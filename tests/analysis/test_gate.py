@@ -11,6 +11,7 @@ import pytest
 from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.gate import check
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
+from mlflow_perf.analysis.step_runs import collect_steps
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -103,13 +104,43 @@ def test_a_key_may_hold_a_colon(make_run: MakeRun) -> None:
     assert check([run], [run], ["ops/a:b/count<=3"]).passed
 
 
-def test_a_metric_that_is_gone_fails_and_one_that_is_new_does_not(make_run: MakeRun) -> None:
-    """A metric that only the base has fails; one that only the new run has cannot be judged."""
+def test_a_metric_that_is_gone_fails_and_one_that_is_new_is_not_judged(make_run: MakeRun) -> None:
+    """A metric that only the base has fails; one that only the new run has does not pass either."""
     old, new = make_run({"a": 1.0}), make_run({"b": 1.0})
     assert check([old], [new], ["a=+10%"]).checks[0].outcome == "failed"
     result = check([old], [new], ["b=+10%"])
     assert result.checks[0].outcome == "no base"
-    assert result.passed
+    assert (result.passed, result.exit_code) == (False, 2)
+    assert result.unjudged == ("b=+10% cannot be judged. No run of the base has this metric.",)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_auto_with_fewer_than_three_runs_of_the_base_is_not_judged(hours: Hours, runs: int) -> None:
+    """It said "✅ no base" and passed. Another limit that fails comes first."""
+    base, new = hours(*[1.0] * runs), hours(9.0)
+    result = check(base, new, ["node_cpu_hours=auto"])
+    assert (result.passed, result.exit_code) == (False, 2)
+    assert f"needs 3 runs with this metric, not {runs}." in result.unjudged[0]
+    text = to_markdown(result)
+    assert "Performance gate cannot judge (1 limit)" in text
+    assert "➖ not judged" in text
+    assert "✅" not in text
+    assert 'skipped="1"' in to_junit(result)
+    assert check(base, new, ["node_cpu_hours=auto", "node_cpu_hours=5"]).exit_code == 1
+    assert check(hours(1.0, 1.0, 1.0), hours(1.0), ["node_cpu_hours=auto"]).exit_code == 0
+
+
+def test_a_new_step_beside_others_is_named_and_passes(make_run: MakeRun) -> None:
+    """Each change that adds a step would fail; a limit for a step that has gone is not judged."""
+    whole = PerfRun("flow", name="flow")
+    steps = [make_run({"a": 1.0}, component=name) for name in ("train", "added")]
+    old, new = collect_steps(whole, steps[:1]), collect_steps(whole, steps)
+    result = check([old], [new], ["a=+10%"])
+    assert [one.outcome for one in result.checks] == ["passed", "no base"]
+    assert result.exit_code == 0
+    gone = check([new], [old], ["added:a=+10%"])
+    assert (gone.passed, gone.exit_code) == (False, 2)
+    assert "**Not judged:** added:a=+10% cannot be judged." in to_markdown(gone)
 
 
 def test_a_new_run_that_failed_fails_the_gate(hours: Hours) -> None:

@@ -18,13 +18,16 @@ LIMIT = ("--limit", "node_cpu_hours=+10%")
 
 
 def test_the_exit_code_is_the_decision(log_run: Callable[..., str], cli: Call) -> None:
-    """0 within the limits, 1 beyond one; Markdown either way."""
+    """0 within the limits, 1 beyond one, 2 without a base for one; Markdown in each case."""
     base, good, bad = (log_run({"node_cpu_hours": hours}) for hours in (1.0, 1.05, 1.5))
     for new, status, word in [(good, 0, "passed"), (bad, 1, "failed")]:
         result = cli("check", base, new, *LIMIT, "--limit", "max_t_mem_percent=90")
         assert result.exit_code == status
         assert f"### Performance gate {word}" in result.output
         assert "| train | `node_cpu_hours=+10%` |" in result.output
+    result = cli("check", base, bad, "--limit", "node_cpu_hours=auto")
+    assert result.exit_code == 2
+    assert "### Performance gate cannot judge" in result.output
 
 
 def test_repeats_are_tested(write_document: Any, cli: Call) -> None:
@@ -108,6 +111,8 @@ def test_reports_are_written_to_files(write_document: Any, cli: Call) -> None:
         (["{0}", "{0}", "--limit", "node_cpu_hours"], "cannot be read"),
         (["{0}", "{0}", "--limit", "no_such_key=+1%"], "No run has the metric"),
         (["{0}", ",", *LIMIT], "is empty"),
+        (["", "{0}", *LIMIT], "The name of a run is empty"),
+        (["", "--base-filter", "", *LIMIT], "The name of a run is empty"),
         (["{0}", "0123456789abcdef", *LIMIT], "does not exist"),
     ],
 )

@@ -62,13 +62,33 @@ def test_a_regression_ends_with_1_and_is_sent(
     assert "127.0.0.1 did not take it: HTTP 302" in cli(*watch, f"{address}/moved").stderr
 
 
-def test_the_first_run_and_an_old_one_pass(cli: Cli, log_run: Callable[..., str]) -> None:
-    """Without a past only absolute limits hold; a run before --since is not judged again."""
+def test_the_first_run_has_only_absolute_limits(cli: Cli, log_run: Callable[..., str]) -> None:
+    """Without a past the others cannot be judged; a run before --since is not judged again."""
     run = ("watch", "--component", "first")
     log_run({"duration_sec": 10.0}, component="first")
-    assert cli(*run, "--limit", "duration_sec=+10%").exit_code == 0
+    result = cli(*run, "--limit", "duration_sec=+10%")
+    assert result.exit_code == 2
+    assert "cannot judge (1 limit)" in result.stdout
+    assert cli(*run, "--limit", "duration_sec=90").exit_code == 0
     assert cli(*run, "--limit", "duration_sec=5").exit_code == 1
     assert cli(*run, "--limit", "duration_sec=5", "--since", "0min").exit_code == 0
+
+
+def test_auto_with_two_runs_before_is_neither_passed_nor_sent(
+    cli: Cli, log_run: Callable[..., str], webhook: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """The noise needs three; it ended with 0 whatever the newest run's figures."""
+    address, bodies = webhook
+    for value in (10.0, 10.0, 90.0):
+        log_run({"duration_sec": value}, component="young")
+    watch = ("watch", "--component", "young", "--limit", "auto", "--post", f"{address}/ok")
+    result = cli(*watch, "--json")
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert found["passed"] is False
+    assert "young cannot be judged" in found["text"]
+    assert "needs 3 runs with this metric, not 2" in found["unjudged"][0]
+    assert bodies == []
 
 
 def test_each_run_since_then_is_judged(cli: Cli, log_run: Callable[..., str]) -> None:
@@ -83,7 +103,9 @@ def test_each_run_since_then_is_judged(cli: Cli, log_run: Callable[..., str]) ->
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert found["passed"]
-    assert [one["run_id"] for one in found["earlier"] if not one["passed"]] == [slow]
+    first = [one["run_id"] for one in found["earlier"] if one["unjudged"]]
+    assert [one["run_id"] for one in found["earlier"] if not one["passed"]] == [slow, *first]
+    assert len(first) == 1  # it has no past
 
 
 @pytest.mark.parametrize(

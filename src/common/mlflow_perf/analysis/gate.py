@@ -9,7 +9,7 @@ from typing import Any
 
 from mlflow_perf.analysis.change_sentence import describe_change, measure_side
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
-from mlflow_perf.analysis.gate_limits import Limit, parse_limit, resolve_limit
+from mlflow_perf.analysis.gate_limits import AUTO_RUNS, Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.step_runs import (
@@ -39,7 +39,7 @@ class Check:
         base: The base's values, one per run.
         new: The new runs' values.
         outcome: `passed`; `failed`; `noise` (beyond the limit, but within the noise; passes); or
-            `no base` (nothing to compare with; passes).
+            `no base` (too little to compare with: not judged).
         how: How it was decided, in one sentence.
         p: The test's p, if there was one.
         more_runs: How many more new runs would separate noise from change; 0 if the figures
@@ -57,7 +57,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether this check lets the new runs through."""
+        """Whether this check found no limit exceeded."""
         return self.outcome != "failed"
 
     @property
@@ -88,6 +88,7 @@ class GateResult:
         failures: What fails the gate whatever its figures: a new run that did not finish.
         functions: Step that failed → the functions that account for its change of duration.
         sentence: What changed from a median run of the base to one of the new runs, and why.
+        unjudged: The limits that could not be judged on any step; each is a sentence.
     """
 
     checks: tuple[Check, ...]
@@ -97,11 +98,19 @@ class GateResult:
     failures: tuple[str, ...] = ()
     functions: Mapping[str, str] = field(default_factory=dict)
     sentence: str = ""
+    unjudged: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether every limit holds and every new run finished."""
-        return not self.failures and all(c.passed for c in self.checks)
+        """Whether every limit was judged and holds, and every new run finished."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 if it passed, 1 if it failed, 2 if it did not fail but a limit cannot be judged."""
+        if self.failures or not all(check.passed for check in self.checks):
+            return 1
+        return 2 if self.unjudged else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the decision as plain data, for JSON."""
@@ -118,6 +127,7 @@ class GateResult:
             "checks": checks,
             "notes": self.notes,
             "failures": self.failures,
+            "unjudged": self.unjudged,
             "functions": self.functions,
         }
 
@@ -153,13 +163,8 @@ def check(
         raise SettingError("Name a new run and at least one limit, such as node_cpu_hours=+10%.")
     sides, notes = match_components(load_step_runs([*base, *new]))
     old, fresh = sides[: len(base)], sides[len(base) :]
-    checks = []
-    for limit in wanted:
-        known = resolve_limit(limit, sides)
-        for step in list_steps(fresh):
-            if known.step in (None, step):
-                values = _read_values(known, step, old), _read_values(known, step, fresh)
-                checks += [_decide(step, known, *values, alpha)] if any(values) else []
+    found = [_check_steps(resolve_limit(limit, sides), old, fresh, alpha) for limit in wanted]
+    checks = [one for of_limit in found for one in of_limit]
     gone = [step for step in list_steps(old) if step not in list_steps(fresh)]
     notes += compare_hardware(sides)
     if gone:
@@ -181,6 +186,7 @@ def check(
             if (sentence := _name_functions(step, old, fresh))
         },
         describe_change(_find_median(old), _find_median(fresh)) if old else "",
+        _list_unjudged(wanted, found),
     )
 
 
@@ -215,6 +221,31 @@ def _read_values(limit: Limit, step: str, sides: Sequence[StepRuns]) -> tuple[fl
     return tuple(value for value in values if value is not None)
 
 
+def _check_steps(
+    limit: Limit, old: Sequence[StepRuns], fresh: Sequence[StepRuns], alpha: float
+) -> list[Check]:
+    """Return the limit's check of each step of the new runs that it applies to."""
+    checks = []
+    for step in list_steps(fresh):
+        if limit.step in (None, step):
+            values = _read_values(limit, step, old), _read_values(limit, step, fresh)
+            checks += [_decide(step, limit, *values, alpha)] if any(values) else []
+    return checks
+
+
+def _list_unjudged(limits: Sequence[Limit], found: Sequence[Sequence[Check]]) -> tuple[str, ...]:
+    """Return why each limit that was judged on no step cannot be judged.
+
+    A step that is new beside others has no base by nature: it must not fail each change.
+    """
+    unjudged = []
+    for limit, checks in zip(limits, found, strict=True):
+        if all(one.outcome == "no base" for one in checks):
+            why = checks[0].how if checks else "No new run has what it limits."
+            unjudged.append(f"{limit.text} cannot be judged. {why}")
+    return tuple(unjudged)
+
+
 def _decide(
     step: str, limit: Limit, base: tuple[float, ...], new: tuple[float, ...], alpha: float
 ) -> Check:
@@ -225,7 +256,8 @@ def _decide(
         return decided("failed", "The new runs do not have this metric.")
     fitted = limit.fit(base)
     if fitted is None:
-        return decided("no base", f"{len(base)} runs of the base are too few for their noise.")
+        few = f"The noise of the base needs {AUTO_RUNS} runs with this metric, not {len(base)}."
+        return decided("no base", few)
     limit = fitted
     bound = limit.bound(statistics.median(base) if base else None)
     if bound is None:

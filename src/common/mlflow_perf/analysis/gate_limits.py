@@ -17,7 +17,8 @@ _AUTO = re.compile(r"(?:(?P<key>[^=<>]+?)\s*=\s*)?auto")
 _AUTO_KEY = "duration_sec"
 _AUTO_LEAST_PCT = 5.0
 _AUTO_DEVIATIONS = 3.0
-_AUTO_RUNS = 3
+AUTO_RUNS = 3
+"""With fewer runs of the base, their noise is not known."""
 
 _LIMIT = re.compile(
     r"(?P<key>[^=<>]+?)\s*(?P<operator><=|>=|=)\s*"
@@ -57,7 +58,7 @@ class Limit:
         """
         if not self.is_auto:
             return self
-        if len(base) < _AUTO_RUNS:
+        if len(base) < AUTO_RUNS:
             return None
         middle = statistics.median(base)
         deviation = statistics.fmean(abs(value - middle) for value in base)

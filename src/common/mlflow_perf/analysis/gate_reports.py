@@ -11,7 +11,12 @@ from mlflow_perf.analysis.metric_text import format_metric
 from mlflow_perf.core.format import format_change, format_count, join_some
 from mlflow_perf.model.metrics.names import name_metric
 
-_OUTCOMES = {"passed": "✅ passed", "failed": "❌ **failed**", "noise": "✅ within noise"}
+_OUTCOMES = {
+    "passed": "✅ passed",
+    "failed": "❌ **failed**",
+    "noise": "✅ within noise",
+    "no base": "➖ not judged",
+}
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -20,12 +25,15 @@ def to_markdown(result: GateResult) -> str:
     failed = len(result.failures) + sum(not check.passed for check in result.checks)
     checked = format_count(len(result.checks), "check")
     title = f"failed ({failed})" if failed else f"passed ({checked})"
+    if result.unjudged and not failed:
+        title = f"cannot judge ({format_count(len(result.unjudged), 'limit')})"
     base, new = (
         join_some(map(markdown.escape, labels)) or "none" for labels in (result.base, result.new)
     )
     parts = [f"### Performance gate {title}", f"Base: {base}. New: {new}."]
     parts += [f"> {markdown.escape_sentence(result.sentence)}."] if result.sentence else []
     parts += [f"> **Failed:** {markdown.escape(text)}" for text in result.failures]
+    parts += [f"> **Not judged:** {markdown.escape(text)}" for text in result.unjudged]
     for step, sentence in result.functions.items():
         if sentence not in result.sentence:
             parts.append(f"> {markdown.escape(step)}: {markdown.escape_sentence(sentence)}.")
@@ -35,7 +43,7 @@ def to_markdown(result: GateResult) -> str:
         [
             markdown.escape(check.step),
             markdown.format_code(check.limit.text),
-            _OUTCOMES.get(check.outcome, f"✅ {check.outcome}"),
+            _OUTCOMES[check.outcome],
             markdown.escape(name_metric(key)),
             markdown.escape(check.how),
             format_metric(key, check.base_median),

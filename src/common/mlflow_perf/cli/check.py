@@ -87,6 +87,8 @@ def command(
 ) -> None:  # fmt: skip
     """Judge NEW against BASE: print Markdown and end with 0, or 1 if a limit is exceeded.
 
+    It ends with 2 if a limit cannot be judged, such as KEY=auto with fewer than three runs of BASE.
+
     RUNS are BASE and NEW, except for a side that a filter searches. Each is a run id, a path to a
     document or a folder of node-*.json, or several of them as A,B,C: repeats of the same work,
     whose noise is then taken into account.
@@ -124,4 +126,4 @@ def command(
         _tables.echo_json(result.as_dict())
     else:
         click.echo(to_markdown(result), nl=False)
-    sys.exit(0 if result.passed else 1)
+    sys.exit(result.exit_code)

@@ -64,7 +64,8 @@ def command(
 ) -> None:
     """Judge a component's newest run against the runs before it; end with 1 if a limit fails.
 
-    For cron: it prints only the decision, and needs no service.
+    For cron: it prints only the decision, and needs no service. It ends with 2 if no limit fails
+    but one cannot be judged, as after the first run.
     """
     _options.prepare()
     if post is not None:
@@ -79,19 +80,19 @@ def command(
         else:
             click.echo(_tables.clean(text))
         return
-    bodies = []
+    bodies, codes = [], set()
     for run in new:
         result = check(_find_before(run, component, last, any_hardware), [run], limits)
         bodies.append(_describe(component, run.run_id, result))
+        codes.add(result.exit_code)
         # Of earlier runs only the bad ones are news.
         if not as_json and (run is new[0] or not result.passed):
             click.echo(to_markdown(result), nl=False)
-        if post is not None and not result.passed:
+        if post is not None and result.exit_code == 1:
             _post(post, bodies[-1])
     if as_json:
         _tables.echo_json(bodies[0] if since is None else {**bodies[0], "earlier": bodies[1:]})
-    if not all(body["passed"] for body in bodies):
-        sys.exit(1)
+    sys.exit(1 if 1 in codes else max(codes))
 
 
 def _find_before(run: PerfRun, component: str, last: int, any_hardware: bool) -> list[PerfRun]:
@@ -106,8 +107,9 @@ def _find_before(run: PerfRun, component: str, last: int, any_hardware: bool) ->
 def _describe(component: str, run_id: str | None, result: GateResult) -> dict[str, Any]:
     """Return what is sent: `text` is what chat services show."""
     failed = [check for check in result.checks if not check.passed]
-    reasons = [f"{check.limit.text}: {check.how}" for check in failed] + list(result.failures)
-    state = "is within its limits" if result.passed else "exceeds its limits"
+    reasons = [f"{check.limit.text}: {check.how}" for check in failed]
+    reasons += [*result.failures, *result.unjudged]
+    state = ("is within its limits", "exceeds its limits", "cannot be judged")[result.exit_code]
     text = " ".join([f"mlflow-perf: {component} {state} (run {run_id}).", *reasons])
     fields = ("base_median", "new_median", "change_pct", "outcome", "more_runs", "how")
     body: dict[str, Any] = hide_private(
@@ -122,6 +124,7 @@ def _describe(component: str, run_id: str | None, result: GateResult) -> dict[st
                 for check in result.checks
             ],
             "failures": list(result.failures),
+            "unjudged": list(result.unjudged),
         }
     )
     return body
