@@ -36,7 +36,7 @@ def test_a_suggested_size_is_a_small_table() -> None:
     assert "5 runs" in text
     assert text.startswith("<table>")
     assert "Chance that it fits" in text
-    guess = Suggestion(800.0, 60.0, None, 5, "a guess")
+    guess = Suggestion(800.0, 60.0, 0.9, 5, "a guess", is_guess=True)
     assert "–" in guess._repr_html_()
 
 

@@ -127,7 +127,7 @@ def right_size(
         tuple(evidence),
         tasks_per_node=max(max(p.tasks for p in run) * peaks.consolidated(run) for run in usages),
         minutes=minutes if longest else None,
-        p_fit=None if taught is None or unfinished else taught.p_fit,
+        p_fit=None if taught is None or taught.is_guess or unfinished else taught.p_fit,
         runs=len(usages) if taught is None else taught.runs,
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
@@ -345,7 +345,7 @@ def _advise_memory(
         spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
-        if found.p_fit is not None and not peaks.explain_unfinished(learned):
+        if not found.is_guess and not peaks.explain_unfinished(learned):
             spare += f", the next one fits with a chance of {format_chance(found.p_fit)}"
         evidence = [f"{peaked}; {spare} ({found.method})."]
     else:

@@ -75,20 +75,22 @@ class Suggestion:
     Attributes:
         memory_mb: Memory to ask for, in MB.
         duration_sec: How long the run will probably take, in seconds.
-        p_fit: Estimated chance that the memory is enough; None for a guess far beyond all runs.
+        p_fit: Estimated chance that the memory is enough, as far as the runs so far tell.
         runs: How many runs this was learned from.
         method: How the memory was found, and every reservation that a reader has to know.
         predictor: Name of the input that predicts the peak; None if no input is used.
         after_change: Whether the component changed, so that only runs since then count.
+        is_guess: Whether it is far beyond what the runs tell, and so `p_fit` with it.
     """
 
     memory_mb: float
     duration_sec: float
-    p_fit: float | None
+    p_fit: float
     runs: int
     method: str
     predictor: str | None = None
     after_change: bool = False
+    is_guess: bool = False
 
     def _repr_html_(self) -> str:
         """Return the page for a notebook."""
@@ -204,7 +206,7 @@ class Sizer:
         # A pair is chosen because it has not failed, so its own past does not prove that it will
         # not.
         failures = float(self._failures[expert, spread]) + 0.3
-        p_fit = None if guess else 1.0 - failures / (self._judged + 8.0)
+        p_fit = 1.0 - failures / (self._judged + 8.0)
         if failed is not None:
             retry = 2.0 * failed if failed >= self._largest else 1.3 * failed
             memory = max(memory, retry, 1.1 * self._largest)
@@ -217,7 +219,9 @@ class Sizer:
         duration = self._predict_duration(given)
         name = self._predictor if uses_input else None
         method = "; ".join(notes)
-        return Suggestion(memory, duration, p_fit, self._count, method, name, self._changed)
+        return Suggestion(
+            memory, duration, p_fit, self._count, method, name, self._changed, bool(guess)
+        )
 
     def _describe(self, expert: int, headroom: float) -> str:
         """Return how a size was found."""

@@ -49,9 +49,7 @@ def _(suggestion: Suggestion) -> str:
     rows = {
         "Memory": quantity(suggestion.memory_mb, "MB"),
         "Time": duration(suggestion.duration_sec),
-        "Chance that it fits": MISSING
-        if suggestion.p_fit is None
-        else format_chance(suggestion.p_fit),
+        "Chance that it fits": MISSING if suggestion.is_guess else format_chance(suggestion.p_fit),
         "Learned from": format_count(suggestion.runs, "run"),
         "How": suggestion.method,
     }
