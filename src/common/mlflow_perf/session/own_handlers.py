@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlflow_perf.core.originals import os
+from mlflow_perf.session.restart_flag import keeping_restart
 
 _set, _get = _signal.signal, _signal.getsignal
 _present: OwnHandlers | None = None
@@ -94,7 +95,8 @@ class OwnHandlers:
             is_native = _is_default(handler) and _read_address(number)
             shown = _show(number, handler)
             if handler is not self and may(shown) and not is_native:
-                self.replace(number, shown)
+                with keeping_restart(number):
+                    self.replace(number, shown)
 
     def replace(self, number: int, handler: Any) -> None:
         """Put our handler in the place of one of the job; only the main thread can."""
@@ -119,7 +121,8 @@ class OwnHandlers:
             # A C library may have set its own. None: an error has cut `replace` short.
             is_ours = self._address in (None, _read_address(number))
             if is_ours and _get(number) is self:
-                _set(number, replaced)
+                with keeping_restart(number):
+                    _set(number, replaced)
         if _signal.signal is _set_for_job:
             _signal.signal = _set
         if _signal.getsignal is _get_for_job:
