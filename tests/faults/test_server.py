@@ -64,6 +64,25 @@ def test_ctrl_c_while_the_start_hangs(faults: Faults, fault: Fault) -> None:
     fault("Ctrl-C while the server hangs at the start", "ends at once", "none")
 
 
+def test_sigterm_beside_a_server_that_hangs_since_the_start(faults: Faults, fault: Fault) -> None:
+    """The process, and with it its threads, ends soon; the journal is kept, as one line says."""
+    ill = faults.ill("hang")
+    job = ill.start("sleeping", MLFLOW_PERF_START_TIMEOUT="0.5")
+    wait_until(lambda: "go\n" in job.output, job)
+    begin = time.monotonic()
+    job.kill(signal.SIGTERM)
+    assert job.wait() == -signal.SIGTERM, job.output
+    assert time.monotonic() - begin < 8, "a report may take 20 s elsewhere"
+    assert job.output.count("mlflow-perf recover") == 1, job.output
+    ill.proxy.heal()
+    run_id = ill.recovered()
+    assert ill.run(run_id).info.status == "KILLED"
+    assert ill.run(run_id).data.tags["mlflow_perf.cause"] == "SIGTERM"
+    assert ill.has_all(run_id)
+    ill.proxy.close()
+    fault("SIGTERM, server hangs since the start", "ends within a second or two; recover", "none")
+
+
 def test_ill_in_the_middle(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """Sampling keeps its own pace, and once the server is back all is sent at the end."""
     file = tmp_path / "end"

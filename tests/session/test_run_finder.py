@@ -44,8 +44,11 @@ def test_a_server_that_does_not_answer_holds_a_start_up_for_its_time_only(
         assert run.run_id is None
         assert "is slow; the job starts without its run" in caplog.text
         assert "hush" not in caplog.text
+        assert finder.is_hanging is uri.startswith("http"), "a database fails, it does not hang"
     finally:
         release.set()
+    finder.settle(5)
+    assert not finder.is_hanging
 
 
 @pytest.mark.parametrize(

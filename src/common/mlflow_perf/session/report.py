@@ -49,6 +49,7 @@ _warned: set[str] = set()  # names of blocks that one line was about
 
 # Slurm and Kubernetes kill a process 30 s after its signal by default.
 _GRACE_SEC = 20.0
+_HANGING_SEC = 1.0  # where the server has not answered since the start: the journal is kept
 _INTERRUPTED_SEC = 2.0  # to finish after a Ctrl-C during the start
 _ROOM_SEC = 1.0
 _ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
@@ -229,7 +230,8 @@ class Session:
 
     def _on_fatal(self, number: int) -> None:
         if self._recording is not None:
-            self._recording.finish(_killed(number), limit_sec=_GRACE_SEC)
+            limit_sec = _HANGING_SEC if self._recording.finder.is_hanging else _GRACE_SEC
+            self._recording.finish(_killed(number), limit_sec=limit_sec)
 
     def _on_handled(self, number: int) -> None:
         if self._recording is not None:

@@ -321,6 +321,12 @@ class RunFinder:
                 return found
             time.sleep(_POLL_SEC)
 
+    @property
+    def is_hanging(self) -> bool:
+        """Whether a tracking server still owes the run for which the start has waited in vain."""
+        is_owed = self._pending is not None and not self._pending.done_within(0)
+        return is_owed and self._is_late() and is_http(self._run.tracking_uri)
+
     def begin_postponed(self) -> None:
         """Create the postponed run now, in the background, unless its store does not exist yet."""
         if self._is_postponed and not is_unmade(self._run.tracking_uri):
