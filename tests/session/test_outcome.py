@@ -66,3 +66,14 @@ def test_a_job_ended_as_the_worst_of_its_ranks() -> None:
     assert fine.worst_with([*others, failed]) == Outcome("FAILED", "exit code 4", "srun")
     assert own.worst_with([*others, failed]) == own
     assert fine.worst_with(others[1:]) == fine
+
+
+def test_the_crash_of_a_rank_is_the_cause_where_the_launcher_ended_the_others() -> None:
+    """All of them were killed by a signal, but one raised it itself."""
+    ended = Outcome("KILLED", "signal SIGTERM", "srun")
+    crashed = RankCommand(1, 0.0, "KILLED", "signal SIGSEGV")
+    other = RankCommand(2, 0.0, "KILLED", "signal SIGABRT")
+    assert ended.worst_with([crashed, other]) == Outcome("KILLED", "signal SIGSEGV", "srun")
+    assert ended.worst_with([RankCommand(1, 0.0, "KILLED", "signal SIGKILL")]) == ended
+    failed = Outcome("FAILED", "ValueError")
+    assert failed.worst_with([crashed]) == failed

@@ -27,7 +27,7 @@ from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.records import MB
 from mlflow_perf.session.command_runs import CommandRuns
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
-from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.outcome import CRASHES, Outcome
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
 
@@ -45,8 +45,6 @@ _NUMBER = re.compile(r"[\d.,:-]+[smhd]?")  # a duration, a list of CPUs
 _SCRIPT = re.compile(r"[\w./+@-]+\.(py|sh|R|jl|pl|rb|js)")
 # Options followed by code, in the same word or the next: `bash -lc`, `perl -e`, `node --eval`.
 _TAKES_CODE = re.compile(r"-[A-Za-z]*[ceEp].*|--(eval|print|execute|command).*")
-# These signals are the command's own faults; all others come from outside.
-_CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
 _ENDING = {"SIGHUP", "SIGINT", "SIGKILL", "SIGTERM"}
 _LOOK_EVERY_SEC = 1.0
 _UNSEEN_SEC = 3.0
@@ -125,10 +123,9 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
     asked = [name_signal(n) for n in received if name_signal(n) in _ENDING]
     if asked and (code != 0 or asked[0] != "SIGINT"):
         return Outcome("KILLED", f"signal {asked[0]}")
-    if name in _ENDING or (ended_by and name not in _CRASHES):
+    # A shell's exit code of 128 + n means one of these; any other may be a program's own.
+    if ended_by or name in _ENDING | CRASHES:
         return Outcome("KILLED", f"signal {name}")
-    if number and name in _CRASHES:
-        return Outcome("FAILED", f"signal {name}")
     return Outcome("FAILED", f"exit code {code}") if code else Outcome()
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.recorders.rank_commands import RankCommand
 
+CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
+"""Signals that a program's own fault raises; all others come from outside."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -46,6 +49,13 @@ class Outcome:
         """Return the outcome of a job: this one, or the worse one of another rank."""
         worst = self
         for other in others:
-            if worst_status([worst.status, other.status]) != worst.status:
+            is_worse = worst_status([worst.status, other.status]) != worst.status
+            # Once a rank has crashed, the launcher ends the others.
+            is_origin = worst.status == "KILLED" and _is_crash(other.cause) > _is_crash(worst.cause)
+            if is_worse or (is_origin and other.status == worst.status):
                 worst = replace(self, status=other.status, cause=other.cause)
         return worst
+
+
+def _is_crash(cause: str | None) -> bool:
+    return (cause or "").removeprefix("signal ") in CRASHES
