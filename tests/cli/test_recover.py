@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +50,27 @@ def test_the_name_of_a_journal_is_spelled_out(
     cli("recover", str(tmp_path))
     (line,) = [record.getMessage() for record in caplog.records]
     assert "two\\x0alines\\x1b[31m.journal is skipped: " in line
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        (["sent", "known", "not begun"], 0),
+        (["running", "other host"], 0),
+        (["sent", "kept", "sent"], 2),
+        (["kept"], 2),
+    ],
+)
+def test_the_exit_code_says_whether_a_report_stays_unsent(
+    outcomes: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
+) -> None:
+    """So `recover && rm -r DIR` deletes no report of an ended job; jobs that run are no failure."""
+    results = [Recovered("r1", 0, "why", outcome, "a.journal") for outcome in outcomes]
+    monkeypatch.setattr(module, "recover_each", lambda *_, **__: iter(results))
+    assert cli("recover", str(tmp_path)).exit_code == code
+    result = cli("recover", str(tmp_path), "--json")
+    shown = [one["outcome"] for one in json.loads(result.stdout)]
+    assert (result.exit_code, shown) == (code, [one for one in outcomes if one != "running"])
 
 
 def test_each_recovered_node_is_told(

@@ -234,7 +234,7 @@ def test_recover_says_when_there_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.journal").write_text("damaged")
     kept = CliRunner().invoke(main, ["recover", str(tmp_path)])
     assert "Nothing was sent: 1 journal stays" in kept.output
-    assert kept.exit_code == 0
+    assert kept.exit_code == 2, "`recover && rm -r` must not delete it"
     wrong = CliRunner().invoke(main, ["recover", str(tmp_path / "no")])
     assert wrong.exit_code == 2
     assert "is no folder" in wrong.output

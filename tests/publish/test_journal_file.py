@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tests.alone import alone
 from tests.publish.test_journal import new_journal, rows
 from tests.publish.test_recovery import ROW, journal_of, sent
 
+from mlflow_perf.core import originals
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import journal_file
 from mlflow_perf.publish.recovery import read_journal, recover, recover_each
@@ -53,6 +56,31 @@ def test_a_journal_of_another_user_is_skipped(
     assert sent == []
     assert "belongs to another user" in caplog.text
     assert path.exists()
+
+
+def test_a_read_only_file_system_is_no_dead_end(
+    sent: list[Delivery],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The line says what to do, and that works."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "a.journal").write_bytes(journal_of(ROW))
+    really_open = os.open
+
+    def open_there(path: str | Path, flags: int) -> int:
+        if "there" in str(path) and flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return really_open(path, flags)
+
+    monkeypatch.setattr(originals.os, "open", open_there)
+    assert [one.outcome for one in recover_each(tmp_path / "there")] == ["kept"]
+    assert "is read-only" in caplog.text
+    assert "send the copy: mlflow-perf recover COPY" in caplog.text
+    shutil.copytree(tmp_path / "there", tmp_path / "copy")
+    assert [one.outcome for one in recover_each(tmp_path / "copy")] == ["sent"]
+    assert len(sent) == 1
 
 
 def test_without_a_home_each_user_has_a_folder_of_his_own(

@@ -248,7 +248,8 @@ def test_a_server_that_hangs_is_asked_once(
     assert len(list(recover(tmp_path))) == 2
     assert asked == [f"http://{uri}" for uri in uris[1:]]
     assert len(list(tmp_path.glob("*.journal"))) == 4
-    assert caplog.text.count("http://hangs failed before (no answer).") == 1
+    assert caplog.text.count("http://hangs failed: no answer.") == 1
+    assert caplog.text.count("its server failed before.") == 1
 
 
 def test_huge_numbers_become_no_figures(sent: list[Delivery], tmp_path: Path) -> None:

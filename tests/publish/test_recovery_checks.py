@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.publish.group_journal import open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
-from mlflow_perf.publish.recovery_checks import check_credentials
+from mlflow_perf.publish.recovery_checks import check_credentials, find_destination, shorten
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG
@@ -42,6 +43,56 @@ def test_a_forged_journal_gets_no_credentials(
     assert [d.run.tracking_uri for d in sent] == ["https://mlflow.here/base"]
     monkeypatch.delenv("MLFLOW_TRACKING_TOKEN")
     assert [one.outcome for one in recover_each(tmp_path)] == ["sent", "sent"]
+
+
+def test_a_server_that_fails_is_described_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each result has the run, the node and the short reason; the second line names it no more."""
+    uri, run_id = "http://mlflow.here:1", "0" * 32
+
+    def fail(_: Delivery) -> bool:
+        raise OSError(
+            f"API request to {uri}/api/2.0/mlflow/runs/get failed with exception "
+            "HTTPConnectionPool(host='mlflow.here', port=1): Max retries exceeded with url: "
+            f"/api/2.0/mlflow/runs/get?run_id={run_id} (Caused by ResponseError('too many 503'))"
+        )
+
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda _: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", fail)
+    for name in "ab":
+        header = delivery_with(tracking_uri=uri, run_id=run_id, index=3)
+        (tmp_path / f"{name}.journal").write_bytes(header)
+    node = {"index": 3, "hostname": "another-host"}
+    header = json.loads(delivery_with(run_id=run_id, index=3).split(b"\n")[0])
+    (tmp_path / "c.journal").write_bytes(journal_of(ROW, **{**header, "node": node}))
+    why = f"{uri} failed: ResponseError('too many 503')"
+    found = list(recover_each(tmp_path))
+    assert [(one.run_id, one.node, one.outcome) for one in found] == [
+        (run_id, 3, "kept"), (run_id, 3, "kept"), (run_id, 3, "other host"),
+    ]  # fmt: skip
+    assert [one.cause for one in found[:2]] == [why, why]
+    first, second = caplog.messages
+    assert first.endswith(f"a.journal could not be sent and is kept: {why}.")
+    assert second.endswith("b.journal could not be sent and is kept: its server failed before.")
+
+
+def test_a_reason_is_short() -> None:
+    """Whatever else MLflow says stays as it is."""
+    timed_out = "Read timed out. (read timeout=30)"
+    pool = "HTTPSConnectionPool(host='h', port=443)"
+    whole = f"API request to https://h/api failed with exception {pool}: {timed_out}"
+    assert shorten(whole) == timed_out
+    assert shorten("INTERNAL_ERROR: no room") == "INTERNAL_ERROR: no room"
+
+
+def test_what_a_damaged_journal_names_is_told_as_far_as_it_can_be_read() -> None:
+    """The newest header counts, and nothing of a wrong type."""
+    first, last = {"run_id": "a", "index": 0}, {"run_id": "b", "index": 1}
+    assert find_destination([]) == (None, None)
+    assert find_destination([{"delivery": first}, {"delivery": last}]) == ("b", 1)
+    assert find_destination([{"delivery": first}, {"delivery": []}]) == ("a", 0)
+    assert find_destination([{"delivery": {"run_id": 1, "index": True}}]) == (None, None)
 
 
 @pytest.mark.e2e

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.recovery import recover_each
+
+_UNSENT = 2  # as of every command whose output cannot be written
 
 
 @click.command("recover")
@@ -31,7 +34,9 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     """Send the journals of killed or disconnected jobs to MLflow.
 
     DIR is the folder of the journals (default: MLFLOW_PERF_DIR, else the state folder). Journals of
-    running jobs are left alone. Running it twice, or several times at once, does no harm.
+    running jobs are left alone. Running it twice, or several times at once, does no harm. Ends with
+    2 when a report could not be sent: its journal stays. Journals of running jobs, and of other
+    hosts, are no failure.
     """
     if folder is not None and not folder.is_dir():
         raise SettingError(f"{folder} is no folder; give the one that holds the *.journal files.")
@@ -64,11 +69,12 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     if as_json:
         # With the journal of a running job nothing is done.
         click.echo(json.dumps([asdict(one) for one in done if one.outcome != "running"]))
-        return
-    if not done:
+    elif not done:
         click.echo(f"Nothing to recover in {place}.")
     elif not any(one.is_done for one in done):
         stay = "1 journal stays" if len(done) == 1 else f"{len(done)} journals stay"
         click.echo(f"Nothing was sent: {stay} in {place}.")
-    if any(one.outcome == "other host" for one in done):
+    if not as_json and any(one.outcome == "other host" for one in done):
         click.echo("If those jobs have ended, send them with: mlflow-perf recover --any-host")
+    if any(one.outcome == "kept" for one in done):
+        sys.exit(_UNSENT)

@@ -67,10 +67,20 @@ def open_journal(path: Path) -> Iterator[int]:
     """Open a journal for reading and writing, never through a link.
 
     Raises:
-        DocumentError: When it is not a regular file, too large, or somebody else's.
+        DocumentError: When it is not a regular file, too large, somebody else's, or on a file
+            system that is read-only: it could be neither locked nor removed there.
         OSError: When it cannot be opened.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+    flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        raise DocumentError(
+            "its file system is read-only; if its job has ended, copy the whole folder to where "
+            "you may write (cp -r) and send the copy: mlflow-perf recover COPY"
+        ) from error
     try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode):

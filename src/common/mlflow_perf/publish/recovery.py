@@ -7,7 +7,6 @@ parts are cut off, and nothing outside the folder is touched.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -46,8 +45,11 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import (
     check_credentials,
     end_without_figures,
+    find_destination,
+    find_spool,
     is_known,
     is_of_this_host,
+    shorten,
 )
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
@@ -72,8 +74,8 @@ class Recovered:
     """What was done with one journal.
 
     Attributes:
-        run_id: The run that has its figures now; None where there is none.
-        node: The node's index; None where the journal was not read.
+        run_id: The run that has its figures now, or is to have them; None where none is known.
+        node: The node's index; None where the journal does not tell it.
         cause: Why the job had not sent them itself; else why the journal stays.
         outcome: `sent`; `known` where the run already had these figures, or more complete ones;
             `not begun` where the job ended before its block began, and at most its run had to be
@@ -293,6 +295,7 @@ def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Reco
         None where there was nothing to send or to say: its job had only not been able to delete it.
     """
     running = Recovered(None, None, "its job runs, or another recover sends it", "running")
+    data, told = b"", set(away.values())
     if path.name in live:
         return running
     try:
@@ -316,8 +319,9 @@ def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Reco
         why, what = str(error), "is skipped"
     except OSError as error:
         why, what = error.strerror or str(error), "is skipped"
-    _log.warning("%s %s: %s", path, what, why if why.endswith(".") else f"{why}.")
-    return Recovered(None, None, why, "kept")
+    said = "its server failed before" if why in told else why
+    _log.warning("%s %s: %s", path, what, said if said.endswith(".") else f"{said}.")
+    return Recovered(*find_destination(_read_lines(data)[0]), why, "kept")
 
 
 def _send_journal(
@@ -338,14 +342,14 @@ def _send_journal(
     """
     lines, _ = _read_lines(data[: data.find(b"\n") + 1])
     head = lines[0] if lines else {}
-    spooled = _find_spool(path.parent, head)
+    spooled = find_spool(path.parent, head)
     if head.get("format") == FORMAT and head.get(REMOVED) is True:
         _remove(path, spooled)
         return None
     if not of_any_host and not is_of_this_host(head):
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
-        return Recovered(None, None, why, "other host")
+        return Recovered(*find_destination(_read_lines(data)[0]), why, "other host")
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
     uri = delivery.run.tracking_uri
     check_credentials(uri)
@@ -361,7 +365,7 @@ def _send_journal(
 
     # Each journal of a server that hangs would take minutes.
     if uri in away:
-        raise ConnectionRefusedError(f"{redact_password(uri)} failed before ({away[uri]})")
+        raise ConnectionRefusedError(away[uri])
     try:
         outcome = "known" if is_known(delivery) else "sent"
         delivery.run.has_page = has_page(uri)
@@ -374,20 +378,12 @@ def _send_journal(
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception as error:
-        if is_http(uri):
-            away[uri] = reason_of(error)
-        raise
+        if not is_http(uri):
+            raise
+        away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
+        raise ConnectionRefusedError(away[uri]) from error
     _remove(path, spooled)
     return Recovered(run_id, delivery.index, cause, outcome)
-
-
-def _find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
-    """Return the folder with the operations of a job's processes, never one outside."""
-    name = head.get("spool")
-    if not isinstance(name, str) or not re.fullmatch(rf"{spool.PREFIX}\w+", name):
-        return None
-    folder = place / name
-    return folder if folder.is_dir() and not folder.is_symlink() else None
 
 
 def _remove(path: Path, spooled: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import GROUP_TAG
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
+from mlflow_perf.recorders import spool
 from mlflow_perf.tracking.client import end_run, find_recorded_run, is_current, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
@@ -30,6 +32,10 @@ _CREDENTIALS = (
     "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH",
     "PGPASSWORD", "MYSQL_PWD",
 )  # fmt: skip
+_FAILED_REQUEST = re.compile(
+    r"API request to \S+ failed with exception HTTPS?ConnectionPool\([^)]*\): "
+    r"(?:Max retries exceeded with url: \S+ \(Caused by (.+)\)|(.+))"
+)
 
 _log = get_logger(__name__)
 
@@ -63,6 +69,29 @@ def is_of_this_host(head: Mapping[str, Any]) -> bool:
     node = head.get("node")
     host = node.get("hostname") if isinstance(node, dict) else None
     return host in (None, socket.gethostname())
+
+
+def find_destination(lines: list[dict[str, Any]]) -> tuple[str | None, int | None]:
+    """Return the run and the node's index that a journal's lines name, as far as they do."""
+    named = (line["delivery"] for line in reversed(lines) if "delivery" in line)
+    header = next((one for one in named if isinstance(one, dict)), {})
+    run_id, index = header.get("run_id"), header.get("index")
+    return run_id if isinstance(run_id, str) else None, index if type(index) is int else None
+
+
+def find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
+    """Return the folder with the operations of a job's processes, never one outside."""
+    name = head.get("spool")
+    if not isinstance(name, str) or not re.fullmatch(rf"{spool.PREFIX}\w+", name):
+        return None
+    folder = place / name
+    return folder if folder.is_dir() and not folder.is_symlink() else None
+
+
+def shorten(reason: str) -> str:
+    """Return why a request failed, without the addresses that MLflow and urllib3 put around it."""
+    found = _FAILED_REQUEST.fullmatch(reason)
+    return reason if found is None else found[1] or found[2]
 
 
 def is_known(delivery: Delivery) -> bool:
