@@ -92,10 +92,15 @@ class Faults:
         wait_until(lambda: "go\n" in job.output, job)
         return job, job.run_id
 
-    def recover(self, *, wait: bool = True) -> Job:
-        """Run `mlflow-perf recover --json`, to its end where that is waited for."""
+    def recover(self, *, wait: bool = True, code: int = 0) -> Job:
+        """Run `mlflow-perf recover --json`, to its end where that is waited for.
+
+        Args:
+            wait: Whether to wait for its end.
+            code: The exit code that it ends with then: 2 where a report stays.
+        """
         job = self.start("command", "recover", "--json")
-        assert not wait or job.wait() == 0, job.output
+        assert not wait or job.wait() == code, job.output
         return job
 
     def named(self, name: str, *, deleted: bool = False) -> list[Run]:

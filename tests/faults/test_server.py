@@ -323,7 +323,7 @@ def test_the_run_is_deleted(faults: Faults, fault: Fault, tmp_path: Path) -> Non
     assert job.wait() == 0
     assert "mlflow-perf recover" in job.output
     assert "deleted" in job.output
-    (kept,) = json.loads(faults.recover().output.splitlines()[-1])
+    (kept,) = json.loads(faults.recover(code=2).output.splitlines()[-1])
     assert kept["outcome"] == "kept"
     assert len([name for name in faults.journals if name.endswith(".journal")]) == 1
     faults.client.restore_run(run_id)
