@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from tests.readers.trees import put, record
 from mlflow_perf.core.own_cost import own_cpu_sec
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.process import process as module
-from mlflow_perf.readers.process.process import ProcessTable, Usage, cpu_clock_sec
+from mlflow_perf.readers.process.process import Process, ProcessTable, Usage, cpu_clock_sec
 from mlflow_perf.readers.process.reaped import read_reaped_sec
+from mlflow_perf.readers.process.shares import Shares
 
 MB = 1 << 20
 
@@ -85,15 +88,47 @@ def test_a_recorded_procfs_has_no_clocks_of_this_machine(tmp_path: Path) -> None
 
 
 def test_peaks_and_shares_are_the_kernels_own(tmp_path: Path) -> None:
-    """The peak and the proportional share come from `status` and `smaps_rollup`, if they exist."""
+    """They come from `status`, `smaps_rollup`, `statm` and `stat`, if those exist."""
     record(tmp_path, 10, 1)
     table = open_table(tmp_path)
+    process = Process(10, 1, 1)
     assert table.peak_bytes(10) == 0
-    assert table.proportional_bytes(10) is None
+    assert table.read_shares(10) is None
+    assert table.read_resident(10) == (0, 0)
     put(tmp_path / "10/status", "Name: x\nVmHWM:    2048 kB\n")
-    put(tmp_path / "10/smaps_rollup", "x\nPss:    1024 kB\n")
+    put(tmp_path / "10/smaps_rollup", "x\nPss:    1024 kB\nPrivate_Dirty: 4 kB\nAnonymous: 8 kB\n")
+    put(tmp_path / "10/statm", "900 512 256 1 0 300 0\n")
+    name, _, fields = (tmp_path / "10/stat").read_text().rpartition(") ")
+    put(tmp_path / "10/stat", f"{name}) {fields.replace('-1 0 0', '-1 0 3', 1)}")
     assert table.peak_bytes(10) == 2 * MB
-    assert table.proportional_bytes(10) == MB
+    assert table.read_shares(10) == Shares(MB, 4096, 8192)
+    assert table.read_resident(10) == (2 * MB, MB)
+    table.refresh(process)
+    assert table.fault_bytes(process) == 3 * 4096
+    table.close()
+
+
+@pytest.mark.e2e
+def test_a_fork_has_its_parents_layout_and_a_program_its_own() -> None:
+    """A fork still has its parent's memory; a program that was started has not."""
+    table = ProcessTable()
+    fork = os.fork()
+    if fork == 0:
+        time.sleep(60)
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "print(1); input()"], stdin=-1, stdout=-1
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        assert table.is_fork(fork, os.getpid())
+        assert not table.is_fork(program.pid, os.getpid())
+        program.communicate(b"\n")
+    os.kill(fork, 9)
+    os.waitpid(fork, 0)
+    before = table.fault_bytes(Process(os.getpid(), 1, 1))
+    pages = bytearray(8 * MB)
+    pages[::4096] = b"x" * len(pages[::4096])
+    assert table.fault_bytes(Process(os.getpid(), 1, 1)) > before
     table.close()
 
 

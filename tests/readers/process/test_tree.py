@@ -233,8 +233,17 @@ class World:
 
     drop = keep
 
-    def proportional_bytes(self, pid: int) -> int | None:
+    def read_shares(self, pid: int) -> None:
         return None
+
+    def read_resident(self, pid: int) -> tuple[int, int]:
+        return (self.alive[pid].rss_bytes, 0) if pid in self.alive else (0, 0)
+
+    def is_fork(self, pid: int, parent: int) -> bool:
+        return False
+
+    def fault_bytes(self, process: Process) -> int:
+        return 0
 
     def is_copy(self, pid: int) -> bool:
         return False

@@ -2,59 +2,213 @@
 
 from __future__ import annotations
 
-from mlflow_perf.readers.process.process import Process
+import mmap
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import pytest
+from tests.alone import alone
+from tests.readers.trees import read
+
+from mlflow_perf.readers.process.process import Process, ProcessTable
+from mlflow_perf.readers.process.shares import Shares
+from mlflow_perf.readers.process.tree import ProcessTreeReader
 from mlflow_perf.readers.process.tree_memory import TreeMemory
 
 MB = 1 << 20
+PARENT = 10
 
 
-class Shares:
-    """A table of given proportional shares that counts the questions."""
+@dataclass
+class Machine:
+    """A table of given processes, of which each question for shares takes some CPU time."""
 
-    def __init__(self, shares: dict[int, int | None]) -> None:
-        self.shares, self.asked = shares, 0
+    cost_sec: float = 0.0
+    shares: dict[int, Shares] = field(default_factory=dict)
+    mapped: dict[int, int] = field(default_factory=dict)
+    faults: dict[int, int] = field(default_factory=dict)
+    spawned: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    asked: list[int] = field(default_factory=list)
+    now: float = 0.0
 
-    def proportional_bytes(self, pid: int) -> int | None:
-        self.asked += 1
-        return self.shares[pid]
+    def memory(self) -> TreeMemory:
+        return TreeMemory(
+            self, clock=lambda: self.now, cpu_clock=lambda: len(self.asked) * self.cost_sec
+        )
+
+    def share(self, pids: Collection[int], shared_mb: int, own_mb: int = 0) -> None:
+        """Let processes share anonymous memory, and have as much of their own each."""
+        portion = shared_mb * MB // len(pids)
+        for pid in pids:
+            self.shares[pid] = Shares(portion + own_mb * MB, own_mb * MB, (shared_mb + own_mb) * MB)
+
+    def read_resident(self, pid: int) -> tuple[int, int]:
+        return (0, 0) if pid in self.ended else (MB, self.mapped.get(pid, 0))
+
+    def is_fork(self, pid: int, parent: int) -> bool:
+        return parent == PARENT and pid not in self.spawned
+
+    def fault_bytes(self, process: Process) -> int:
+        return self.faults.get(process.pid, 0)
+
+    def read_shares(self, pid: int) -> Shares | None:
+        self.asked.append(pid)
+        return self.shares.get(pid)
+
+
+def make_tree(parent_mb: int, *children_mb: int) -> list[Process]:
+    """Return a parent and its children, of given resident memory."""
+    sizes = enumerate((parent_mb, *children_mb), PARENT)
+    return [Process(pid, 1, PARENT if pid > PARENT else 1, rss_bytes=mb * MB) for pid, mb in sizes]
 
 
 def test_shared_pages_count_once() -> None:
     """A parent of 800 MB and four forks of it that share all of that are 800 MB, not 4,000."""
-    members = [Process(pid, 1, 1, rss_bytes=800 * MB) for pid in range(10, 15)]
-    table = Shares(dict.fromkeys(range(10, 15), 160 * MB))
-    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+    machine, members = Machine(), make_tree(800, *[800] * 4)
+    machine.share(range(10, 15), 800)
+    memory = machine.memory()
     assert memory.total(members) == 800 * MB
     assert memory.total(members[:1]) == 800 * MB
 
 
-def test_shares_are_asked_again_only_when_something_changed() -> None:
-    """A process's ratio is kept until its memory or the number of processes changes."""
-    members = [Process(pid, 1, 1, rss_bytes=100 * MB) for pid in (10, 11)]
-    table = Shares({10: 100 * MB, 11: 50 * MB})
-    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+def test_shares_are_asked_again_only_when_sharing_changed() -> None:
+    """What a process gets for itself needs no question; files that another one maps do."""
+    machine, members = Machine(), make_tree(100, 100)
+    machine.share((10, 11), 50, own_mb=50)
+    memory = machine.memory()
     assert [memory.total(members) for _ in range(5)] == [150 * MB] * 5
-    assert table.asked == 2
     members[1].rss_bytes = 200 * MB
-    table.shares[11] = 200 * MB
+    assert memory.total(members) == 250 * MB
+    assert len(machine.asked) == 2
+    machine.mapped = {10: 100 * MB, 11: 100 * MB}
+    for process in members:
+        process.rss_bytes += 100 * MB
+    memory.total(members)
+    assert len(machine.asked) == 4
+
+
+def test_forks_count_with_what_they_added_until_they_are_asked() -> None:
+    """Beyond the budget, eight forks of 1 GB with 10 MB of their own each are 1,080 MB."""
+    machine, members = Machine(cost_sec=0.1), make_tree(1000, *[1010] * 8)
+    machine.shares[10] = Shares(1000 * MB // 9, 0, 1000 * MB)
+    memory = machine.memory()
+    memory.total(members[:2])  # one question spends the budget
+    assert memory.total(members) == 1080 * MB
+    assert len(machine.asked) == 1
+
+
+def test_workers_with_memory_of_their_own_count_in_full() -> None:
+    """Without a question: 200 MB that each fork got later, all of an own program's, files once."""
+    machine, members = Machine(), make_tree(100, 100, 100, 260)
+    machine.spawned, machine.mapped = {13}, {10: 40 * MB, 11: 40 * MB, 12: 40 * MB, 13: 60 * MB}
+    memory = machine.memory()
+    memory.total(members)
+    for process in members[1:3]:
+        process.rss_bytes += 200 * MB
+    assert memory.total(members) == (60 + 200 + 200 + 200 + 60) * MB
+
+
+def test_shared_memory_that_children_touch_does_not_add_up() -> None:
+    """400 MB of shared memory stay 400 while each of four children touches them."""
+    machine, members = Machine(cost_sec=0.1), make_tree(410, *[10] * 4)
+    machine.mapped[10] = 400 * MB
+    machine.shares[10] = Shares(402 * MB, 400 * MB, 10 * MB)
+    memory = machine.memory()
+    assert memory.total(members) == 410 * MB
+    for process in members[1:]:
+        process.rss_bytes, machine.mapped[process.pid] = 410 * MB, 400 * MB
+    assert memory.total(members) == 410 * MB
+
+
+def test_pages_that_forks_copy_are_noticed_by_their_faults() -> None:
+    """Forks that write to inherited memory grow, though their resident memory does not."""
+    machine, members = Machine(), make_tree(100, 100, 100)
+    machine.share((10, 11, 12), 100)
+    memory = machine.memory()
+    assert memory.total(members) == 100 * MB
+    machine.share((10, 11, 12), 0, own_mb=100)
+    machine.faults = {11: 100 * MB, 12: 100 * MB}
     assert memory.total(members) == 300 * MB
-    assert table.asked == 3
+    assert memory.total(members) == 300 * MB
+    assert len(machine.asked) == 6
+
+
+def test_what_ended_processes_shared_has_ended() -> None:
+    """Memory that only ended forks shared does not add to what others have."""
+    machine, members = Machine(cost_sec=0.1), make_tree(1000, 1000, 1000)
+    machine.share((10, 11, 12), 1000)
+    memory = machine.memory()
+    assert memory.total(members) == 1000 * MB
+    members[0].rss_bytes = 20 * MB  # it let go of all, and the forks end
+    spawned = Process(13, 1, PARENT, rss_bytes=500 * MB)
+    machine.spawned = {13}
+    assert memory.total([members[0], spawned]) <= 520 * MB
+
+
+def test_answers_of_several_instants_are_not_used() -> None:
+    """Where a process ends while they are asked, the shares of the others have grown."""
+    machine, members = Machine(), make_tree(300, 300, 300)
+    machine.shares = {
+        pid: Shares(300 * MB // n, 0, 300 * MB)
+        for pid, n in zip(range(10, 13), (3, 2, 1), strict=True)
+    }
+    machine.ended = {11}
+    memory = machine.memory()
+    assert memory.total(members) == 300 * MB
 
 
 def test_asking_for_shares_keeps_to_its_budget() -> None:
-    """With 500 processes of 1 ms each, a read asks a few; the others are taken for their like."""
-    members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(500)]
-    table = Shares(dict.fromkeys(range(500), 5 * MB))
-    ticks = iter(range(10**6))
-    memory = TreeMemory(table, clock=lambda: 0.0, cpu_clock=lambda: next(ticks) / 1000)
-    assert memory.total(members) == 2500 * MB
-    assert table.asked <= 6
+    """Of 500 forks of 1 ms each, a read asks some, and each later one asks others."""
+    machine, members = Machine(cost_sec=0.001), make_tree(10, *[10] * 499)
+    pids = range(PARENT, PARENT + 500)
+    machine.share(pids, 5, own_mb=5)
+    memory = machine.memory()
     memory.total(members)
-    assert table.asked <= 6
+    assert len(machine.asked) == 50
+    machine.faults = dict.fromkeys(pids, 10 * MB)
+    for second in range(1, 61):
+        machine.now = second
+        memory.total(members)
+    assert len(set(machine.asked)) == len(machine.asked)
+    assert 0.2 <= len(machine.asked) * machine.cost_sec <= 0.05 + 0.05 + 0.005 * 60
 
 
 def test_without_shares_the_sum_is_of_resident_memory() -> None:
     """Without proportional shares, the sum is that of the resident memory."""
     members = [Process(pid, 1, 1, rss_bytes=10 * MB) for pid in range(3)]
-    memory = TreeMemory(Shares(dict.fromkeys(range(3))))
-    assert memory.total(members) == 30 * MB
+    assert Machine().memory().total(members) == 30 * MB
+
+
+@pytest.mark.e2e
+@alone
+def test_the_peak_of_real_forks_is_what_they_use_together() -> None:
+    """Four forks of 200 MB that touch 200 MB of shared memory and get 30 MB each are 520 MB."""
+    inherited = bytearray(b"x") * (200 * MB)
+    shared = mmap.mmap(-1, 200 * MB)
+    shared[:] = bytes(inherited)
+    reader, table = ProcessTreeReader(), ProcessTable()
+    children = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            own = bytearray(b"y") * (30 * MB)
+            for begin in range(0, len(shared), 10 * MB):
+                assert own.count(b"y", 0, 1)
+                assert shared[begin : begin + 10 * MB : 4096].count(b"x")
+                time.sleep(0.05)
+            time.sleep(60)
+        children.append(pid)
+    peak = 0.0
+    for _ in range(40):
+        time.sleep(0.05)
+        peak = max(peak, read(reader)["job_mem_mb"])
+    found = [table.read_shares(pid) for pid in (os.getpid(), *children)]
+    together = sum(shares.proportional_bytes for shares in found if shares) / MB
+    for pid in children:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    reader.close()
+    assert 0.9 * together <= peak <= 1.2 * together

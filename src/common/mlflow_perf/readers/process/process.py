@@ -14,16 +14,17 @@ from mlflow_perf.readers.process.reaped import (
     EndedChild,
     find_ended_child,
     is_childless,
+    read_own_faults,
     read_own_peak,
     read_reaped_sec,
 )
+from mlflow_perf.readers.process.shares import Shares
 from mlflow_perf.readers.procfile import ProcFile, ProcFolder, open_first, read_text
 
 CpuClock = Callable[[int], float]
 """Returns the CPU time that a process used itself, in seconds, by its PID."""
 
 _IO = re.compile(rb"\nsyscr: (\d+)\nsyscw: (\d+)\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
-_PROPORTIONAL = re.compile(r"\nPss:\s*(\d+) kB")
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
 # A job may open at least 1,024 files; ours count against that limit.
 _FILES_KEPT = 48
@@ -91,6 +92,7 @@ class Process:
         children_before_sec: `children_sec` at the reading before.
         moved: Whether it used CPU time since the reading before.
         threads: How many threads it has.
+        faults: How many pages it got without a disk since its start, of this process's own unknown.
     """
 
     pid: int
@@ -103,6 +105,7 @@ class Process:
     children_before_sec: float = 0.0
     moved: bool = True
     threads: int = 1
+    faults: int = 0
 
 
 class ProcessTable:
@@ -274,6 +277,7 @@ class ProcessTable:
             if pid == self._own_pid == os.getpid():
                 own -= self._find_cost_sec(own)
             process.parent, process.threads = int(fields[1]), int(fields[17])
+            process.faults = int(fields[7])
             process.rss_bytes = max(0, int(fields[21])) * self._page
             process.children_sec = self._find_children_sec(pid, fields)
             ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
@@ -317,15 +321,23 @@ class ProcessTable:
 
     def is_copy(self, pid: int) -> bool:
         """Return whether a process is a fork of this process that still runs the same program."""
-        if self._own_pid != os.getpid():
+        own = self._own_pid
+        if own is None or own != os.getpid():
             return False
-        layouts = []
-        for one in (self._own_pid, pid):
-            data = self._folder.read(b"%d/stat" % one)
-            fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
-            # Addresses of the program, stack, arguments and environment: a fork has its parent's.
-            layouts.append([*fields[23:26], *fields[42:49]])
-        return len(layouts[0]) == 10 and layouts[0] == layouts[1]
+        layout = self._read_layout(pid)
+        return len(layout) == 10 and layout == self._read_layout(own)
+
+    def is_fork(self, pid: int, parent: int) -> bool:
+        """Return whether a process still runs the program of its parent, with its memory."""
+        layout = self._read_layout(pid)
+        # The kernel hides the addresses of other people's processes: their arguments are at 0.
+        return len(layout) == 10 and layout[6] != b"0" and layout == self._read_layout(parent)
+
+    def _read_layout(self, pid: int) -> list[bytes]:
+        """Return where program, stack, arguments and environment are: a fork has its parent's."""
+        data = self._folder.read(b"%d/stat" % pid)
+        fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
+        return [*fields[23:26], *fields[42:49]]
 
     def peak_bytes(self, pid: int) -> int:
         """Return the kernel's record of a process's peak memory; 0 if unknown."""
@@ -338,13 +350,24 @@ class ProcessTable:
         """Return the peak memory of this process; 0 where it is not in this procfs."""
         return 0 if self._own_pid is None else self.peak_bytes(self._own_pid)
 
-    def proportional_bytes(self, pid: int) -> int | None:
-        """Return a process's memory, with shared pages divided among their users; None if unknown.
+    def read_resident(self, pid: int) -> tuple[int, int]:
+        """Return a process's resident bytes, and those of files and shared memory; 0 if ended."""
+        pages = (self._read(b"%d/statm" % pid) or b"").split(None, 3)
+        if len(pages) < 3:
+            return 0, 0
+        return int(pages[1]) * self._page, int(pages[2]) * self._page
+
+    def fault_bytes(self, process: Process) -> int:
+        """Return the most memory that a process can have got from page faults since its start."""
+        is_own = process.pid == self._own_pid == os.getpid()
+        return (read_own_faults() if is_own else process.faults) * self._page
+
+    def read_shares(self, pid: int) -> Shares | None:
+        """Return what of a process's memory is its own, and its share of the rest; None if unknown.
 
         The kernel walks the whole process for this, so the GIL is released meanwhile.
         """
-        found = _PROPORTIONAL.search(read_text(f"{self._folder.path}/{pid}/smaps_rollup") or "")
-        return int(found[1]) * 1024 if found else None
+        return Shares.parse(read_text(f"{self._folder.path}/{pid}/smaps_rollup") or "")
 
     def close(self) -> None:
         """Close procfs."""

@@ -121,6 +121,11 @@ def read_own_peak() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss * _KB
 
 
+def read_own_faults() -> int:
+    """Return how many pages this process got without a disk, since its start."""
+    return getrusage(RUSAGE_SELF).ru_minflt
+
+
 def read_reaped_peak() -> int:
     """Return the peak memory, in bytes, of the largest reaped child of this process.
 

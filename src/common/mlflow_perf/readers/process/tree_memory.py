@@ -1,9 +1,13 @@
 """The memory of several processes together, with shared pages counted once.
 
 The resident memory of forked workers includes the pages that they share with their parent, so a sum
-counts them once per worker. The kernel's proportional share (PSS) is exact, but asking for it costs
-0.1 ms per process, and more for a large one. So it is asked for rarely, within a budget of CPU
-time, and a process's ratio of PSS to resident memory is used until its memory changes.
+counts them once per worker. The kernel's proportional share (PSS) is exact, but it walks all pages:
+4 to 35 ms per GB of each process. So it is asked rarely, within a budget of CPU time, and of all
+processes at one instant, because each fork and each end changes the shares of the others.
+
+Between two such readings, a process counts with the memory that is surely its own: a fork with the
+anonymous memory that it got since the fork, any other process with all of its anonymous memory. The
+memory that several use (files, shared memory, what forks inherited) stays as it was last read.
 """
 
 from __future__ import annotations
@@ -14,29 +18,65 @@ from typing import Protocol
 
 from mlflow_perf.core.originals import time
 from mlflow_perf.readers.process.process import Process
+from mlflow_perf.readers.process.shares import Shares
 
-# Half a per cent of a core, and at the start enough for some dozens of processes.
-_BUDGET_SHARE, _BUDGET_MOST_SEC = 0.005, 0.005
-_CHANGED = 0.1
+# Half a per cent of a core. As much as 10 s give can be saved, and spent in one reading: after it,
+# no further process is asked.
+_BUDGET_SHARE, _BUDGET_MOST_SEC = 0.005, 0.05
+# What is mapped is looked up again after such a change; shares, when so much is in doubt.
+_CHANGED, _DOUBTED = 0.01, 0.05
 
 
 class ShareTable(Protocol):
-    """Reads the proportional memory of processes: a `ProcessTable`."""
+    """Reads the memory of processes: a `ProcessTable`."""
 
-    def proportional_bytes(self, pid: int) -> int | None:
-        """Return a process's memory, with shared pages divided among their users."""
+    def read_resident(self, pid: int) -> tuple[int, int]:
+        """Return a process's resident bytes, and those of files and shared memory; 0 if ended."""
+        ...
+
+    def is_fork(self, pid: int, parent: int) -> bool:
+        """Return whether a process still has the program and the memory of its parent."""
+        ...
+
+    def fault_bytes(self, process: Process) -> int:
+        """Return the most memory that a process can have got from page faults."""
+        ...
+
+    def read_shares(self, pid: int) -> Shares | None:
+        """Return what of a process's memory is its own; None if unknown."""
         ...
 
 
 @dataclass(slots=True)
-class _Ratio:
-    """The ratio of proportional to resident memory, as last asked."""
+class _Part:
+    """What is known of one process's memory.
+
+    Attributes:
+        started: When it started; differs if its PID is reused.
+        rss_bytes: Its resident memory when the next was read.
+        mapped_bytes: Of that, files and shared memory.
+        shared_bytes: Anonymous memory that it shares; below 0 where files are its own.
+        fault_bytes: What it can have got from page faults when its shares were read.
+        asked: The number of the last reading that asked about it.
+        was_read: Whether the last reading of what several processes use included it.
+    """
 
     started: int
-    value: float
-    rss_bytes: int
-    members: int
-    cost_sec: float
+    rss_bytes: int = -1
+    mapped_bytes: int = 0
+    shared_bytes: int = 0
+    fault_bytes: int = 0
+    asked: int = 0
+    was_read: bool = False
+
+    def count_anonymous(self, process: Process) -> int:
+        """Return the memory of the process that is of no file."""
+        return max(0, process.rss_bytes - self.mapped_bytes)
+
+    def count_own(self, process: Process) -> int:
+        """Return the memory that only this process has."""
+        own = self.count_anonymous(process) - self.shared_bytes
+        return min(process.rss_bytes, max(0, own))
 
 
 class TreeMemory:
@@ -56,51 +96,108 @@ class TreeMemory:
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._table, self._clock, self._cpu_clock = table, clock, cpu_clock
-        self._ratios: dict[int, _Ratio] = {}
         self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
+        self._forget()
+
+    def _forget(self) -> None:
+        self._parts: dict[int, _Part] = {}
+        self._readings = 0
+        # As last read: what several processes use, the most that one had mapped, and by how much
+        # the sum of resident memory was too high.
+        self._shared_bytes = self._mapped_bytes = self._excess_bytes = 0
 
     def total(self, members: Collection[Process]) -> int:
         """Return the bytes of all members together, at least those of the largest."""
-        if len(members) < 2:
-            return sum(process.rss_bytes for process in members)
         now = self._clock()
         gained = _BUDGET_SHARE * max(0.0, now - self._since)
-        self._budget_sec = min(_BUDGET_MOST_SEC, self._budget_sec + gained)
-        self._since = now
-        self._ask(members)
-        known = {p.pid: ratio.value for p in members if (ratio := self._find(p)) is not None}
-        # Workers are alike: a process that was not asked yet gets the mean of those that were.
-        typical = sum(known.values()) / len(known) if known else 0.0
-        shares = sum(p.rss_bytes * known.get(p.pid, typical) for p in members)
-        return max(int(shares), *(p.rss_bytes for p in members))
-
-    def _find(self, process: Process) -> _Ratio | None:
-        ratio = self._ratios.get(process.pid)
-        return ratio if ratio is not None and ratio.started == process.started else None
-
-    def _ask(self, members: Collection[Process]) -> None:
-        """Ask about new processes, then about changed ones, the largest first."""
-        count = len(members)
-        if len(self._ratios) > 2 * count + 64:
-            self._ratios = {p.pid: r for p in members if (r := self._find(p)) is not None}
-        stale: list[tuple[bool, int, Process, float]] = []
+        self._since, self._budget_sec = now, min(_BUDGET_MOST_SEC, self._budget_sec + gained)
+        most = sum(process.rss_bytes for process in members)
+        if len(members) < 2:
+            self._forget()
+            return most
+        self._follow(members)
+        together = self._estimate(members)
+        # A page that a process copies as it writes changes no resident memory, only its faults.
+        copied = 0
         for process in members:
-            ratio, rss = self._find(process), process.rss_bytes
-            if ratio is None:
-                stale.append((False, -rss, process, 0.0))
-            elif (
-                abs(rss - ratio.rss_bytes) > _CHANGED * ratio.rss_bytes
-                or abs(count - ratio.members) > _CHANGED * ratio.members
-            ):
-                stale.append((True, -rss, process, ratio.cost_sec))
-        stale.sort(key=lambda row: row[:2])
-        for *_, process, cost in stale:
-            if self._budget_sec <= 0 or cost > self._budget_sec:
-                break
-            begin = self._cpu_clock()
-            share = self._table.proportional_bytes(process.pid)
+            part = self._parts[process.pid]
+            if part.shared_bytes > 0:
+                gained_bytes = self._table.fault_bytes(process) - part.fault_bytes
+                copied += min(part.shared_bytes, max(0, gained_bytes))
+        doubt = abs(most - together - self._excess_bytes) + copied
+        is_doubtful = self._budget_sec > 0 and doubt > _DOUBTED * together
+        if is_doubtful and self._read_shares(members):
+            together = self._estimate(members)
+            self._excess_bytes = most - together
+        return min(most, max(together, *(process.rss_bytes for process in members)))
+
+    def _follow(self, members: Collection[Process]) -> None:
+        """Forget ended processes, and find out what new ones can share with their parents."""
+        before, self._parts, new = self._parts, {}, []
+        for process in members:
+            part = before.get(process.pid)
+            if part is None or part.started != process.started:
+                part = _Part(process.started)
+                new.append(process)
+            if abs(process.rss_bytes - part.rss_bytes) > _CHANGED * part.rss_bytes:
+                part.rss_bytes = process.rss_bytes
+                part.mapped_bytes = self._table.read_resident(process.pid)[1]
+            # It may have executed another program, and has only that one's memory then.
+            part.shared_bytes = min(part.shared_bytes, part.count_anonymous(process))
+            self._parts[process.pid] = part
+        known = {process.pid: process for process in members}
+        for process in new:
+            parent, part = self._parts.get(process.parent), self._parts[process.pid]
+            if parent is not None and self._table.is_fork(process.pid, process.parent):
+                inherited = parent.count_anonymous(known[process.parent])
+                part.shared_bytes = min(inherited, part.count_anonymous(process))
+
+    def _estimate(self, members: Collection[Process]) -> int:
+        """Return what each member has by itself, and once what several use."""
+        own = usable = mapped = 0
+        for process in members:
+            part = self._parts[process.pid]
+            alone = part.count_own(process)
+            own, mapped = own + alone, max(mapped, part.mapped_bytes)
+            if part.was_read:
+                usable += process.rss_bytes - alone
+        # Where those that shared it have ended, so has what they shared.
+        return own + min(self._shared_bytes, usable) + max(0, mapped - self._mapped_bytes)
+
+    def _read_shares(self, members: Collection[Process]) -> bool:
+        """Ask about the members: those not asked for longest first, then the largest.
+
+        Returns:
+            Whether the answers are of one instant.
+        """
+        parts, begin, spent = self._parts, self._cpu_clock(), 0.0
+        self._readings += 1
+        answers: list[tuple[Process, Shares]] = []
+        waiting = sorted(members, key=lambda p: (parts[p.pid].asked, -p.rss_bytes))
+        while waiting and spent < _BUDGET_MOST_SEC:
+            process = waiting.pop(0)
+            parts[process.pid].asked = self._readings
+            found = self._table.read_shares(process.pid) if process.rss_bytes > 0 else None
             spent = max(0.0, self._cpu_clock() - begin)
-            self._budget_sec -= spent
-            rss = process.rss_bytes
-            value = 1.0 if share is None or rss <= 0 else min(1.0, share / rss)
-            self._ratios[process.pid] = _Ratio(process.started, value, rss, count, spent)
+            if found is not None:
+                answers.append((process, found))
+        self._budget_sec -= spent
+        # Where one ended meanwhile, the shares of the others grew.
+        if not all(self._table.read_resident(process.pid)[0] for process, _ in answers):
+            return False
+        if not answers:
+            return True
+        portions = asked = 0
+        for process, found in answers:
+            part = parts[process.pid]
+            part.shared_bytes = found.anonymous_bytes - found.private_bytes
+            part.fault_bytes = self._table.fault_bytes(process)
+            portions += max(0, found.proportional_bytes - found.private_bytes)
+            asked += process.rss_bytes - part.count_own(process)
+        # Workers are alike: those that were not asked share with as many as those that were.
+        others = sum(p.rss_bytes - parts[p.pid].count_own(p) for p in waiting)
+        self._shared_bytes = portions + (int(others * portions / asked) if asked else 0)
+        self._mapped_bytes = max(parts[process.pid].mapped_bytes for process in members)
+        for process in members:
+            parts[process.pid].was_read = True
+        return True
