@@ -32,6 +32,7 @@ class Machine:
     spawned: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
+    touched: dict[int, int] = field(default_factory=dict)  # mapped while shares are asked
     now: float = 0.0
 
     def memory(self) -> TreeMemory:
@@ -56,6 +57,7 @@ class Machine:
 
     def read_shares(self, pid: int) -> Shares | None:
         self.asked.append(pid)
+        self.mapped.update(self.touched)
         return self.shares.get(pid)
 
 
@@ -158,6 +160,16 @@ def test_answers_of_several_instants_are_not_used() -> None:
     machine.ended = {11}
     memory = machine.memory()
     assert memory.total(members) == 300 * MB
+
+
+def test_memory_that_is_touched_while_shares_are_asked_does_not_add_up() -> None:
+    """The parent had 340 MB for itself when it was asked, and none when its child was."""
+    machine, members = Machine(), make_tree(410, 70)
+    machine.mapped, machine.touched = {10: 400 * MB, 11: 60 * MB}, {11: 400 * MB}
+    machine.shares[10] = Shares(370 * MB, 340 * MB, 10 * MB)
+    machine.shares[11] = Shares(200 * MB, 0, 10 * MB)
+    assert machine.memory().total(members) == 410 * MB
+    assert machine.asked == [10, 11]
 
 
 def test_asking_for_shares_keeps_to_its_budget() -> None:

@@ -182,8 +182,14 @@ class TreeMemory:
             if found is not None:
                 answers.append((process, found))
         self._budget_sec -= spent
-        # Where one ended meanwhile, the shares of the others grew.
-        if not all(self._table.read_resident(process.pid)[0] for process, _ in answers):
+        # Where one ended meanwhile, or began to use what others share, their shares are others now.
+        moved = 0
+        for process, _ in answers:
+            resident, mapped = self._table.read_resident(process.pid)
+            if resident == 0:
+                return False
+            moved += abs(mapped - parts[process.pid].mapped_bytes)
+        if moved > _DOUBTED * max(process.rss_bytes for process in members):
             return False
         if not answers:
             return True
