@@ -127,6 +127,17 @@ def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(tmp_path: Path) ->
     assert (is_brought(brought), is_brought(jobs)) == (True, False)
 
 
+@pytest.mark.parametrize("name", ["MLflowTelemetryConsumer-0", "GetTelemetryConfig", "my-thread"])
+def test_a_thread_of_the_telemetry_is_ours_whenever_it_began(name: str) -> None:
+    """MLflow starts some in threads of its own: a job of one thread had five."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait, args=(60,), name=name, daemon=True)
+    thread.start()
+    own = own_thread_ids()
+    done.set()
+    assert (thread.native_id in own) is is_brought(thread) is (name != "my-thread")
+
+
 class _Green:
     name = "green"
 

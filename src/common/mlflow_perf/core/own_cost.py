@@ -24,6 +24,8 @@ _bringing = 0
 _before: tuple[int, dict[threading.Thread, float], float] = (0, {}, 0.0)
 """Memory, CPU time of Python's threads and of mlflow-perf when the present `bring` began."""
 _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+# MLflow starts those of its telemetry whenever it likes, in a process that only we use it in, too.
+_TELEMETRY = ("MLflowTelemetryConsumer", "GetTelemetryConfig")
 
 
 @contextmanager
@@ -151,15 +153,17 @@ def working_thread_ids() -> set[int]:
 
 def brought_thread_ids() -> set[int]:
     """Return the native ids of the threads of libraries that were loaded for mlflow-perf."""
-    if not _brought_threads:
-        return set()
-    brought = (getattr(thread, "native_id", None) for thread in [*_brought_threads])
-    return {number for number in brought if number is not None}
+    active = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
+    brought = [*_brought_threads, *filter(is_brought, active)]
+    ids = (getattr(thread, "native_id", None) for thread in brought)
+    return {number for number in ids if number is not None}
 
 
 def is_brought(thread: threading.Thread | None) -> bool:
-    """Return whether a thread was started by a library that was loaded for mlflow-perf."""
-    return thread is not None and thread in _brought_threads
+    """Return whether a thread is of MLflow's telemetry, or of a library that was loaded for us."""
+    if thread is None:
+        return False
+    return thread in _brought_threads or str(getattr(thread, "name", "")).startswith(_TELEMETRY)
 
 
 def is_own_work() -> bool:
