@@ -72,7 +72,11 @@ def _read_nodes(run: str) -> list[NodeDocument]:
     if not found and any(node.node.get("recorded_by") == AUTOLOG for node in nodes):
         why = "autolog() takes no stacks. Use a report() block or `mlflow-perf run` instead"
     else:
-        why = "it was recorded with MLFLOW_PERF_PROFILE=0, by an older version, or ran no Python"
+        why = (
+            "it was recorded with MLFLOW_PERF_PROFILE=0, by an older version, or ran no Python; "
+            "or Python did not load our hook (-I, -E, -S), made sub-interpreters, or was under "
+            "cProfile from its start (Python 3.12 and newer)"
+        )
     if not found:
         raise RunNotFoundError(f"The run {run!r} has no profile: {why}.")
     return found
