@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import inspect
 import os
+import pstats
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,3 +170,46 @@ def test_the_modules_that_the_sampler_imports_are_known() -> None:
         check=True,
     )
     assert {*run.stdout.split()} <= {*_mlflow_perf_startup._NEEDED}
+
+
+_JOB = """\
+import time
+def alpha(): burn(0.5)
+def beta(): burn(0.2)
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+alpha(); beta()
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="cProfile sees all threads from 3.12 on")
+def test_cprofile_of_a_command_counts_the_job_alone(tmp_path: Path) -> None:
+    """Neither the import of the sampler nor the sampler is in it, nor ends functions of the job."""
+    (tmp_path / "job.py").write_text(_JOB)
+    command = ["-m", "cProfile", "-o", "found.prof", "job.py"]
+    subprocess.run(
+        [sys.executable, "-m", "mlflow_perf", "run", "--", sys.executable, *command],
+        cwd=tmp_path, check=True, timeout=120, capture_output=True,
+        env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/runs.db"},
+    )  # fmt: skip
+    rows = pstats.Stats(str(tmp_path / "found.prof")).stats  # type: ignore[attr-defined]
+    assert {file for file, _, _ in rows} == {"job.py", "~"}
+    cumulated = {name: row[3] for (_, _, name), row in rows.items()}
+    assert cumulated["alpha"] > 0.49
+    assert cumulated["beta"] > 0.19
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the function is of Python 3.12")
+def test_no_thread_of_ours_begins_in_a_sub_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It outlived the interpreter, whose end broke the process now and then."""
+    (tmp_path / "profile.json").touch()
+    begun: list[bool] = []
+    monkeypatch.setattr(_mlflow_perf_startup, "_begin_sampling", lambda: begun.append(True))
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    monkeypatch.setattr(_thread, "daemon_threads_allowed", lambda: False)
+    _mlflow_perf_startup.sample(str(tmp_path))
+    assert begun == []

@@ -225,9 +225,9 @@ def test_of_many_threads_a_few_are_looked_at_in_each_sample(
     sampler.release(window)
     begin = sampler._last
     for _ in range(3):
-        with sampler._waited(0.0) as (_, _, glimpse):
-            looked.clear()
-            sampler._sample(glimpse)
+        glimpse = sampler._wait(0.0)[-1]
+        looked.clear()
+        sampler._sample(glimpse)
         assert len(looked) <= 8
     until_last = sampler._last - begin
     sampler._finish()
@@ -327,8 +327,7 @@ def test_a_thread_has_its_cpu_time_from_its_start_on() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     assert done.wait(60)
-    with sampler._waited(0.0) as (_, _, glimpse):
-        sampler._sample(glimpse)
+    sampler._sample(sampler._wait(0.0)[-1])
     sampler._finish()
     sampler.interval.restore()
     over.set()

@@ -133,6 +133,9 @@ def sample(folder: str) -> None:
 
     if not os.path.exists(f"{folder}/profile.json"):  # noqa: PTH110 - pathlib is slow to load
         return
+    # A thread of ours would outlive a sub-interpreter, whose end breaks the process then.
+    if not getattr(_thread, "daemon_threads_allowed", lambda: True)():
+        return
     # Imported here, in the main thread: `threading` takes its first importer for the main thread.
     import threading  # noqa: F401
 
@@ -200,13 +203,79 @@ def _hides_needed() -> bool:
     return False
 
 
+_monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
+_use_tool_id: Any = getattr(_monitoring, "use_tool_id", None)
+
+
+def _use_for_job(*args: Any) -> Any:
+    """Switch a profiler of the job on, when the import has ended.
+
+    From Python 3.12 on, cProfile takes each return in a thread of ours for the end of a function of
+    the job. It looks this function up in `sys.monitoring`, and calls it before it gets any event.
+    """
+    is_held = args[:1] == (_monitoring.PROFILER_ID,) and _importing.acquire(True, 1.0)
+    try:
+        # The sampler, which has been loaded by now, has its own function there.
+        current = _monitoring.use_tool_id
+        return (_use_tool_id if current is _use_for_job else current)(*args)
+    finally:
+        if is_held:
+            _importing.release()
+
+
+def _follow_profiler() -> None:
+    _use_for_job.__doc__ = _use_tool_id.__doc__
+    _use_for_job.__name__ = _use_for_job.__qualname__ = "use_tool_id"
+    _monitoring.use_tool_id = _use_for_job
+
+
+def _forget_profiler() -> None:
+    if _monitoring is not None and _monitoring.use_tool_id is _use_for_job:
+        _monitoring.use_tool_id = _use_tool_id
+
+
+def _is_profiled() -> bool:
+    return _monitoring is not None and _monitoring.get_tool(_monitoring.PROFILER_ID) is not None
+
+
+def _list_waits() -> Any:
+    """Return an iterator that waits until no profiler is on, and then takes `_importing`.
+
+    All of it is in C: a thread that waits in it runs no Python code that a profiler could count.
+    """
+    # These are built in; typeshed does not have all of them.
+    from _functools import partial  # type: ignore[import-not-found]
+    from _operator import call, is_not  # type: ignore[attr-defined]
+    from itertools import chain, repeat
+
+    nap = _thread.allocate_lock()
+    nap.acquire()
+    tools = map(_monitoring.get_tool, repeat(_monitoring.PROFILER_ID))
+    looks = {True: bool, False: partial(_importing.acquire, False)}
+    tried = map(call, map(looks.__getitem__, map(is_not, tools, repeat(None))))
+    answers = {True: partial(bool, 1), False: partial(nap.acquire, True, 0.02)}
+    first = map(call, (_importing.release, partial(nap.acquire, True, 0.1)))
+    return chain(first, map(call, map(answers.__getitem__, tried)))
+
+
 def _begin_sampling() -> None:
+    if _is_profiled():  # in a forked child, where it is never switched off
+        return
     gate = _thread.allocate_lock()
     gate.acquire()
+    waits: Any = None
+    if _monitoring is not None:
+        waits = _list_waits()
+        _importing.acquire(False)  # until the thread waits
+        _follow_profiler()
 
     def begin() -> None:
-        gate.acquire(True, 0.1)
-        with _importing:
+        if waits is None:
+            gate.acquire(True, 0.1)
+            _importing.acquire()
+        else:
+            any(waits)
+        try:
             # Beside a thread that computes, each file of an import would wait 5 ms for its turn.
             usual = sys.getswitchinterval()
             sys.setswitchinterval(1e-4)
@@ -221,10 +290,12 @@ def _begin_sampling() -> None:
             finally:
                 if sys.getswitchinterval() == quick:
                     sys.setswitchinterval(usual)
-        try:  # noqa: SIM105 - without contextlib
+                _forget_profiler()
             live.join()
         except Exception:  # noqa: BLE001, S110 - the job may have replaced what this needs
             pass
+        finally:
+            _importing.release()
 
     import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
 
@@ -233,6 +304,8 @@ def _begin_sampling() -> None:
     try:
         _thread.start_new_thread(begin, ())
     except RuntimeError:  # no room for one more
-        pass
+        if waits is not None:
+            _importing.release()
+            _forget_profiler()
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)

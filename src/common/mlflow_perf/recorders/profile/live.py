@@ -12,8 +12,9 @@ from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.profile.job_profiler import look_for_profilers
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
-from mlflow_perf.recorders.profile.stacks import find_obstacle
+from mlflow_perf.recorders.profile.stacks import find_obstacle, is_main_interpreter
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 _log = get_logger(__name__)
@@ -77,10 +78,11 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
 
 def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
     if obstacle := find_obstacle():
-        _log.warning(
-            "The job's stacks are not sampled: in %s, reading those of other threads can end the "
-            "process. MLFLOW_PERF_PROFILE=0 silences this.", obstacle,
-        )  # fmt: skip
+        if is_main_interpreter:  # the others need not say it again
+            _log.warning(
+                "The job's stacks are not sampled: in %s, reading those of other threads can end "
+                "the process. MLFLOW_PERF_PROFILE=0 silences this.", obstacle,
+            )  # fmt: skip
         return
     sampler = _live.sampler
     is_new = sampler is None or not sampler.is_alive()
@@ -131,6 +133,8 @@ def join(folder: Path | None = None) -> None:
         rate_hz, command_of = asked["rate_hz"], asked["command_of"]
     except (OSError, ValueError, KeyError, TypeError):
         return
+    if next(look_for_profilers()):  # in a forked child, where it is never switched off
+        return
     with _guard:
         if _live.window is not None or _live.sampler is not None:
             return
@@ -155,7 +159,7 @@ def _leave_parent() -> None:
     global _guard, _live
     before, _guard, _live = _live, Lock(), _Live()
     if before.sampler is not None:
-        before.sampler.interval.restore()
+        before.sampler.give_back()
     if before.folder is not None:
         try:
             join(before.folder)

@@ -7,17 +7,18 @@ interval. So the sampler looks at it in the very moment in which it gets the loc
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from mlflow_perf.core.clock import MONOTONIC_CALL, read_monotonic
 from mlflow_perf.core.originals import os, sys, time
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Lock, Thread, is_own_thread
-from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS
+from mlflow_perf.core.threads import Thread, is_own_thread
+from mlflow_perf.model.profile import FINEST_SEC, MAIN_THREAD, OTHER_THREADS, Function, Sample
 from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_names import StackNames
 from mlflow_perf.recorders.profile.stacks import (
@@ -29,36 +30,20 @@ from mlflow_perf.recorders.profile.stacks import (
     read_stack_after,
 )
 from mlflow_perf.recorders.profile.switch_interval import SwitchInterval
-from mlflow_perf.recorders.profile.watched import Watched
+from mlflow_perf.recorders.profile.turns import Turns, Woken
+from mlflow_perf.recorders.profile.watched import Glimpse, Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
 # To find one thread's stack, the interpreter lists those of all threads.
 _MOST_LISTED, _LEAST_LOOKS = 50_000, 8
 _IDLE_SEC, _LEAST_IDLE_SEC, _IDLE_SEC_PER_THREAD = 1.0, 0.1, 0.02
 _SPLIT_UNTIL_SEC = 1.0
-_PATIENCE_SEC = 0.05
+_MOST_PARTS = 100
+_UNREAD = Function("(not read: a profiler of the job was on)", "", 0, True)
 _LEAST_PART = 0.05
 _MOMENT_SEC = 1e-6  # less is what rounding leaves
 
 _log = get_logger(__name__)
-
-
-class Glimpse(NamedTuple):
-    """What is seen of a thread at the moment at which the sampler gets the interpreter's lock.
-
-    Attributes:
-        now: When, in seconds of the monotonic clock.
-        watched: The thread that computed last; None where there is none.
-        cpu: Its CPU time, in seconds.
-        places: Its stack.
-        idle_sec: Seconds since the last sample in which it had no CPU.
-    """
-
-    now: float
-    watched: Watched | None
-    cpu: float
-    places: list[Place]
-    idle_sec: float
 
 
 class StackSampler(Thread):
@@ -81,18 +66,29 @@ class StackSampler(Thread):
         # A library that replaces threads by coroutines hides the true main thread.
         idents = list_idents() or [0]
         self._main = main.ident if main.ident in idents else idents[-1]
-        self._gate = Lock()
-        self._gate.acquire()
-        self._sampling = Lock()
         self._windows: tuple[StackWindow, ...] = ()
         self._names = StackNames()
         self._watched: dict[int, Watched] = {}
         self._hot = 0
         self.interval = SwitchInterval()
+        self._turns = Turns(self.interval.restore)
         self._began = self._last = read_monotonic()
         self._pace = Pace(rate_hz)
         self._end: float | None = None
         self._epoch = time.time() - self._began
+
+    def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: When the system has no room for one more.
+        """
+        self._turns.profiler.watch()
+        try:
+            super().start()
+        except RuntimeError:
+            self.give_back()
+            raise
 
     def attach(self, window: StackWindow) -> None:
         """Sample for a window too, from its release on."""
@@ -100,7 +96,7 @@ class StackSampler(Thread):
 
     def release(self, window: StackWindow) -> None:
         """Note that the block of a window begins at this moment, in this thread."""
-        with self._between_samples():
+        with self._turns.between():
             if not any(one.is_open for one in self._windows):
                 if self._end is not None:  # of a block whose window is still there
                     self._finish()
@@ -121,19 +117,8 @@ class StackSampler(Thread):
         if self._is_only(window):
             self._end = window.end = read_monotonic()
             return
-        with self._between_samples():
+        with self._turns.between():
             window.end = self._cut()
-
-    @contextmanager
-    def _between_samples(self) -> Iterator[None]:
-        """Let a sample that is under way end first, which takes less than a millisecond."""
-        lock = self._sampling
-        is_held = lock.acquire(timeout=_PATIENCE_SEC)
-        try:
-            yield
-        finally:
-            if is_held:
-                lock.release()
 
     def _cut(self) -> float:
         """Give this thread's time until now to its last stack: a block begins or ends within it."""
@@ -162,10 +147,14 @@ class StackSampler(Thread):
 
     def stop(self) -> None:
         """End the thread, in milliseconds."""
-        if self._gate.locked():
-            self._gate.release()
+        self._turns.stop()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(1.0)
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Undo what was changed in the interpreter for this sampler."""
+        self._turns.profiler.restore()
         self.interval.restore()
 
     @as_own()
@@ -177,28 +166,31 @@ class StackSampler(Thread):
         except ImportError:  # another platform
             return
         try:
+            self._turns.enter()
             while True:
                 blocked = getrusage(RUSAGE_THREAD).ru_nvcsw
                 due = read_monotonic() + (wait := self._pace.next_wait())
-                with self._waited(wait) as (ended, asked, glimpse):
-                    used_sec = time.thread_time()
-                    if obstacle := find_obstacle():
-                        _log.warning(
-                            "The job's stacks are sampled no longer: in %s, reading those of other "
-                            "threads can end it. MLFLOW_PERF_PROFILE=0 silences this.", obstacle,
-                        )  # fmt: skip
-                    # The timer wakes this thread once. If it slept again, it waited for the lock.
-                    usage = getrusage(RUSAGE_THREAD)
-                    is_alone = self._only_with is not None and not self._only_with.is_alive()
-                    if ended or is_alone or obstacle:
-                        self._finish()
+                woken, asked, glimpse = self._wait(wait)
+                used_sec = time.thread_time()
+                if obstacle := find_obstacle():
+                    _log.warning(
+                        "The job's stacks are sampled no longer: in %s, reading those of other "
+                        "threads can end it. MLFLOW_PERF_PROFILE=0 silences this.", obstacle,
+                    )  # fmt: skip
+                # The timer wakes this thread once. If it slept again, it waited for the lock.
+                usage = getrusage(RUSAGE_THREAD)
+                is_alone = self._only_with is not None and not self._only_with.is_alive()
+                if woken.was_profiled or woken.ended or is_alone or obstacle:
+                    self._finish(unread=woken.was_profiled)
+                    if woken.ended or is_alone or obstacle:
                         return
-                    slept = usage.ru_nvcsw - blocked
-                    waited = slept > 1
-                    # Beside our own, those of the thread that let go of the lock and took it again.
-                    note_switches(slept + 2 if waited else slept)
-                    late = max(0.0, glimpse.now - due - asked)
-                    self._sample(glimpse, wakes=slept, late_sec=late if waited else 0.0)
+                    continue
+                slept = usage.ru_nvcsw - blocked
+                waited = slept > 1
+                # Beside our own, those of the thread that let go of the lock and took it again.
+                note_switches(slept + 2 if waited else slept)
+                late = max(0.0, glimpse.now - due - asked)
+                self._sample(glimpse, wakes=slept, late_sec=late if waited else 0.0)
                 used_sec = time.thread_time() - used_sec
                 kept = getrusage(RUSAGE_THREAD).ru_nvcsw == usage.ru_nvcsw
                 cost_sec = read_monotonic() - glimpse.now if kept else used_sec
@@ -211,23 +203,21 @@ class StackSampler(Thread):
         except Exception:  # noqa: BLE001 - see above
             _log.warning("The job's stacks are sampled no longer.", exc_info=True)
         finally:
-            self.interval.restore()
+            self.give_back()
+            self._turns.leave()
 
-    @contextmanager
-    def _waited(self, wait_sec: float) -> Iterator[tuple[bool, float, Glimpse]]:
+    def _wait(self, wait_sec: float) -> tuple[Woken, float, Glimpse]:
         """Wait, and look at the thread that computed last as soon as this one has the lock.
 
         The other thread asks for it again, and would soon be in its next call into C. A block that
         it begins or ends meanwhile waits for the sample.
 
-        Yields:
-            Whether the sampling ends, the switch interval during the wait in seconds, and what is
-            seen.
+        Returns:
+            How the wait ended, the switch interval during the wait in seconds, and what is seen.
         """
-        watched, lock = self._watched.get(self._hot), self._sampling
+        watched = self._watched.get(self._hot)
         calls: list[Call] = [
-            (self._gate.acquire, (True, wait_sec)),
-            (lock.acquire, (True, _PATIENCE_SEC)),
+            *self._turns.wait(wait_sec),
             (sys.getswitchinterval, ()),
             MONOTONIC_CALL,
         ]
@@ -241,19 +231,16 @@ class StackSampler(Thread):
         # Without its clock, which goes with the thread, nothing is seen of it.
         with suppress(OSError):
             places = read_stack_after(self._hot, calls, returned)
-        ended, is_held, asked, now = returned[:4]
+        woken = self._turns.begin(returned[1])
+        asked, now = returned[2:4]
+        if woken.was_profiled:
+            self.interval.restore()
         self.interval.note(asked)
         glimpse = Glimpse(now, None, 0.0, [], 0.0)
         if watched is not None and (cpu := returned[first:]):
             idle_sec = watched.limit(now - self._last, now) - (cpu[0] - watched.at_cpu)
             glimpse = Glimpse(now, watched, cpu[0], places, max(0.0, idle_sec))
-        try:
-            yield ended, asked, glimpse
-        finally:
-            if is_held:
-                lock.release()
-            else:  # a signal handler may have raised where the job's thread had it
-                self._sampling = Lock()
+        return woken, asked, glimpse
 
     def _sample(self, glimpse: Glimpse, *, wakes: int = 0, late_sec: float = 0.0) -> None:
         idents = set(list_idents())
@@ -384,13 +371,28 @@ class StackSampler(Thread):
                         at = self._epoch + end - wall / 2
                         window.add(sample, at, wall * part, cpu * part, 0 if i else count)
 
-    def _finish(self) -> None:
-        """Add the time since the last sample to the stacks of that sample."""
+    def _finish(self, *, unread: bool = False) -> None:
+        """Add the time since the last sample to the stacks of that sample.
+
+        Args:
+            unread: Add it to a row of its own: a profiler of the job was on, and no stack was read.
+        """
         now = read_monotonic() if self._end is None else self._end
-        wall, self._last = max(0.0, now - self._last), now
+        begin, self._last = self._last, now
+        wall = max(0.0, now - begin)
         for watched in self._watched.values():
-            if watched.samples:
-                cpu = max(0.0, min(watched.read_cpu() - watched.at_cpu, wall))
+            cpu = max(0.0, min(watched.read_cpu() - watched.at_cpu, wall))
+            if watched.samples and unread:
+                watched.pay_late()
+                self._write(watched, begin)
+                watched.samples = (Sample(watched.root, 0, (_UNREAD,)),)
+                # In parts, so that a phase has its own.
+                parts = min(_MOST_PARTS, math.ceil(wall / FINEST_SEC))
+                for i in range(parts):
+                    watched.wall, watched.cpu = wall / parts, cpu / parts
+                    self._write(watched, begin + (i + 1) / parts * wall)
+                watched.forget()
+            elif watched.samples:
                 watched.pay_late()
                 self._add(watched, now, watched.limit(wall, now), cpu)
-            self._write(watched, now)
+                self._write(watched, now)

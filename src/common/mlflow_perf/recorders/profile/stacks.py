@@ -15,11 +15,14 @@ from mlflow_perf.core.originals import gc, sys
 
 # Before Python 3.12, all interpreters of a process share one lock.
 _list_interpreters: Callable[[], Sequence[object]] = partial(list, (None,))
+is_main_interpreter = True
 if sys.version_info >= (3, 12):
     # Private; the public module is of Python 3.14, and written in Python.
     for _name in ("_interpreters", "_xxsubinterpreters"):
         with suppress(ImportError):
-            _list_interpreters = import_module(_name).list_all
+            _module = import_module(_name)
+            _list_interpreters = _module.list_all
+            is_main_interpreter = _module.get_current() == _module.get_main()
             break
 
 Place = tuple[CodeType, int]

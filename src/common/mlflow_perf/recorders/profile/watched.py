@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mlflow_perf.core.originals import os, time
 from mlflow_perf.model.profile import Sample
+from mlflow_perf.recorders.profile.stacks import Place
 
 Key = tuple[int | bytes, ...]
 """What identifies a stack."""
@@ -184,6 +185,24 @@ class Watched:
                 os.close(file)
         except OSError:  # it has ended; another platform
             return b""
+
+
+class Glimpse(NamedTuple):
+    """What is seen of a thread at the moment at which the sampler gets the interpreter's lock.
+
+    Attributes:
+        now: When, in seconds of the monotonic clock.
+        watched: The thread that computed last; None where there is none.
+        cpu: Its CPU time, in seconds.
+        places: Its stack.
+        idle_sec: Seconds since the last sample in which it had no CPU.
+    """
+
+    now: float
+    watched: Watched | None
+    cpu: float
+    places: list[Place]
+    idle_sec: float
 
 
 def _join(one: Took, other: Took) -> Took:
