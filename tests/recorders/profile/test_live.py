@@ -152,3 +152,14 @@ def test_what_a_wrapper_forks_is_not_sampled(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize(("is_main", "lines"), [(True, 1), (False, 0)])
+def test_only_the_main_interpreter_says_that_it_has_no_stacks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_main: bool, lines: int
+) -> None:
+    """Each interpreter of a process has a copy of this module; the line came twice."""
+    monkeypatch.setattr(live, "find_obstacle", lambda: "a process with sub-interpreters")
+    monkeypatch.setattr(live, "is_main_interpreter", is_main)
+    assert live.end(live.begin(None, None)).cells == []
+    assert len(caplog.records) == lines
