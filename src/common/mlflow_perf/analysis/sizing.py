@@ -216,12 +216,10 @@ class Sizer:
         if self._count < _FEW_RUNS:
             known = "1 run is" if self._count == 1 else f"{self._count} runs are"
             notes.append(f"{known} little evidence: {_FEW_RUNS} or more need less head-room")
-        duration = self._predict_duration(given)
+        sec = self._predict_duration(given)
         name = self._predictor if uses_input else None
         method = "; ".join(notes)
-        return Suggestion(
-            memory, duration, p_fit, self._count, method, name, self._changed, bool(guess)
-        )
+        return Suggestion(memory, sec, p_fit, self._count, method, name, self._changed, bool(guess))
 
     def _describe(self, expert: int, headroom: float) -> str:
         """Return how a size was found."""
