@@ -70,6 +70,27 @@ def test_ranks_of_a_node_share_a_folder() -> None:
     assert here[0] == here[1] != other
 
 
+def test_blocks_below_wrapped_ranks_have_a_folder_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each has another parent, its wrapper; and whoever ends first leaves the wrappers theirs."""
+
+    def join(rank: int, parent_pid: int) -> Path | None:
+        monkeypatch.setattr(os, "getppid", lambda: parent_pid)
+        node = Node(0, 1, rank, rank, 2, "h", "mpich", local_size=2)
+        return SpoolFolder(node, None, parent=Path("unused")).path
+
+    wrappers = join(0, 1)
+    assert wrappers == join(1, 1)
+    monkeypatch.setenv("MLFLOW_PERF_SPOOL", str(wrappers))
+    blocks = join(0, 2)
+    assert blocks == join(1, 3)
+    assert blocks != wrappers
+    # One wrapper around all ranks tells two launchers below it apart by their processes.
+    monkeypatch.setenv("MLFLOW_PERF_SPOOL", "/tmp/mlflow-perf-spool-1_2_x")
+    assert join(0, 2) != join(1, 3)
+
+
 def test_a_single_process_has_a_private_folder(tmp_path: Path) -> None:
     """A job of one process shares its folder with no other job, and waits for nobody."""
     node = Node(0, 1, 0, 0, 1, "h", "local")

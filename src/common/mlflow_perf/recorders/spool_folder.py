@@ -27,6 +27,9 @@ _RECORDING = ".rank"
 _STARTED = ".came"
 # The rank that samples has a file with its process id, and its run's id once it has one.
 _SAMPLER = "0.sampler"
+_SHARED = "spool-"
+"""Start of the name of a folder that several ranks share."""
+
 _POLL_SEC = 0.02
 # How long to wait for ranks that still record. They may be waiting for this rank, at a barrier.
 _MAX_RECORDING_SEC = 10.0
@@ -82,12 +85,16 @@ class SpoolFolder:
         """Make or enter the folder whose name all ranks of the job on this node derive."""
         node = self._node
         # MLFLOW_RUN_ID is the same in all ranks, and differs between two steps of one batch job.
-        shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"))
+        # Where each rank has a wrapper, the blocks below find each other by the wrappers' folder,
+        # and have another one: the first to end removes it.
+        above = Path(os.environ.get(spool.VARIABLE, "")).name
+        of_wrappers = above if above.startswith(_SHARED) else None
+        shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"), of_wrappers)
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
         owner = os.getuid() if hasattr(os, "getuid") else 0
         base = Path(tempfile.gettempdir()) / f"mlflow-perf-{owner}"
-        path = base / f"spool-{name}"
+        path = base / f"{_SHARED}{name}"
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "getuid") and (path.is_symlink() or base.lstat().st_uid != owner):
             raise PermissionError(f"{base} belongs to another user")
