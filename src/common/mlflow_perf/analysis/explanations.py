@@ -173,7 +173,8 @@ def build_explanation(run: RunRef, other: RunRef | None = None) -> Explanation:
     last, last_run = _explain_one(other)
     comparison = compare([first_run, last_run])
     changes = [f"{comparison.sentence}."] if comparison.sentence else []
-    changes.append(f"Held back by: {first.verdict} → {last.verdict}.")
+    if first.verdict != last.verdict:
+        changes.append(f"Held back by: {first.verdict} → {last.verdict}.")
     changes += comparison.notes[:_NOTES_MAX]
     return replace(last, base=first, comparison=comparison, changes=changes)
 

@@ -97,7 +97,7 @@ def build_workflow(
         )
         for step in found
     )
-    totals = _sum_up(marked, end - begin)
+    totals = _sum_up(marked, end - begin, _build_step("", parent, cut))
     return Workflow(
         parent.name or parent.component or parent.label,
         started=begin,
@@ -171,12 +171,34 @@ def _find_last_before(step: Step, by_end: Sequence[Step], ends: Sequence[float])
     return []
 
 
-def _sum_up(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:
+def _sum_used(steps: Sequence[Step], parent: Step) -> float:
+    """Return the CPU hours that the steps used together.
+
+    Steps that ran within their measured parent, such as the trials of a search in one process, may
+    each have the time of all: together they used at most what the parent did.
+    """
+    above = {node.hostname: node for node in parent.nodes if node.hostname}
+    inside: dict[str, float] = {}
+    total = 0.0
+    for node in (node for step in steps for node in step.nodes):
+        own = above.get(node.hostname)
+        begin, end = node.started + _SLACK_SEC, node.ended - _SLACK_SEC
+        if own is not None and own.started <= begin and end <= own.ended:
+            inside[node.hostname] = inside.get(node.hostname, 0.0) + node.used_cpu_hours
+        else:
+            total += node.used_cpu_hours
+    return total + sum(min(used, above[host].used_cpu_hours) for host, used in inside.items())
+
+
+def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[str, float]:
     summaries = [node.summary for step in steps for node in step.nodes]
     of_nodes = {m.key: m.compute(summaries) for m in RUN_METRICS}
     known = {k.removeprefix("run_"): v for k, v in of_nodes.items() if v is not None}
     known.pop("imbalance_pct", None)  # meaningless over different steps
     known.pop("job_cpu_avg_cores", None)  # the steps' means are of different times
+    used = _sum_used(steps, parent)
+    if "job_cpu_hours" in known:
+        known["job_cpu_hours"] = min(known["job_cpu_hours"], used)
     if "job_cpu_hours" in known and duration_sec > 0:
         known["job_cpu_avg_cores"] = 3600.0 * known["job_cpu_hours"] / duration_sec
     hosts = {node.hostname for step in steps for node in step.nodes if node.hostname}
@@ -185,7 +207,7 @@ def _sum_up(steps: Sequence[Step], duration_sec: float) -> dict[str, float]:
         known["node_count"] = float(len(hosts) or max(len(step.nodes) for step in steps))
     if "cpu_hours" in known:
         held = sum_held_cpu_hours(steps)
-        used = min(held, sum(step.used_cpu_hours for step in steps))
+        used = min(held, used)
         known |= {"cpu_hours": held, "unused_cpu_hours": held - used}
         known["cpu_avg_utilization_pct"] = 100.0 * used / held if held else 0.0
     critical = [step for step in steps if step.critical]
