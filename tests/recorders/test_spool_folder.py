@@ -75,20 +75,23 @@ def test_blocks_below_wrapped_ranks_have_a_folder_of_their_own(
 ) -> None:
     """Each has another parent, its wrapper; and whoever ends first leaves the wrappers theirs."""
 
-    def join(rank: int, parent_pid: int) -> Path | None:
+    def join(rank: int, parent_pid: int) -> SpoolFolder:
         monkeypatch.setattr(os, "getppid", lambda: parent_pid)
         node = Node(0, 1, rank, rank, 2, "h", "mpich", local_size=2)
-        return SpoolFolder(node, None, parent=Path("unused")).path
+        return SpoolFolder(node, None, parent=Path("unused"))
 
-    wrappers = join(0, 1)
-    assert wrappers == join(1, 1)
-    monkeypatch.setenv("MLFLOW_PERF_SPOOL", str(wrappers))
-    blocks = join(0, 2)
-    assert blocks == join(1, 3)
-    assert blocks != wrappers
+    wrappers = [join(rank, 1) for rank in range(2)]
+    assert wrappers[0].path == wrappers[1].path
+    for wrapper in wrappers:
+        assert wrapper.commands is not None
+        wrapper.commands.note(RankCommand(5))
+    monkeypatch.setenv("MLFLOW_PERF_SPOOL", str(wrappers[0].path))
+    blocks = join(0, 2).path
+    assert blocks == join(1, 3).path
+    assert blocks != wrappers[0].path
     # One wrapper around all ranks tells two launchers below it apart by their processes.
     monkeypatch.setenv("MLFLOW_PERF_SPOOL", "/tmp/mlflow-perf-spool-1_2_x")
-    assert join(0, 2) != join(1, 3)
+    assert join(0, 2).path != join(1, 3).path
 
 
 def test_a_single_process_has_a_private_folder(tmp_path: Path) -> None:

@@ -87,9 +87,10 @@ class SpoolFolder:
         # MLFLOW_RUN_ID is the same in all ranks, and differs between two steps of one batch job.
         # Where each rank has a wrapper, the blocks below find each other by the wrappers' folder,
         # and have another one: the first to end removes it.
-        above = Path(os.environ.get(spool.VARIABLE, "")).name
-        of_wrappers = above if above.startswith(_SHARED) else None
-        shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"), of_wrappers)
+        above = Path(os.environ.get(spool.VARIABLE, ""))
+        is_wrapped = above.name.startswith(_SHARED) and (above / f"{node.rank}{COMMAND}").exists()
+        wrappers = above.name if is_wrapped else None
+        shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"), wrappers)
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
         owner = os.getuid() if hasattr(os, "getuid") else 0
