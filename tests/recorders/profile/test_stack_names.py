@@ -23,7 +23,7 @@ def test_a_stack_is_known_by_its_functions_and_its_line() -> None:
     names = StackNames()
     offsets = {line: begin for begin, _, line in _work.__code__.co_lines() if line}
     found = {line: names.name(1, _stack(at), "main thread") for line, at in offsets.items()}
-    assert len({key for key, _ in found.values()}) == len(offsets) >= 3
+    assert len({key for key, _ in found.values()}) == len(offsets) >= 2
     for line, (key, [sample]) in found.items():
         assert (sample.line, sample.root) == (line, "main thread")
         assert [one.name for one in sample.path] == ["_stack", "_work"]
