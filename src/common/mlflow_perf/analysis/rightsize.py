@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, compress
 from typing import Any
 
@@ -131,7 +132,7 @@ def right_size(
         runs=len(usages) if taught is None else taught.runs,
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
-        seen=tuple(peaks.list_seen_runs()),
+        seen=tuple(peaks.seen),
         is_lower_bound=bool(bounds or unfinished),
         had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
         peak=peaks.find_most(lambda p: (p.cores or 0, p.job_memory_mb or p.memory_mb or 0, p.gpus)),
@@ -218,8 +219,9 @@ class _Peaks:
         )
         return math.ceil(had / max(1, together))
 
-    def list_seen_runs(self) -> list[SeenRun]:
-        """Return the runs, oldest first, as the sizer sees them: the node that used most."""
+    @cached_property
+    def seen(self) -> list[SeenRun]:
+        """The runs, oldest first, as the sizer sees them: the node that used most."""
         found = []
         for run, usage in zip(self.sources, self.runs, strict=True):
             # The last attempt of a step may have had enough, and its figures are those of the run.
@@ -245,11 +247,10 @@ class _Peaks:
 
     def explain_unfinished(self, learned: LearnedMemory | None) -> list[str]:
         """Return which runs without the whole work the advice rests on, as more may be needed."""
-        seen = self.list_seen_runs()
-        which, counting = "", [not run.ended_well for run in seen]
+        which, counting = "", [not run.ended_well for run in self.seen]
         if not all(counting):
-            teachers = list_teachers(seen) if learned is None else learned.teachers
-            counting = [run in teachers and not run.ended_well for run in seen]
+            teachers = list_teachers(self.seen) if learned is None else learned.teachers
+            counting = [run in teachers and not run.ended_well for run in self.seen]
             which = ", yet with more memory than any that finished"
         unfinished = compress(self.sources, counting)
         if not (named := join_some(f"{run.label} ({run.status})" for run in unfinished)):
@@ -333,11 +334,10 @@ def _advise_memory(
     peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({worst.where})"
     if job_mb and used >= job_mb + 1:
         peaked += f", {used:,.0f} MB with mlflow-perf"
-    seen = peaks.list_seen_runs()
     learned = None
     if headroom_pct is None:
-        learned = learn_memory(seen, risk=risk, inputs=inputs)
-    failed_mb = max((max(r.failed_mb, r.peak_mb) for r in seen if r.failed_mb), default=0.0)
+        learned = learn_memory(peaks.seen, risk=risk, inputs=inputs)
+    failed_mb = max((max(r.failed_mb, r.peak_mb) for r in peaks.seen if r.failed_mb), default=0.0)
     if learned is not None:
         found, wanted, failed_mb = learned.suggestion, learned.wanted_mb, learned.failed_mb
         runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"

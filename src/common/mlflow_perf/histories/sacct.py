@@ -12,6 +12,7 @@ from functools import partial
 
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
+from mlflow_perf.tracking.fleet_sums import USER_TAG
 
 _STATUS = {
     "COMPLETED": "FINISHED",
@@ -78,7 +79,7 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     cpu_sec = job.seconds("TotalCPU", "UserCPU")
     submitted = job.text("Submit") or job.text("Start")
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
-    tags["mlflow.user"] = job.text("User")
+    tags[USER_TAG] = job.text("User")
     peaks = []
     for row in rows:
         largest_mb = row.size_mb("MaxRSS")

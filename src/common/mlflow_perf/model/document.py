@@ -68,6 +68,11 @@ class NodeDocument:
     steps: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it is what a killed process left: its duration is a lower bound."""
+        return bool(self.extra.get("cut_off"))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the node as plain data, including unknown keys."""
         known = {name: getattr(self, name) for name in _KNOWN}

@@ -98,7 +98,7 @@ def write_run_note(document: PerfDocument, links: Links) -> str:
     tiles = build_tiles(
         [node.summary for node in nodes],
         document.run_summary,
-        is_cut_off=any(node.extra.get("cut_off") for node in nodes),
+        is_cut_off=any(node.is_cut_off for node in nodes),
     )
     findings = _judge(document)
     verdict = choose_verdict(findings, (node.extra for node in nodes)).get("advice", "")

@@ -127,6 +127,7 @@ class _Reader:
         self.slim: dict[int, NodeDocument] = {}
         self.durations: dict[int, float] = {}
         self.longest_sec = 0.0
+        self.is_cut_off = False
 
     def add(self, index: int, node: NodeDocument) -> None:
         """Keep the data of a node that the page shows."""
@@ -136,6 +137,7 @@ class _Reader:
         self.places.add(node)
         self.durations |= read_durations([(index, node)])
         self.longest_sec = max(self.longest_sec, node.duration_sec or 0.0)
+        self.is_cut_off = self.is_cut_off or node.is_cut_off
         if len(self.slim) < _MOST_ADVISED:
             extra = {k: v for k, v in node.extra.items() if k not in ("profile", "phases")}
             self.slim[index] = replace(node, reports={}, operations={}, extra=extra)
@@ -151,7 +153,7 @@ class _Reader:
             self.details.append((f"Node {index}", list_facts(node)))
         if can_be_judged(node):
             self.findings[index] = findings_of(node)
-        self.extras.append({k: node.extra.get(k) for k in ("bottleneck", "advice", "cut_off")})
+        self.extras.append({k: node.extra.get(k) for k in ("bottleneck", "advice")})
         self.component = self.component or node.component or ""
         self.run_id = self.run_id or node.run_id or ""
         if node.started is not None:
@@ -239,7 +241,7 @@ def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> 
         tiles=build_tiles(
             reader.summaries,
             summarise_run(reader.summaries),
-            is_cut_off=any(extra["cut_off"] for extra in reader.extras),
+            is_cut_off=reader.is_cut_off,
         ),
         verdict={**verdict, "bottleneck": findings[0].word} if is_judged else verdict,
         findings=build_finding_rows(findings),

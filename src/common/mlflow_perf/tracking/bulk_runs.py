@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.client import end_run
+from mlflow_perf.tracking.fleet_sums import USER_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -171,7 +172,7 @@ class _Rows:
             "source_type": "LOCAL",
             "source_name": "",
             "entry_point_name": "",
-            "user_id": run.tags.get("mlflow.user", self._user),
+            "user_id": run.tags.get(USER_TAG, self._user),
             "status": run.status,
             "start_time": int(1000 * run.started),
             "end_time": ended_ms,
@@ -181,7 +182,7 @@ class _Rows:
             "experiment_id": self._experiment,
         }
         self.runs.append(row)
-        tags = {"mlflow.user": self._user, **run.tags, "mlflow.runName": name}
+        tags = {USER_TAG: self._user, **run.tags, "mlflow.runName": name}
         for key, text in tags.items():
             value = clean_text(text, _TAG_CHARS)
             self.tags.append({"key": key[:_KEY_CHARS], "value": value, "run_uuid": run_id})

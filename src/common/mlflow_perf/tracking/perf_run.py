@@ -201,7 +201,7 @@ class PerfRun:
     def is_cut_off(self) -> bool:
         """Whether `recover` stored what a killed process left: its durations are lower bounds."""
         nodes = () if self.document is None else self.document.nodes.values()
-        return f"{TAG}cut_off" in self.tags or any(node.extra.get("cut_off") for node in nodes)
+        return f"{TAG}cut_off" in self.tags or any(node.is_cut_off for node in nodes)
 
     @property
     def step_experiments(self) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mlflow_perf.analysis.metric_text import find_unit
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.model.metrics import find_metric
+from mlflow_perf.tracking.fleet_sums import USER_TAG
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 
 ATTRIBUTES = {"started": "start_time", "name": "run_name", "status": "status"}
@@ -21,7 +22,7 @@ ATTRIBUTES = {"started": "start_time", "name": "run_name", "status": "status"}
 TAGS = {
     "component": f"{TAG}component",
     "bottleneck": f"{TAG}bottleneck",
-    "user": "mlflow.user",
+    "user": USER_TAG,
     "workflow": PARENT_TAG,
 }
 """Field → its tag."""
