@@ -29,7 +29,7 @@ def side(run: PerfRun, **steps: PerfRun) -> StepRuns:
 
 def pair(make_run: MakeRun, old: Mapping[str, float], new: Mapping[str, float]) -> str:
     """Return the sentence for two runs of one node."""
-    return describe_change(side(make_run(old)), side(make_run(new)))
+    return describe_change([side(make_run(old))], [side(make_run(new))])
 
 
 def test_length_cause_and_parameters_are_one_sentence(make_run: MakeRun) -> None:
@@ -70,8 +70,8 @@ def test_of_a_workflow_the_steps_that_account_for_the_change_are_named(make_run:
         steps = {name: make_run({"duration_sec": s}, component=name) for name, s in seconds.items()}
         return side(parent, **steps)
 
-    said = describe_change(flow("a", 40, prep=10, train=22, score=5),
-                           flow("b", 420, prep=200, train=396, score=1))  # fmt: skip
+    said = describe_change([flow("a", 40, prep=10, train=22, score=5)],
+                           [flow("b", 420, prep=200, train=396, score=1)])  # fmt: skip
     assert said.startswith("10.5 × slower: `train` 22 → 396 s, `prep` 10 → 200 s; ")
     assert said.endswith("; rows a → b")
 
@@ -81,7 +81,7 @@ def test_parameters_that_one_run_lacks_do_not_fill_the_sentence(make_run: MakeRu
     lone = {f"p{i}": "x" * 50 for i in range(9)}
     base = make_run({"duration_sec": 10.0}, params={"leaves": "31"})
     new = make_run({"duration_sec": 20.0}, params={**lone, "leaves": "63"})
-    said = describe_change(side(base), side(new))
+    said = describe_change([side(base)], [side(new)])
     assert said.endswith("; leaves 31 → 63, 9 parameters in only one run")
 
 
@@ -130,7 +130,7 @@ def test_the_baseline_may_be_any_run(make_run: MakeRun) -> None:
 def test_long_texts_are_cut_and_marks_replaced(make_run: MakeRun) -> None:
     """A name of any length, or one with a backtick, leaves the sentence whole."""
     base, new = make_run(ALONE, params={"q`" * 50: "a" * 500}), make_run(CROWDED)
-    said: Any = describe_change(side(base), side(new))
+    said: Any = describe_change([side(base)], [side(new)])
     assert len(said) < 200
     assert said.count("`") == 2
 
@@ -150,4 +150,4 @@ def test_a_job_killed_before_it_was_measured_is_neither_slower_nor_faster(
 ) -> None:
     """The times of its run in MLflow are a lower bound, which may be a hundredth of the truth."""
     cut = replace(make_run({}), started=0.0, ended=0.01, tags={"mlflow_perf.cut_off": "True"})
-    assert describe_change(side(make_run(ALONE)), side(cut)) == ""
+    assert describe_change([side(make_run(ALONE))], [side(cut)]) == ""

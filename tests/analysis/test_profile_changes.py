@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from mlflow_perf.analysis.compare import compare
 from mlflow_perf.analysis.gate import check
 from mlflow_perf.analysis.gate_reports import to_junit, to_markdown
-from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.analysis.profile_changes import compare_profiles, compare_repeats
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -159,10 +161,37 @@ def test_a_gate_that_fails_says_which_function() -> None:
     """Markdown and JUnit have the sentence, between the median runs; a gate that passes not."""
     bases = [_run(BEFORE, "a"), _run(make_node(23.0, fit=23.0), "c")]
     failed = check(bases, _run(AFTER, "b"), "duration_sec=+10%")
-    assert failed.functions == {"train": "`parse_dates` +38 s of +41 s"}
-    assert "+38 s of +41 s" in to_markdown(failed)
+    assert failed.functions == {"train": "`parse_dates` +39 s of +40.5 s"}
+    assert "+39 s of +40.5 s" in to_markdown(failed)
     failure = ET.fromstring(to_junit(failed)).find(".//failure")
     assert failure is not None
-    assert "+38 s of +41 s" in str(failure.get("message"))
+    assert "+39 s of +40.5 s" in str(failure.get("message"))
     passed = check(_run(BEFORE, "a"), _run(BEFORE, "b"), "duration_sec=+10%")
     assert passed.functions == {}
+
+
+@pytest.mark.parametrize("base", [(10.0, 14.0), (10.0, 11.0, 13.0, 14.0), (11.0, 12.0, 13.0)])
+def test_a_gate_has_the_same_median_everywhere(base: tuple[float, ...]) -> None:
+    """Sentence, table, functions, JSON and JUnit: of an even number, the mean of two runs."""
+    bases = [_run(make_node(took, parse=took - 1.0, fit=1.0), f"{took}") for took in base]
+    failed = check(bases, _run(make_node(36.0, parse=35.0, fit=1.0), "b"), "duration_sec=+10%")
+    assert failed.sentence == "3.0 × slower: `train` 12 → 36 s; `parse` +24 s of +24 s"
+    assert failed.functions == {"train": "`parse` +24 s of +24 s"}
+    assert "| 12 s | 36 s |" in to_markdown(failed)
+    assert "12 s → 36 s" in to_junit(failed)
+    data = failed.as_dict()
+    assert data["sentence"] == failed.sentence
+    assert (data["checks"][0]["base_median"], data["checks"][0]["new_median"]) == (12.0, 36.0)
+
+
+def test_a_mean_of_repeats_is_more_exact_than_each() -> None:
+    """Two runs of 100 samples are as exact as one of 200."""
+    one, other = (with_samples(make_node(20.0, parse=10.0, fit=10.0), 100.0) for _ in range(2))
+    new = [with_samples(make_node(40.0, parse=30.0, fit=10.0), 1e9)]
+    single, double = compare_profiles([one], new), compare_repeats([[one], [other]], [new])
+    assert single is not None
+    assert double is not None
+    assert double.functions[0].change_s == single.functions[0].change_s == 20.0
+    ratio = single.functions[0].error_s / double.functions[0].error_s
+    assert ratio == pytest.approx(2**0.5, rel=0.02)
+    assert compare_repeats([[one], [NodeDocument(duration_sec=1.0)]], [new]) is None

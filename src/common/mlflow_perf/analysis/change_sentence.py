@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import TypeVar
 
-from mlflow_perf.analysis.profile_changes import compare_profiles
-from mlflow_perf.analysis.step_runs import StepRuns
+from mlflow_perf.analysis.profile_changes import compare_repeats
+from mlflow_perf.analysis.step_runs import StepRuns, list_steps
 from mlflow_perf.core.format import cut_text, format_pair, join_some
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -17,6 +19,8 @@ _MOST_STEPS, _MOST_CAUSES, _MOST_PARAMETERS = 2, 3, 4
 _STEP_SHARE = 0.3
 _LONGEST_TEXT = 28
 _OTHERS_SHARE = 0.2
+
+_Run = TypeVar("_Run", StepRuns, PerfRun)
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,24 @@ _CAUSES = (
 )
 
 
-def describe_change(base: StepRuns, new: StepRuns) -> str:
+def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
     """Return what changed from one run or workflow to another as one sentence.
 
     For example: "15.5 × slower: `train` 22 → 396 s; waiting for CPU 2 → 96%, others on the node;
-    threads 1 → 2, leaves 63 → 255". Causes are figures of the step that changed most.
+    threads 1 → 2, leaves 63 → 255". Causes are figures of the step that changed most. Of several
+    repeats the figures are medians, and the functions are those of the runs in the middle.
+
+    Args:
+        base: The run to compare with, or its repeats.
+        new: The other run, or its repeats.
     """
-    before, after = measure_side(base), measure_side(new)
-    times = [(name, measure_run(base.steps[name]), measure_run(new.steps[name]))
-             for name in new.steps if name in base.steps]  # fmt: skip
+    before, after = (_find_median(map(measure_side, sides)) for sides in (base, new))
+    common = [name for name in list_steps(new) if name in list_steps(base)]
+    steps = {name: (_list_runs(name, base), _list_runs(name, new)) for name in common}
+    times = [
+        (name, *(_find_median(map(measure_run, runs)) for runs in pair))
+        for name, pair in steps.items()
+    ]
     known = [(name, a, b) for name, a, b in times if a is not None and b is not None]
     known.sort(key=lambda one: -abs(one[2] - one[1]))
     changed = _choose_steps(known, before, after)
@@ -69,16 +82,46 @@ def describe_change(base: StepRuns, new: StepRuns) -> str:
         parts[0] = f"{parts[0]}: {named}" if parts[0] else named
     step = next((name for name, *_ in changed or known), None)
     if step is not None:
-        pair = base.steps[step], new.steps[step]
-        nodes = [run.document.all_nodes() for run in pair if run.document is not None]
-        profiles = compare_profiles(*nodes) if len(nodes) == 2 else None
+        profiles = compare_repeats(
+            *(
+                [
+                    run.document.all_nodes() if run.document else []
+                    for run in find_middle(runs, measure_run)
+                ]
+                for runs in steps[step]
+            )
+        )
         if profiles is not None:
             # That the time went into the script itself is no news.
             own = tuple(f for f in profiles.functions if f.function != f.file)
             parts.append(replace(profiles, functions=own).sentence)
-        parts.append(", ".join(_list_causes(*pair)))
-    parts.append(_describe_parameters(base, new, step))
+        parts.append(", ".join(_list_causes(*steps[step])))
+    middle = (find_middle(sides, measure_side)[0] for sides in (base, new))
+    parts.append(_describe_parameters(*middle, step))
     return "; ".join(part for part in parts if part)
+
+
+def _list_runs(step: str, sides: Iterable[StepRuns]) -> list[PerfRun]:
+    """Return the runs of a step, one for each side that has it."""
+    return [side.steps[step] for side in sides if step in side.steps]
+
+
+def _find_median(values: Iterable[float | None]) -> float | None:
+    """Return the median of what is known."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def find_middle(runs: Sequence[_Run], measure: Callable[[_Run], float | None]) -> list[_Run]:
+    """Return the runs whose mean is the median: one of an odd number, two of an even one.
+
+    Args:
+        runs: The runs, at least one.
+        measure: Returns a run's duration; runs without one are left out if others have one.
+    """
+    lengths = [(seconds, run) for run in runs if (seconds := measure(run)) is not None]
+    ranked = [run for _, run in sorted(lengths, key=lambda one: one[0])] or list(runs)
+    return ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
 
 
 def measure_side(side: StepRuns) -> float | None:
@@ -122,9 +165,9 @@ def _describe_length(before: float | None, after: float | None) -> str:
     return f"{100 * abs(after - before) / before:.0f}% {how}"
 
 
-def _list_causes(base: PerfRun, new: PerfRun) -> Iterator[str]:
+def _list_causes(base: Sequence[PerfRun], new: Sequence[PerfRun]) -> Iterator[str]:
     """Yield the figures that changed most, with others' load where the job waited for CPUs."""
-    old, fresh = _average_nodes(base), _average_nodes(new)
+    old, fresh = _find_medians(base), _find_medians(new)
     found = []
     for cause in _CAUSES:
         a, b = _find(cause.key, old), _find(cause.key, fresh)
@@ -138,6 +181,15 @@ def _list_causes(base: PerfRun, new: PerfRun) -> Iterator[str]:
         is_crowded = fresh.get("others_cpu_avg_cores", 0.0) >= others_held > 0
         if cause.key == "job_run_delay_pct" and b > a and is_crowded:
             yield "others on the node"
+
+
+def _find_medians(runs: Sequence[PerfRun]) -> dict[str, float]:
+    """Return the median of each metric over repeats, of each run the mean over its nodes."""
+    found = [_average_nodes(run) for run in runs]
+    keys = dict.fromkeys(key for figures in found for key in figures)
+    return {
+        key: statistics.median(figures[key] for figures in found if key in figures) for key in keys
+    }
 
 
 def _average_nodes(run: PerfRun) -> dict[str, float]:

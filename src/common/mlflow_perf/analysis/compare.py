@@ -235,7 +235,8 @@ def compare(
     last = _find_last(len(sides), baseline)
     pair = sides[baseline], sides[last]
     sentences = [
-        "" if side is sides[baseline] else describe_change(sides[baseline], side) for side in sides
+        "" if side is sides[baseline] else describe_change([sides[baseline]], [side])
+        for side in sides
     ]
     names = list_steps(pair)
     functions = []

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlflow_perf.analysis.change_sentence import describe_change, measure_side
+from mlflow_perf.analysis.change_sentence import describe_change, find_middle, measure_run
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
 from mlflow_perf.analysis.gate_limits import AUTO_RUNS, Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
-from mlflow_perf.analysis.profile_changes import compare_profiles
+from mlflow_perf.analysis.profile_changes import compare_repeats
 from mlflow_perf.analysis.step_runs import (
     Ref,
     StepRuns,
@@ -87,7 +87,7 @@ class GateResult:
         notes: What a reader must know: different hardware, other components.
         failures: What fails the gate whatever its figures: a new run that did not finish.
         functions: Step that failed → the functions that account for its change of duration.
-        sentence: What changed from a median run of the base to one of the new runs, and why.
+        sentence: What changed from the base's median to that of the new runs, and why.
         unjudged: The limits that could not be judged on any step; each is a sentence.
     """
 
@@ -114,7 +114,8 @@ class GateResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the decision as plain data, for JSON."""
-        fields = ("base", "new", "change_pct", "p", "outcome", "passed", "how", "more_runs")
+        values = ("base", "new", "base_median", "new_median", "change_pct")
+        fields = (*values, "p", "outcome", "passed", "how", "more_runs")
         checks = [
             {"step": check.step, "limit": check.limit.text, "metric": check.limit.key}
             | {name: getattr(check, name) for name in fields}
@@ -122,6 +123,7 @@ class GateResult:
         ]
         return {
             "passed": self.passed,
+            "sentence": self.sentence,
             "base": self.base,
             "new": self.new,
             "checks": checks,
@@ -185,33 +187,26 @@ def check(
             for step in dict.fromkeys(one.step for one in checks if not one.passed)
             if (sentence := _name_functions(step, old, fresh))
         },
-        describe_change(_find_median(old), _find_median(fresh)) if old else "",
+        describe_change(old, fresh) if old else "",
         _list_unjudged(wanted, found),
     )
 
 
-def _find_median(sides: Sequence[StepRuns]) -> StepRuns:
-    """Return the run of the middle duration."""
-    return sorted(sides, key=lambda side: measure_side(side) or 0.0)[(len(sides) - 1) // 2]
-
-
 def _name_functions(step: str, old: Sequence[StepRuns], fresh: Sequence[StepRuns]) -> str:
-    """Return which functions account for a step's change, between the two median runs; or ""."""
-    chosen = []
+    """Return which functions account for a step's change, between the median runs; or ""."""
+    nodes = []
     for sides in (old, fresh):
         runs = [side.steps[step] for side in sides if step in side.steps]
-        runs.sort(key=lambda run: run.figures.get("run_duration_sec") or run.duration_sec or 0.0)
         if not runs:
             return ""
-        chosen.append(runs[(len(runs) - 1) // 2])
-    nodes = []
-    for run in chosen:
         try:
-            document = run.document or load(run.run_id or "")
+            documents = [
+                run.document or load(run.run_id or "") for run in find_middle(runs, measure_run)
+            ]
         except MlflowPerfError:  # the figures alone have decided
             return ""
-        nodes.append(document.all_nodes())
-    change = compare_profiles(*nodes)
+        nodes.append([document.all_nodes() for document in documents])
+    change = compare_repeats(*nodes)
     return "" if change is None else change.sentence
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.model.exactness import find_share_error
+from mlflow_perf.model.exactness import find_share_error, pool_samples
 from mlflow_perf.model.profile import list_functions, read_samples
 
 _LEAST_SEC = 0.05
@@ -178,7 +178,22 @@ def compare_profiles(
 
     Of several nodes the longest counts, because the run waits for it.
     """
-    first, last = read_own_seconds(before), read_own_seconds(after)
+    return compare_repeats([before], [after])
+
+
+def compare_repeats(
+    before: Iterable[Iterable[NodeDocument]], after: Iterable[Iterable[NodeDocument]]
+) -> ProfileChange | None:
+    """Return what changed from repeats of a step to others: the means of their seconds.
+
+    Args:
+        before: The nodes of each of the first runs.
+        after: The nodes of each of the last runs.
+
+    Returns:
+        The change; None if one of the runs has no profile.
+    """
+    first, last = _average_repeats(before), _average_repeats(after)
     if first is None or last is None:
         return None
     changes = [
@@ -210,6 +225,27 @@ def line_up(
         in_main = any(run.main.get(key) for run in runs)
         found[key] = in_main, tuple(run.find(key, in_main=in_main) for run in runs)
     return found
+
+
+def _average_repeats(repeats: Iterable[Iterable[NodeDocument]]) -> OwnSeconds | None:
+    """Return the mean of the seconds of repeats; None if one of them has no profile."""
+    found = [read_own_seconds(nodes) for nodes in repeats]
+    known = [one for one in found if one is not None]
+    if not known or len(known) < len(found):
+        return None
+
+    def average(name: str) -> dict[tuple[str, str], float]:
+        times: list[Mapping[tuple[str, str], float]] = [getattr(one, name) for one in known]
+        keys = dict.fromkeys(key for one in times for key in one)
+        return {key: sum(one.get(key, 0.0) for one in times) / len(times) for key in keys}
+
+    samples = {
+        name: pool_samples((sum(getattr(one, name).values()), one.samples[name]) for one in known)
+        for name in ("main", "cpu")
+        if all(name in one.samples for one in known)
+    }
+    duration_sec = sum(one.duration_sec for one in known) / len(known)
+    return OwnSeconds(duration_sec, average("main"), average("cpu"), samples)
 
 
 def read_own_seconds(nodes: Iterable[NodeDocument]) -> OwnSeconds | None:
