@@ -19,6 +19,7 @@ from tests.analysis.situations.record import read_recorded
 from mlflow_perf import explain
 from mlflow_perf.analysis.explanations import _rank_functions, build_explanation, hide_private
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.load import load
 
 
 def _save(folder: Path, name: str, **changes: float) -> str:
@@ -171,6 +172,24 @@ def test_the_jobs_own_functions_that_computed_are_named_first() -> None:
     node = NodeDocument(extra={"profile": {"functions": rows, "own": own}})
     names = [row["function"] for row in _rank_functions(node)]
     assert names == ["fit", "<module>", "_worker", "wait"]
+
+
+def test_the_caller_of_a_shared_function_is_named(tmp_path: Path) -> None:
+    """In the line of the function, and in the JSON with a key of its own."""
+    document = load(_save(tmp_path, "a"))
+    callers = [
+        {"function": "read", "file": "pkg/train.py", "main_s": 35.0, "cpu_s": 35.0},
+        {"function": "save", "file": "pkg/train.py", "main_s": 5.0, "cpu_s": 5.0},
+    ]
+    profile = document.nodes[0].extra["profile"]
+    own = [{**row, "callers": callers} for row in profile["own"]]
+    document.nodes[0].extra["profile"] = {**profile, "own": own}
+    explanation = build_explanation(str(document.save(tmp_path / "b.json")))
+    assert (
+        "- parse (pkg/train.py:3): 40.0% itself, 90.0% with callees, 80% computing, called by "
+        "read\n" in explanation.to_markdown()
+    )
+    assert explanation.as_dict()["functions"][0]["caller"] == "read"
 
 
 def test_phases_and_functions_are_named_without_the_path_of_the_data(tmp_path: Path) -> None:

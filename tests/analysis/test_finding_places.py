@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from mlflow_perf.analysis.finding_places import find_function, name_phase
+from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.time_shares import read_spans, split_time
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.reports.tables import build_finding_rows
 
 
 def _node(*cores: float) -> NodeDocument:
@@ -41,10 +43,10 @@ def test_the_function_comes_from_the_profile() -> None:
             {"function": "serve", "main_s": 0.0, "wall_s": 60.0, "cpu_s": 0.0},
         ]
     }
-    assert find_function("serial", node) == "parse"
-    assert find_function("waiting", node) == "fetch"
-    assert find_function("memory", node) is None
-    assert find_function("serial", _node(1.0)) is None
+    assert find_function("serial", node).function == "parse"
+    assert find_function("waiting", node).function == "fetch"
+    assert find_function("memory", node).function is None
+    assert find_function("serial", _node(1.0)).function is None
 
 
 def test_the_wait_for_a_cpu_belongs_to_what_computes() -> None:
@@ -57,8 +59,8 @@ def test_the_wait_for_a_cpu_belongs_to_what_computes() -> None:
             {"function": "sleep", "main_s": 1.5, "wall_s": 1.5, "cpu_s": 0.01},
         ]
     }
-    assert find_function("waiting", node) == "sleep"
-    assert find_function("contended", node) == "parse"
+    assert find_function("waiting", node).function == "sleep"
+    assert find_function("contended", node).function == "parse"
 
 
 def test_few_samples_name_no_function() -> None:
@@ -66,9 +68,9 @@ def test_few_samples_name_no_function() -> None:
     node = _node(1.0)
     row = {"function": "parse", "main_s": 2.0, "wall_s": 2.0, "cpu_s": 2.0, "cpu_error_s": 4.0}
     node.extra["profile"] = {"own": [row]}
-    assert find_function("serial", node) is None
+    assert find_function("serial", node).function is None
     row["cpu_error_s"] = 0.5
-    assert find_function("serial", node) == "parse"
+    assert find_function("serial", node).function == "parse"
 
 
 def test_a_part_of_the_run_has_its_own_function() -> None:
@@ -85,7 +87,22 @@ def test_a_part_of_the_run_has_its_own_function() -> None:
             "buckets": [[1, 1000, 900], [2, 1000, 1000], [2, 1000, 1000]],
         }
     }  # fmt: skip
-    assert find_function("serial", node, (0.0, 1.0)) == "load"
-    assert find_function("serial", node, (0.0, 3.0)) == "fit"
+    assert find_function("serial", node, (0.0, 1.0)).function == "load"
+    assert find_function("serial", node, (0.0, 3.0)).function == "fit"
     node.extra["profile"]["flame"]["parents"] = [5, 0, 0]
-    assert find_function("serial", node, (0.0, 3.0)) is None
+    assert find_function("serial", node, (0.0, 3.0)).function is None
+
+
+def test_of_a_shared_function_the_caller_is_named() -> None:
+    """In a finding, in its JSON, and in a phase; by the CPU time where the job computed."""
+    node = _node(*[1.0] * 6)
+    callers = [
+        {"function": "load", "main_s": 4.0, "wall_s": 4.0, "cpu_s": 1.0},
+        {"function": "parse", "main_s": 2.0, "wall_s": 2.0, "cpu_s": 4.7},
+    ]
+    row = {"function": "burn", "main_s": 6.0, "wall_s": 6.0, "cpu_s": 5.7, "callers": callers}
+    node.extra["profile"] = {"own": [row]}
+    assert find_function("serial", node) == ("burn", "parse")
+    [first, *_] = findings_of(node)
+    assert first.as_dict()["caller"] == "parse"
+    assert build_finding_rows([first])[0].where == "burn (called by parse)"

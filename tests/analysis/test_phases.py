@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,11 @@ def test_stored_phases_are_read_and_damaged_ones_left_out() -> None:
     document = NodeDocument(extra={"phases": [phase.as_dict(), {"start_s": "x"}, 7]})
     assert read_phases(document) == [phase]
     assert describe_phase(phase) == "0 s to 4 s: load: waiting, 0.1 CPUs, 120 MB, in read_rows."
+    shared = replace(phase, caller="fetch")
+    assert describe_phase(shared).endswith(", in read_rows (called by fetch).")
+    assert describe_phase(replace(shared, name="read_rows")).endswith(", called by fetch.")
+    document = NodeDocument(extra={"phases": [shared.as_dict()]})
+    assert read_phases(document) == [shared]
     assert len(read_phases(make_job([(9, 0, 1, 0), (9, 1, 1, 0)]))) == 2
 
 

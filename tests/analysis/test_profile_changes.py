@@ -118,6 +118,57 @@ def test_a_function_that_only_one_run_saw_has_an_error_too() -> None:
     assert "save" not in change.sentence
 
 
+def make_shared(samples: float = 1e6, **callers: float) -> NodeDocument:
+    """Return a node that spent all its time in `burn`, for these callers."""
+    took = sum(callers.values())
+    node = with_samples(make_node(took, burn=took), samples)
+    node.extra["profile"]["own"][0]["callers"] = make_node(0.0, **callers).extra["profile"]["own"]
+    return node
+
+
+def test_of_a_shared_function_the_caller_that_grew_is_named() -> None:
+    """`burn` took longer because `parse_dates` called it more often; `load` did not."""
+    before, after = make_shared(parse_dates=3.0, load=5.0), make_shared(parse_dates=9.0, load=5.0)
+    change = compare_profiles([before], [after])
+    assert change is not None
+    assert change.sentence == "`burn` (called by `parse_dates`) +6 s of +6 s"
+    assert change.as_dict()["functions"][0]["caller"] == "parse_dates"
+    compared = compare([_run(before, "a"), _run(after, "b")])
+    assert compared.sentence.endswith(change.sentence)
+    failed = check([_run(before, "a"), _run(before, "c")], _run(after, "b"), "duration_sec=+10%")
+    assert failed.functions == {"train": change.sentence}
+    back = compare_profiles([after], [before])
+    assert back is not None
+    assert back.sentence == "`burn` (called by `parse_dates`) −6 s of −6 s"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (make_shared(parse=3.0, load=3.0), make_shared(parse=6.0, load=6.0)),
+        (make_shared(parse=3.0), make_shared(parse=9.0)),
+        (make_node(6.0, burn=6.0), make_shared(parse=9.0, load=3.0)),
+        (make_shared(300.0, parse=3.0, load=3.0), make_shared(300.0, parse=6.4, load=5.6)),
+    ],
+    ids=["both alike", "one caller", "older document", "few samples"],
+)
+def test_no_caller_is_named_that_may_not_be_the_cause(
+    before: NodeDocument, after: NodeDocument
+) -> None:
+    """One caller is no news, an older document has none, and few samples prove nothing."""
+    change = compare_profiles([before], [after])
+    assert change is not None
+    assert change.sentence.startswith("`burn` +6")
+    assert change.functions[0].caller is None
+
+
+def test_a_caller_that_only_one_run_has_is_named() -> None:
+    """A new caller of a function that only one called before."""
+    change = compare_profiles([make_shared(load=5.0)], [make_shared(parse=9.0, load=5.0)])
+    assert change is not None
+    assert change.functions[0].caller == "parse"
+
+
 def test_more_than_the_whole_change_is_explained_by_what_got_faster() -> None:
     """+46 s of +41 s is true only because another function took less."""
     change = compare_profiles(

@@ -62,6 +62,36 @@ def test_libraries_are_credited_to_who_called_them() -> None:
     ]
 
 
+BURN = Function("burn", "train.py", 30, False)
+LAMBDA = Function("<lambda>", "train.py", 31, False)
+GENERATED = Function("__init__", "<string>", 2, False)
+
+
+def _list_callers(*cells: tuple[tuple[Function, ...], float]) -> list[tuple[str, float]]:
+    """Return the callers of the longest of the job's own functions, from paths and seconds."""
+    times = [(100.0 + i, "main thread", path, sec, sec) for i, (path, sec) in enumerate(cells)]
+    found = build_profile([_raw(*times)], started=100.0, duration_sec=10.0)
+    assert found is not None
+    return [(one["function"], one["main_s"]) for one in found["own"][0]["callers"]]
+
+
+def test_a_shared_function_has_its_callers() -> None:
+    """Each with its part of the time, through libraries and lambdas; the job's own alone."""
+    found = _list_callers(
+        ((MAIN, LOAD, BURN), 1.0),
+        ((MAIN, LOAD, LAMBDA, READ, BURN, READ), 2.0),
+        ((MAIN, FIT, GENERATED, BURN), 4.0),
+        ((READ, BURN), 1.0),
+    )
+    assert found == [("fit", 4.0), ("load", 3.0)]
+
+
+def test_recursion_and_generated_code_have_no_callers() -> None:
+    """Who called a function that called itself through another one is not one function."""
+    assert _list_callers(((MAIN, LOAD, BURN, FIT, BURN), 1.0)) == []
+    assert _list_callers(((MAIN, LOAD, GENERATED), 1.0)) == []
+
+
 def test_the_main_thread_of_several_ranks_is_their_mean() -> None:
     """Two ranks of one node that each load for 4 s loaded for 4 s of the run, not for 8."""
     ranks = [_job(), _job()]

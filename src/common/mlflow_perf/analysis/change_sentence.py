@@ -70,8 +70,8 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
     common = [name for name in list_steps(new) if name in list_steps(base)]
     steps = {name: (_list_runs(name, base), _list_runs(name, new)) for name in common}
     times = [
-        (name, *(_find_median(map(measure_run, runs)) for runs in pair))
-        for name, pair in steps.items()
+        (name, _find_median(map(measure_run, old)), _find_median(map(measure_run, fresh)))
+        for name, (old, fresh) in steps.items()
     ]
     known = [(name, a, b) for name, a, b in times if a is not None and b is not None]
     known.sort(key=lambda one: -abs(one[2] - one[1]))
@@ -96,8 +96,8 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
             own = tuple(f for f in profiles.functions if f.function != f.file)
             parts.append(replace(profiles, functions=own).sentence)
         parts.append(", ".join(_list_causes(*steps[step])))
-    middle = (find_middle(sides, measure_side)[0] for sides in (base, new))
-    parts.append(_describe_parameters(*middle, step))
+    old, fresh = (find_middle(sides, measure_side)[0] for sides in (base, new))
+    parts.append(_describe_parameters(old, fresh, step))
     return "; ".join(part for part in parts if part)
 
 

@@ -18,6 +18,7 @@ from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.core.uris import redact_password
+from mlflow_perf.model.callers import describe_caller, find_main_caller
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions
 from mlflow_perf.tracking.load import RunRef, load
@@ -140,7 +141,9 @@ class Explanation:
             where = f"{row.get('function')} ({row.get('file')}:{row.get('line')})"
             own, total = (format_share(row, key) for key in ("self", "total"))
             shares = f"{own} itself, {total} with callees, {row.get('cpu_pct') or 0:.0f}% computing"
-            lines.append(f"- {_say(where)}: {shares}")
+            caller = row.get("caller")
+            by = f", {_say(describe_caller(str(caller)))}" if caller else ""
+            lines.append(f"- {_say(where)}: {shares}{by}")
         return _cut(lines)
 
     def _list_rows(self) -> list[Any]:
@@ -235,19 +238,21 @@ def _judge(step: PerfRun, document: PerfDocument, judge: NodeJudge) -> list[Find
 def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:
     """Return the functions of a profile, the job's own first, by their CPU time.
 
-    A profile lists them by wall time, and threads of libraries that wait come first there.
+    A profile lists them by wall time, and threads of libraries that wait come first there. A row
+    of a function that several call has the `caller` with most of its time.
     """
-    computed = {
-        (str(row.get("function")), str(row.get("file"))): read_number(row.get("cpu_s")) or 0.0
-        for row in list_functions(node, "own")
+    own = {
+        (str(row.get("function")), str(row.get("file"))): row for row in list_functions(node, "own")
     }
-
-    def rank(row: dict[str, Any]) -> float:
+    rows = []
+    for row in list_functions(node):
         file = str(row.get("file"))
         name = file if row.get("function") == "<module>" else str(row.get("function"))
-        return -computed.get((name, file), 0.0)
-
-    return sorted(list_functions(node), key=rank)
+        of_own = own.get((name, file), {})
+        main_s, cpu_s = (read_number(of_own.get(key)) or 0.0 for key in ("main_s", "cpu_s"))
+        caller = find_main_caller(of_own, "main" if main_s else "cpu")
+        rows.append((-cpu_s, {**row, "caller": caller} if caller else row))
+    return [row for _, row in sorted(rows, key=lambda one: one[0])]
 
 
 def _read_document(run: PerfRun) -> PerfDocument | None:

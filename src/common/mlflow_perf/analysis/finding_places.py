@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mlflow_perf.analysis.time_shares import Span
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
+from mlflow_perf.model.callers import CodePlace, find_main_caller
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.profile import Profile, list_functions
 
@@ -38,7 +40,7 @@ def name_phase(
 
 def find_function(
     kind: str, document: NodeDocument, part: tuple[float, float] | None = None
-) -> str | None:
+) -> CodePlace:
     """Return the function that a profile in the document says took most time of the kind.
 
     It is a function of the job's own, with the libraries that it called. Computing counts in all
@@ -53,7 +55,7 @@ def find_function(
     """
     profile = document.extra.get("profile")
     if kind not in _IN_CODE or not isinstance(profile, dict):
-        return None
+        return CodePlace()
     rows = list_functions(document, "own")
     if part is not None:
         tree = Profile.from_dict(profile.get("flame"))
@@ -63,6 +65,7 @@ def find_function(
     ready_per_cpu = 1.0 / max(0.01, 1.0 - delay / 100.0)
     found: dict[str, float] = {}
     errors: dict[str, float] = {}
+    longest: dict[str, tuple[float, Mapping[str, Any]]] = {}
     for row in rows:
         times = (read_number(row.get(key)) or 0.0 for key in ("main_s", "wall_s", "cpu_s"))
         main, wall, cpu = times
@@ -70,10 +73,11 @@ def find_function(
         seconds = cpu if computes else max(0.0, main - ready)
         name = str(row.get("function"))
         found[name] = found.get(name, 0.0) + seconds
+        longest[name] = max(longest.get(name, (0.0, row)), (seconds, row), key=lambda one: one[0])
         error = read_number(row.get("cpu_error_s" if computes else "main_error_s")) or 0.0
         errors[name] = max(errors.get(name, 0.0), error)
     best = max(found, key=lambda name: found[name], default=None)
     least = _LEAST_SHARE * sum(found.values())
     if best is None or found[best] <= max(least, errors[best]):
-        return None
-    return best
+        return CodePlace()
+    return CodePlace(best, find_main_caller(longest[best][1], "cpu" if computes else "main"))

@@ -97,6 +97,7 @@ class Finding:
         rank: The rank that it concerns; None if it concerns all.
         part: The part of a loop's steps that it concerns; None if it concerns the whole step.
         bottleneck: The kind as the word of the tag `mlflow_perf.bottleneck`; empty without figures.
+        caller: The function that called `function` for most of its time, if several call it.
     """
 
     kind: str
@@ -110,6 +111,7 @@ class Finding:
     rank: int | None = None
     part: str | None = None
     bottleneck: str = ""
+    caller: str | None = None
 
     @property
     def word(self) -> str:
@@ -124,7 +126,7 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
         keys = ("kind", "severity", "share", "evidence", "do", "phase", "function", "confidence")
-        where = {key: getattr(self, key) for key in ("rank", "part")}
+        where = {key: getattr(self, key) for key in ("rank", "part", "caller")}
         known = {key: value for key, value in where.items() if value is not None}
         return {key: getattr(self, key) for key in keys} | known
 
@@ -324,6 +326,7 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         bare = evidence.removesuffix(")")
         is_quota = kind == "contended" and usage["cpu_throttled_pct"] >= 5
         phase = name_phase(kind, spans, shares)
+        place = find_function(kind, document)
         finding = Finding(
             kind,
             "low",
@@ -331,8 +334,9 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
             f"{bare}{' (' if bare == evidence else ', '}from {phase})" if phase else evidence,
             do,
             phase=phase,
-            function=find_function(kind, document),
+            function=place.function,
             bottleneck="throttled" if is_quota else BOTTLENECK_OF_KIND[kind],
+            caller=place.caller,
         )
         found.append(finding)
     found = _join_steps(found, _find_in_steps(read_loops([document]), length, found))

@@ -20,6 +20,7 @@ from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import one_decimal, quantity
 from mlflow_perf.core.json_io import read_number
+from mlflow_perf.model.callers import describe_caller, describe_place
 from mlflow_perf.model.document import NodeDocument
 
 _MOST = 12
@@ -58,6 +59,7 @@ class Phase:
         cpu_cores: CPUs that the job kept busy on average; None if unknown.
         mem_mb: The job's largest memory in it; None if unknown.
         function: Where its time went; None without a profile.
+        caller: The function that called `function` for most of its time, if several call it.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Phase:
     cpu_cores: float | None = None
     mem_mb: float | None = None
     function: str | None = None
+    caller: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the phase as plain data."""
@@ -81,7 +84,9 @@ def describe_phase(phase: Phase) -> str:
     if phase.mem_mb is not None:
         parts.append(quantity(phase.mem_mb, "MB"))
     if phase.function and phase.function != phase.name:
-        parts.append(f"in {phase.function}")
+        parts.append(f"in {describe_place(phase.function, phase.caller)}")
+    elif phase.caller:
+        parts.append(describe_caller(phase.caller))
     start = format_duration(phase.start_s) if phase.start_s > 0 else "0 s"
     when = f"{start} to {format_duration(phase.end_s)}"
     name = f"{phase.name}: " if phase.name != parts[0] else ""
@@ -100,7 +105,7 @@ def read_phases(document: NodeDocument) -> list[Phase]:
             for key in ("start_s", "end_s")
         )
         if start is not None and end is not None and end > start:
-            function = row.get("function")
+            function, caller = row.get("function"), row.get("caller")
             phase = Phase(
                 str(row.get("name") or ""),
                 start,
@@ -109,6 +114,7 @@ def read_phases(document: NodeDocument) -> list[Phase]:
                 read_number(row.get("cpu_cores")),
                 read_number(row.get("mem_mb")),
                 str(function) if function else None,
+                str(caller) if caller else None,
             )
             phases.append(phase)
     return phases[:_MOST]
@@ -151,17 +157,18 @@ def find_phases(document: NodeDocument) -> list[Phase]:
     phases = []
     for start, stop in pairwise([*edges, end]):
         kind = judge_part(spans, start, stop)
-        function = find_function(kind, document, (start, stop))
+        place = find_function(kind, document, (start, stop))
         half = 0.5 * (stop - start)
         inside = [name for name, a, b in operations if min(b, stop) - max(a, start) > half]
         phase = Phase(
-            inside[0] if inside else function or _LABELS.get(kind, kind),
+            inside[0] if inside else place.function or _LABELS.get(kind, kind),
             round(start, 3),
             round(stop, 3),
             kind,
             _average_cores(document, times, start, stop),
             _find_peak_memory(document, times, start, stop),
-            function,
+            place.function,
+            place.caller,
         )
         phases.append(phase)
     return phases

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
+from mlflow_perf.model.callers import describe_place, read_callers
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.exactness import find_share_error, pool_samples
 from mlflow_perf.model.profile import list_functions, read_samples
+
+_Key = TypeVar("_Key")
 
 _LEAST_SEC = 0.05
 _LEAST_SHARE = 0.1
 _MOST_NAMED = 3
 _ERROR_WORTH_SAYING = 0.1
+
+
+Key = tuple[str, str]
+"""Name and file of a function."""
+
+Call = tuple[Key, Key]
+"""A function, and the one that called it."""
 
 
 class Seconds(NamedTuple):
@@ -40,17 +50,32 @@ class OwnSeconds:
         main: Name and file → wall seconds of the main thread; of several ranks, their mean.
         cpu: The same → CPU seconds of all threads and processes.
         samples: `main` and `cpu` → number of equal samples; empty if unknown.
+        main_calls: Function and the one of the job's own that called it → the same as `main`.
+        cpu_calls: The same as `cpu`.
+        has_callers: Whether the document says which functions called others; older ones do not.
     """
 
     duration_sec: float
-    main: Mapping[tuple[str, str], float]
-    cpu: Mapping[tuple[str, str], float]
+    main: Mapping[Key, float]
+    cpu: Mapping[Key, float]
     samples: Mapping[str, float]
+    main_calls: Mapping[Call, float] = field(default_factory=dict)
+    cpu_calls: Mapping[Call, float] = field(default_factory=dict)
+    has_callers: bool = False
 
-    def find(self, function: tuple[str, str], *, in_main: bool) -> Seconds:
-        """Return the main thread's wall seconds in a function, or the CPU seconds of all."""
+    def find(self, function: Key, *, in_main: bool, caller: Key | None = None) -> Seconds:
+        """Return the main thread's wall seconds in a function, or the CPU seconds of all.
+
+        Args:
+            function: The function.
+            in_main: Whether the main thread's time is wanted.
+            caller: The function that called it, if only its calls count.
+        """
         times = self.main if in_main else self.cpu
         seconds, whole = times.get(function, 0.0), sum(times.values())
+        if caller is not None:
+            calls = self.main_calls if in_main else self.cpu_calls
+            seconds = calls.get((function, caller), 0.0)
         samples = self.samples.get("main" if in_main else "cpu")
         if samples is None or not whole:
             return Seconds(seconds, 0.0)
@@ -70,6 +95,8 @@ class FunctionChange:
             sum over its threads and processes, and may be more than the run took.
         error_s: Half width of the 95% interval of the change, by the number of samples; 0 where
             that is unknown.
+        caller: Which of the job's own functions accounts for the larger part of the change, where
+            several call this one.
     """
 
     function: str
@@ -78,6 +105,7 @@ class FunctionChange:
     after_s: float
     in_main: bool = True
     error_s: float = 0.0
+    caller: str | None = None
 
     @property
     def change_s(self) -> float:
@@ -153,7 +181,7 @@ class ProfileChange:
 
 
 def _name(change: FunctionChange) -> str:
-    return f"`{change.function}` {change.text}"
+    return f"{describe_place(change.function, change.caller, '`')} {change.text}"
 
 
 def format_seconds(seconds: float, error: float = 0.0) -> str:
@@ -203,6 +231,7 @@ def compare_repeats(
             round(b.seconds, 3),
             in_main,
             round(math.hypot(a.error, b.error), 3),
+            _find_changed_caller(key, first, last, in_main=in_main),
         )
         for key, (in_main, (a, b)) in line_up([first, last]).items()
         if a.seconds or b.seconds
@@ -213,7 +242,7 @@ def compare_repeats(
 
 def line_up(
     runs: Sequence[OwnSeconds],
-) -> dict[tuple[str, str], tuple[bool, tuple[Seconds, ...]]]:
+) -> dict[Key, tuple[bool, tuple[Seconds, ...]]]:
     """Return name and file of each function → whether it is in a main thread, its seconds by run.
 
     A function that the main thread of at least one run executed is compared by its time in the main
@@ -227,25 +256,57 @@ def line_up(
     return found
 
 
+def _find_changed_caller(
+    function: Key, first: OwnSeconds, last: OwnSeconds, *, in_main: bool
+) -> str | None:
+    """Return the caller that accounts for the larger part of a function's change.
+
+    None if one function calls it, if none has the larger part by the number of samples, or if a
+    document does not have the callers.
+    """
+    if not (first.has_callers and last.has_callers):
+        return None
+    calls = [call for run in (first, last) for call in (*run.main_calls, *run.cpu_calls)]
+    callers = sorted({caller for called, caller in calls if called == function})
+
+    def find_change(caller: Key | None = None) -> Seconds:
+        old, new = (run.find(function, in_main=in_main, caller=caller) for run in (first, last))
+        return Seconds(new.seconds - old.seconds, math.hypot(old.error, new.error))
+
+    change_s = find_change().seconds
+    for caller in callers if len(callers) > 1 else ():
+        seconds, error = find_change(caller)
+        if math.copysign(seconds, seconds * change_s) - error > 0.5 * abs(change_s):
+            return caller[0]
+    return None
+
+
 def _average_repeats(repeats: Iterable[Iterable[NodeDocument]]) -> OwnSeconds | None:
     """Return the mean of the seconds of repeats; None if one of them has no profile."""
     found = [read_own_seconds(nodes) for nodes in repeats]
     known = [one for one in found if one is not None]
     if not known or len(known) < len(found):
         return None
-
-    def average(name: str) -> dict[tuple[str, str], float]:
-        times: list[Mapping[tuple[str, str], float]] = [getattr(one, name) for one in known]
-        keys = dict.fromkeys(key for one in times for key in one)
-        return {key: sum(one.get(key, 0.0) for one in times) / len(times) for key in keys}
-
     samples = {
         name: pool_samples((sum(getattr(one, name).values()), one.samples[name]) for one in known)
         for name in ("main", "cpu")
         if all(name in one.samples for one in known)
     }
-    duration_sec = sum(one.duration_sec for one in known) / len(known)
-    return OwnSeconds(duration_sec, average("main"), average("cpu"), samples)
+    return OwnSeconds(
+        sum(one.duration_sec for one in known) / len(known),
+        _average([one.main for one in known]),
+        _average([one.cpu for one in known]),
+        samples,
+        _average([one.main_calls for one in known]),
+        _average([one.cpu_calls for one in known]),
+        all(one.has_callers for one in known),
+    )
+
+
+def _average(times: Sequence[Mapping[_Key, float]]) -> dict[_Key, float]:
+    """Return the mean of the seconds by key; a missing one is 0."""
+    keys = dict.fromkeys(key for one in times for key in one)
+    return {key: sum(one.get(key, 0.0) for one in times) / len(times) for key in keys}
 
 
 def read_own_seconds(nodes: Iterable[NodeDocument]) -> OwnSeconds | None:
@@ -260,12 +321,37 @@ def read_own_seconds(nodes: Iterable[NodeDocument]) -> OwnSeconds | None:
     if longest is None:
         return None
     duration_sec, node = longest
-    times: dict[str, dict[tuple[str, str], float]] = {"main": {}, "cpu": {}}
-    for row in list_functions(node, "own"):
-        key = str(row.get("function")), str(row.get("file"))
-        for name, had in times.items():
-            had[key] = had.get(key, 0.0) + (read_number(row.get(f"{name}_s")) or 0.0)
+    rows = list_functions(node, "own")
+    main, cpu = _sum_seconds((_read_key(row), row) for row in rows)
+    main_calls, cpu_calls = _sum_seconds(
+        ((_read_key(row), _read_key(caller)), caller)
+        for row in rows
+        for caller in read_callers(row) or ()
+    )
     # The main thread is in one function at a time. Documents that add up ranks say more.
-    excess = max(1.0, sum(times["main"].values()) / duration_sec) if duration_sec > 0 else 1.0
-    main = {key: seconds / excess for key, seconds in times["main"].items()}
-    return OwnSeconds(duration_sec, main, times["cpu"], read_samples(node.extra["profile"]))
+    excess = max(1.0, sum(main.values()) / duration_sec) if duration_sec > 0 else 1.0
+    return OwnSeconds(
+        duration_sec,
+        {key: seconds / excess for key, seconds in main.items()},
+        cpu,
+        read_samples(node.extra["profile"]),
+        {key: seconds / excess for key, seconds in main_calls.items()},
+        cpu_calls,
+        all(read_callers(row) is not None for row in rows),
+    )
+
+
+def _read_key(row: Mapping[str, Any]) -> Key:
+    return str(row.get("function")), str(row.get("file"))
+
+
+def _sum_seconds(
+    rows: Iterable[tuple[_Key, Mapping[str, Any]]],
+) -> tuple[dict[_Key, float], dict[_Key, float]]:
+    """Return the main thread's wall seconds and the CPU seconds of rows of a profile, by key."""
+    main: dict[_Key, float] = {}
+    cpu: dict[_Key, float] = {}
+    for key, row in rows:
+        for name, had in (("main_s", main), ("cpu_s", cpu)):
+            had[key] = had.get(key, 0.0) + (read_number(row.get(name)) or 0.0)
+    return main, cpu

@@ -12,6 +12,7 @@ from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number, to_json
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.callers import describe_place, find_main_caller
 from mlflow_perf.model.document import AUTOLOG, NodeDocument
 from mlflow_perf.model.profile import format_share, list_functions, read_samples
 from mlflow_perf.reports.speedscope import join_speedscope
@@ -146,7 +147,8 @@ def _describe_own(profile: dict[str, Any]) -> str:
         cpu, error = (read_number(row.get(key)) or 0.0 for key in ("cpu_s", "cpu_error_s"))
         shares = {"self_pct": 100.0 * cpu / whole, "self_error_pct": 100.0 * error / whole}
         if shares["self_pct"] >= _OWN_LEAST_PCT:
-            named.append((cpu, f"{row.get('function')} {format_share(shares, 'self')}"))
+            place = describe_place(str(row.get("function")), find_main_caller(row, "cpu"))
+            named.append((cpu, f"{place} {format_share(shares, 'self')}"))
     return ", ".join(text for _, text in sorted(named, reverse=True)[:_OWN_MAX])
 
 

@@ -7,7 +7,7 @@ plain data within a node's document, of bounded size, and makes the speedscope f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ MAIN_THREAD, OTHER_THREADS, CHILD_PROCESSES = "main thread", "other threads", "c
 
 _LONGEST_SEC = 1e12  # more is no time of a job, and its sums might be infinite
 _NAMELESS = ("<genexpr>", "<lambda>")
+_MOST_CALLERS = 8
 
 
 class Function(NamedTuple):
@@ -222,22 +223,46 @@ class Profile:
             `function`, `file`, `main_s` (wall time of the main thread; of several ranks, the mean
             of theirs), `wall_s` and `cpu_s` (of all threads and processes), the longest first. If
             the number of samples is known, also `main_error_s` and `cpu_error_s`: half widths of
-            the 95% intervals.
+            the 95% intervals. `callers` has the same for each of the job's own functions that
+            called it.
         """
         credited: dict[Function, list[float]] = {}
+        callers: dict[Function, dict[Function, list[float]]] = {}
         sums = self.sum_nodes(start_sec, end_sec)
         part, whole = self.sum_times(sums), self.sum_times(self.sum_nodes())
         for node, (wall, cpu) in sums.items():
             path = [self.functions[self.names[one]] for one in self.list_path(node)]
-            named = [function for function in path if function.file]
-            # A lambda or a generator expression is part of the function that has it.
-            ours = (one for one in named if not (one.is_library or one.name in _NAMELESS))
-            own = next(ours, named[0] if named else None)
-            if own is not None:
-                had = credited.setdefault(own, [0.0, 0.0, 0.0])
+            own, caller = _find_own(path)
+            if own is None:
+                continue
+            times = [credited.setdefault(own, [0.0, 0.0, 0.0])]
+            of_own = callers.setdefault(own, {})
+            if caller is not None:
+                times.append(of_own.setdefault(caller, [0.0, 0.0, 0.0]))
+            for had in times:
                 had[0] += wall if path[-1].name == MAIN_THREAD else 0.0
                 had[1] += wall
                 had[2] += cpu
+        rows = self._describe(credited, part, whole)
+        # In the same order, so that the functions belong to the rows.
+        for row, function in zip(rows, credited, strict=True):
+            found = _sort_by_time(self._describe(callers[function], part, whole))
+            row["callers"] = found[:_MOST_CALLERS]
+        return _sort_by_time(rows)
+
+    def _describe(
+        self,
+        credited: Mapping[Function, Sequence[float]],
+        part: Mapping[str, float],
+        whole: Mapping[str, float],
+    ) -> list[dict[str, Any]]:
+        """Return a row for each function.
+
+        Args:
+            credited: Main thread's wall, wall and CPU seconds of each.
+            part: The sums of these in the part of the run, as `sum_times` gives them.
+            whole: The same of the whole run.
+        """
         rows: list[dict[str, Any]] = [
             {
                 "function": function.file if function.name == "<module>" else function.name,
@@ -254,7 +279,6 @@ class Profile:
                 samples = self.samples.get(key, 0.0) * part[key] / (whole[key] or 1.0)
                 share = row[f"{key}_s"] / (seconds or 1.0)
                 row[f"{key}_error_s"] = round(seconds * find_share_error(share, samples), 3)
-        rows.sort(key=lambda row: -max(row["main_s"], row["cpu_s"]))
         return rows
 
     def sum_times(self, nodes: Times) -> dict[str, float]:
@@ -310,3 +334,27 @@ class Profile:
             "shared": {"frames": frames},
             "profiles": profiles,
         }
+
+
+def _find_own(path: Sequence[Function]) -> tuple[Function | None, Function | None]:
+    """Return the job's own function that a stack is in, and the one of the job's that called it.
+
+    Recursive calls and generated code have no caller.
+
+    Args:
+        path: The functions from the innermost to the outermost.
+    """
+    named = [function for function in path if function.file]
+    # A lambda or a generator expression is part of the function that has it.
+    ours = [one for one in named if not (one.is_library or one.name in _NAMELESS)]
+    if not ours:
+        return (named[0] if named else None), None
+    own, *outer = ours
+    if own in outer or own.file.startswith("<"):
+        return own, None
+    return own, next((one for one in outer if not one.file.startswith("<")), None)
+
+
+def _sort_by_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of functions, the longest first."""
+    return sorted(rows, key=lambda row: -max(row["main_s"], row["cpu_s"]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlflow_perf.analysis.findings import Finding
 from mlflow_perf.core.format import cpu_time, cut_text, format_count, quantity
+from mlflow_perf.model.callers import describe_place
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, find_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
@@ -204,7 +205,8 @@ def build_finding_rows(findings: Iterable[Finding]) -> list[FindingRow]:
     rows = []
     for finding in findings:
         share_pct = round(min(100.0, 100.0 * finding.share), 1)
-        where = " · ".join(part for part in (finding.phase, finding.function) if part)
+        place = finding.function and describe_place(finding.function, finding.caller)
+        where = " · ".join(part for part in (finding.phase, place) if part)
         rows.append(
             FindingRow(
                 finding.kind.replace("_", " "),
