@@ -15,6 +15,7 @@ from typing import Any
 from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory, list_teachers
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
+from mlflow_perf.analysis.sizing import Suggestion
 from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK
 from mlflow_perf.core.format import format_chance, format_count, join_some
 from mlflow_perf.errors import RunNotFoundError, SettingError
@@ -111,24 +112,23 @@ def right_size(
     peaks = _Peaks(sources, usages)
     check_inputs(inputs or {}, (read_inputs(run) for run in peaks.sources))
     cpus, cpu_evidence = _advise_cpus(peaks)
-    memory_mb, learned, memory_evidence = _advise_memory(peaks, headroom_pct, risk, inputs or {})
-    taught = None if learned is None else learned.suggestion
-    unfinished = peaks.explain_unfinished(learned)
+    memory = _advise_memory(peaks, headroom_pct, risk, inputs or {})
+    taught, unfinished = memory.taught, memory.unfinished
     bounds = peaks.explain_bounds()
-    evidence = [*peaks.explain_sources(len(runs)), *unfinished, *cpu_evidence, *memory_evidence]
+    evidence = [*peaks.explain_sources(len(runs)), *unfinished, *cpu_evidence, *memory.evidence]
     evidence += [*peaks.explain_nodes(), *peaks.explain_gpus(), *bounds]
     longest = max(peak.usage["duration_sec"] for peak in peaks.all)
     spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
     minutes = _round_up(longest / 60.0 * (1 + spare_pct / 100.0), _TIME_STEP_MIN)
     return RightSize(
         cpus,
-        memory_mb,
+        memory.memory_mb,
         peaks.nodes,
         math.ceil(peaks.find_worst(lambda peak: peak.gpus)[0]),
         tuple(evidence),
         tasks_per_node=max(max(p.tasks for p in run) * peaks.consolidated(run) for run in usages),
         minutes=minutes if longest else None,
-        p_fit=None if taught is None or taught.is_guess or unfinished else taught.p_fit,
+        p_fit=memory.p_fit,
         runs=len(usages) if taught is None else taught.runs,
         method=f"peak + {spare_pct:g}%" if taught is None else taught.method,
         predictor=None if taught is None else taught.predictor,
@@ -321,11 +321,31 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
 
 
+@dataclass(frozen=True)
+class _MemoryAdvice:
+    """The memory to ask for, and why.
+
+    Attributes:
+        memory_mb: As `RightSize.memory_mb`.
+        evidence: The reasons, in sentences.
+        unfinished: Which runs without the whole work it rests on, as a sentence.
+        taught: What was learned from the runs; None with a head-room that was given.
+        p_fit: As `RightSize.p_fit`.
+    """
+
+    memory_mb: int | None
+    evidence: Sequence[str]
+    unfinished: Sequence[str]
+    taught: Suggestion | None = None
+    p_fit: float | None = None
+
+
 def _advise_memory(
     peaks: _Peaks, headroom_pct: float | None, risk: float, inputs: Mapping[str, float]
-) -> tuple[int | None, LearnedMemory | None, list[str]]:
+) -> _MemoryAdvice:
     if all(peak.memory_mb is None for peak in peaks.all):
-        return None, None, ["No run says how much memory was used: there is no advice on memory."]
+        missing = "No run says how much memory was used: there is no advice on memory."
+        return _MemoryAdvice(None, [missing], peaks.explain_unfinished(None))
     used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
     run = next(run for run in peaks.runs if worst in run)
     job_mb = peaks.total(run, lambda peak: peak.job_memory_mb)
@@ -337,7 +357,9 @@ def _advise_memory(
     learned = None
     if headroom_pct is None:
         learned = learn_memory(peaks.seen, risk=risk, inputs=inputs)
+    unfinished = peaks.explain_unfinished(learned)
     failed_mb = max((max(r.failed_mb, r.peak_mb) for r in peaks.seen if r.failed_mb), default=0.0)
+    p_fit = None
     if learned is not None:
         found, wanted, failed_mb = learned.suggestion, learned.wanted_mb, learned.failed_mb
         runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
@@ -345,8 +367,9 @@ def _advise_memory(
         spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
-        if not found.is_guess and not peaks.explain_unfinished(learned):
-            spare += f", the next one fits with a chance of {format_chance(found.p_fit)}"
+        p_fit = None if found.is_guess or unfinished else found.p_fit
+        if p_fit is not None:
+            spare += f", the next one fits with a chance of {format_chance(p_fit)}"
         evidence = [f"{peaked}; {spare} ({found.method})."]
     else:
         spare_pct = headroom_pct or 0.0
@@ -360,7 +383,9 @@ def _advise_memory(
             f"unknown, so {wanted / failed_mb:.2g} times the {failed_mb:,.0f} MB with which they "
             "were killed is advised."
         )
-    return max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB)), learned, evidence
+    memory_mb = max(MEMORY_MIN_MB, _round_up(wanted, MEMORY_STEP_MB))
+    taught = None if learned is None else learned.suggestion
+    return _MemoryAdvice(memory_mb, evidence, unfinished, taught, p_fit)
 
 
 def _round_up(value: float, step: int) -> int:
