@@ -243,6 +243,8 @@ def _list_waits() -> Any:
 
     All of it is in C: a thread that waits in it runs no Python code that a profiler could count.
     """
+    # `recorders.profile.turns` looks for profilers in the same way, with other answers. They share
+    # no file: this one runs where there is no mlflow_perf, and each start would read a second one.
     # These are built in; typeshed does not have all of them.
     from _functools import partial  # type: ignore[import-not-found]
     from _operator import call, is_not  # type: ignore[attr-defined]
